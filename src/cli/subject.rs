@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use zarrfs::array::{Engine, Layout};
 use zarrfs::error::{Error, Result};
-use zarrfs::formats::{self, Place, Subject};
-use zarrfs::hierarchy::{Node, NodeState, OpenArrays, SharedArray, Tree};
+use zarrfs::formats::{self, Place, Subject, Surroundings};
+use zarrfs::hierarchy::{Child, Node, NodeState, OpenArrays, SharedArray, Tree};
 
 /// Calls `work` with a node, as if its companions were in the same folder.
 pub fn with_subject<T>(
@@ -28,19 +28,32 @@ pub fn with_subject<T>(
         view: None,
         view_file: None,
         place: Place::Beside,
-        open_array: Box::new(|path| open_array(&arrays, tree, path)),
-        open_array_to_read: Box::new(|path| open_array(&arrays, tree, path)),
-        find_node: Box::new(|path| Ok(tree.node(path)?.map(Arc::new))),
-        children: Box::new(|path| tree.children(path)),
+        surroundings: Box::new(WholeTree { arrays: &arrays, tree }),
+        formats: formats::FORMATS,
         beside: &[],
-        is_node: Box::new(|path| Ok(tree.node(path)?.is_some())),
     })
 }
 
-fn open_array(arrays: &OpenArrays, tree: &Tree, path: &str) -> Result<Arc<SharedArray>> {
-    let stale = || Error::Stale { key: path.to_owned() };
-    let node = tree.node(path)?.ok_or_else(stale)?;
-    let shared = arrays.of(None, &path.into());
-    arrays.open(&shared, NodeState { node: Some(&node), version: None, read_at: Instant::now() })?;
-    Ok(shared)
+/// All that is in a store: its one reader may read everything.
+struct WholeTree<'a> {
+    arrays: &'a OpenArrays,
+    tree: &'a Tree,
+}
+
+impl Surroundings for WholeTree<'_> {
+    fn open_array(&self, path: &str) -> Result<Arc<SharedArray>> {
+        let stale = || Error::Stale { key: path.to_owned() };
+        let node = self.tree.node(path)?.ok_or_else(stale)?;
+        let shared = self.arrays.of(None, &path.into());
+        self.arrays.open(&shared, NodeState { node: Some(&node), version: None, read_at: Instant::now() })?;
+        Ok(shared)
+    }
+
+    fn node(&self, path: &str) -> Result<Option<Arc<Node>>> {
+        Ok(self.tree.node(path)?.map(Arc::new))
+    }
+
+    fn children(&self, path: &str) -> Result<Vec<Child>> {
+        self.tree.children(path)
+    }
 }

@@ -5,7 +5,7 @@
 
 use crate::array::{ByteOrder, Layout, Order, Reservation};
 use crate::error::{Error, Result};
-use crate::formats::geometry::AxisKind;
+use crate::formats::geometry::axis::AxisKind;
 use crate::formats::virtual_file::{Segment, VirtualFile};
 use crate::formats::{Content, Subject};
 use crate::hierarchy::Node;
@@ -177,7 +177,7 @@ const UNCOUNTED_BYTES: usize = 64 << 10;
 /// A file of a header and the bytes of the subject's array.
 pub fn before_array(subject: &Subject<'_>, header: Vec<u8>) -> Result<Content> {
     let size_bytes = subject.metadata()?.flat_size().unwrap_or(0);
-    let array = (subject.open_array)(subject.path)?;
+    let array = subject.surroundings.open_array(subject.path)?;
     let reservation = reserve(subject, &header)?;
     let range = subject.offset()..subject.offset().saturating_add(size_bytes);
     let file = VirtualFile::new([Segment::Bytes(header), Segment::Array { array, range }]);
@@ -186,7 +186,7 @@ pub fn before_array(subject: &Subject<'_>, header: Vec<u8>) -> Result<Content> {
 
 /// A header alone, of an array that can be opened.
 pub fn beside_array(subject: &Subject<'_>, header: impl Into<Vec<u8>>) -> Result<Content> {
-    (subject.open_array)(subject.path)?;
+    subject.surroundings.open_array(subject.path)?;
     let header = header.into();
     let reservation = reserve(subject, &header)?;
     Ok(Content::Ready(VirtualFile::of_bytes(header).with_reservation(reservation)))
@@ -199,16 +199,6 @@ fn reserve(subject: &Subject<'_>, header: &[u8]) -> Result<Reservation> {
         return Err(Error::TooLarge { key: subject.path.to_owned(), reason });
     }
     Ok(reservation)
-}
-
-/// A text that stands on one line of any header as it is: short, without quotes, backslashes, braces and control characters.
-pub fn plain_text(text: &str) -> Option<&str> {
-    const MAX_BYTES: usize = 128;
-    let is_plain = |c: char| {
-        !(c.is_control() || matches!(c, '"' | '\'' | '\\' | '{' | '}' | '<' | '>' | '\u{2028}' | '\u{2029}'))
-    };
-    let text = text.trim();
-    (!text.is_empty() && text.len() <= MAX_BYTES && text.chars().all(is_plain)).then_some(text)
 }
 
 /// The value without data as GDAL reads it.
@@ -229,8 +219,9 @@ pub mod tests {
     use super::*;
     use crate::array::{Blocking, Engine, Readahead, ReplyBuffer};
     use crate::cancellation::Cancellation;
-    use crate::formats::{Format, Place};
-    use crate::hierarchy::{OpenArrays, Tree};
+    use crate::formats::geometry::axis::plain_text;
+    use crate::formats::{FORMATS, Format, Place, Surroundings};
+    use crate::hierarchy::{Child, OpenArrays, SharedArray, Tree};
     use crate::store::{MemoryStore, Store};
     use serde_json::{Value, json};
 
@@ -286,13 +277,34 @@ pub mod tests {
             view: None,
             view_file: None,
             place: Place::Mirror,
-            open_array: Box::new(|path| Ok(arrays.of(None, &path.into()))),
-            open_array_to_read: Box::new(|path| Ok(arrays.of(None, &path.into()))),
-            find_node: Box::new(|path| Ok(tree.node(path)?.map(Arc::new))),
-            children: Box::new(|path| tree.children(path)),
+            surroundings: Box::new(Neighbours { arrays: &arrays, tree: &tree }),
+            formats: FORMATS,
             beside: &[],
-            is_node: Box::new(|_| Ok(false)),
         })
+    }
+
+    /// The arrays and nodes of a store.
+    struct Neighbours<'a> {
+        arrays: &'a OpenArrays,
+        tree: &'a Tree,
+    }
+
+    impl Surroundings for Neighbours<'_> {
+        fn open_array(&self, path: &str) -> Result<Arc<SharedArray>> {
+            Ok(self.arrays.of(None, &path.into()))
+        }
+
+        fn node(&self, path: &str) -> Result<Option<Arc<Node>>> {
+            Ok(self.tree.node(path)?.map(Arc::new))
+        }
+
+        fn children(&self, path: &str) -> Result<Vec<Child>> {
+            self.tree.children(path)
+        }
+
+        fn is_node(&self, _: &str) -> Result<bool> {
+            Ok(false)
+        }
     }
 
     /// The header of a format for the array at a path: all but the array's bytes. `None` where the format is absent.

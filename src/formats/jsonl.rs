@@ -153,8 +153,8 @@ mod tests {
     use crate::array::{Blocking, Readahead, ReplyBuffer};
     use crate::cancellation::Cancellation;
     use crate::codec::vlen::Vlen;
-    use crate::formats::Place;
-    use crate::hierarchy::{OpenArrays, Tree};
+    use crate::formats::{Place, Surroundings};
+    use crate::hierarchy::{Child, OpenArrays, SharedArray, Tree};
     use crate::store::{MemoryStore, Store};
     use proptest::prelude::*;
 
@@ -173,6 +173,23 @@ mod tests {
             ("\u{85}\u{2028}\u{2029}\u{7f}", r#""\u0085\u2028\u2029\u007f""#),
         ] {
             assert_eq!(text(string), json);
+        }
+    }
+
+    /// An array that has no flat bytes, alone.
+    struct NoArrays;
+
+    impl Surroundings for NoArrays {
+        fn open_array(&self, _: &str) -> Result<Arc<SharedArray>> {
+            Err(Error::unsupported("a/.zarray", "flat bytes"))
+        }
+
+        fn node(&self, _: &str) -> Result<Option<Arc<Node>>> {
+            Ok(None)
+        }
+
+        fn children(&self, _: &str) -> Result<Vec<Child>> {
+            Ok(Vec::new())
         }
     }
 
@@ -196,12 +213,9 @@ mod tests {
             view: None,
             view_file: None,
             place: Place::Mirror,
-            open_array: Box::new(|_| Err(Error::unsupported("a/.zarray", "flat bytes"))),
-            open_array_to_read: Box::new(|_| Err(Error::unsupported("a/.zarray", "flat bytes"))),
-            find_node: Box::new(|_| Ok(None)),
-            children: Box::new(|_| Ok(Vec::new())),
+            surroundings: Box::new(NoArrays),
+            formats: &[],
             beside: &[],
-            is_node: Box::new(|_| Ok(false)),
         };
         let Content::Elements(companion) = open(&subject)? else { panic!() };
         let made = companion.make()?;

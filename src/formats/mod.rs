@@ -1,7 +1,7 @@
 //! Companion files: a node in another form, which some programs read better than flat bytes.
 //!
 //! Uses every layer below, and nothing of mounts. A format is one file (or folder) with a [`Format`] and one line in
-//! [`FORMATS`]. Its content is a [`VirtualFile`]: bytes that the format makes, and ranges of arrays that are read as their
+//! `registry.rs`. Its content is a [`VirtualFile`]: bytes that the format makes, and ranges of arrays that are read as their
 //! own files are (`virtual_file.rs`).
 //! It is served as `__formats__/NAME/PATH.SUFFIX`, for those nodes that it can express; other nodes have no such
 //! file: an approximate one would be wrong. The folder of a format of detached headers shows the arrays' own files too
@@ -14,6 +14,7 @@
 
 mod csv;
 pub mod detached;
+mod documents;
 mod flat_array;
 mod geometry;
 pub mod json;
@@ -23,6 +24,7 @@ mod nc;
 mod nifti;
 pub mod npy;
 pub mod numbers;
+mod registry;
 mod safetensors;
 #[cfg(test)]
 mod tagged;
@@ -35,44 +37,22 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::array::{Layout, VariableArray};
+use crate::array::Layout;
 use crate::error::{Error, Result};
 use crate::hierarchy::{Child, Node, OpenArray, OpenArrays, SharedArray, View};
 use crate::metadata::ArrayMetadata;
-use crate::store::{Audience, Info, Store, join};
+use crate::store::{Audience, Info, join};
 use virtual_file::VirtualFile;
 
+pub use documents::documents_info;
 pub use geometry::positions::{self, Positions};
+pub use registry::{FORMATS, JSON, find, find_by_any_name, text_file};
 
 /// The folder of all companion files, below the root of what is served.
 pub const FOLDER: &str = "__formats__";
 
 /// The longest list of names of things that a file lacks.
 const MAX_NAMES_BYTES: usize = 4096;
-
-/// Every format, in alphabetical order.
-pub const FORMATS: &[&Format] = &[
-    &csv::FORMAT,
-    &detached::envi::FORMAT,
-    &detached::grads::FORMAT,
-    JSON,
-    &jsonl::FORMAT,
-    &detached::mhd::FORMAT,
-    &mrc::FORMAT,
-    &nc::FORMAT,
-    &nifti::FORMAT,
-    &npy::FORMAT,
-    &detached::nrrd::FORMAT,
-    &safetensors::FORMAT,
-    #[cfg(test)]
-    &tagged::FORMAT,
-    &tiff::FORMAT,
-    &detached::vrt::FORMAT,
-    &detached::xdmf::FORMAT,
-];
-
-/// The format of sidecars, which every node has beside it.
-pub const JSON: &Format = &json::FORMAT;
 
 /// One format.
 pub struct Format {
@@ -125,18 +105,6 @@ pub enum Place {
     Mirror,
 }
 
-/// Finds the node at a path, if all users that may read the subject's node may read that node's documents.
-pub type FindNode<'a> = Box<dyn Fn(&str) -> Result<Option<Arc<Node>>> + 'a>;
-
-/// Says whether a node is at a path.
-pub type IsNode<'a> = Box<dyn Fn(&str) -> Result<bool> + 'a>;
-
-/// Lists a group.
-pub type ListChildren<'a> = Box<dyn Fn(&str) -> Result<Vec<Child>> + 'a>;
-
-/// Opens the array at a path.
-pub type OpenSharedArray<'a> = Box<dyn Fn(&str) -> Result<Arc<SharedArray>> + 'a>;
-
 /// What a companion file is made of.
 pub struct Subject<'a> {
     /// The open arrays of the store.
@@ -155,18 +123,32 @@ pub struct Subject<'a> {
     pub view_file: Option<String>,
     /// Where the file is.
     pub place: Place,
-    /// The open array at a path, which its own file shares. In a view it is one that has the bytes of the view.
-    pub open_array: OpenSharedArray<'a>,
-    /// As `open_array`, for elements that are read at once: every reader of its document must be able to read its chunks.
-    pub open_array_to_read: OpenSharedArray<'a>,
-    /// Other nodes, which may say more about this one; as the view shows them, if it shows more than one array.
-    pub find_node: FindNode<'a>,
-    /// What is in a group.
-    pub children: ListChildren<'a>,
+    /// Other nodes and arrays.
+    pub surroundings: Box<dyn Surroundings + 'a>,
+    /// Every format.
+    pub formats: &'static [&'static Format],
     /// The formats whose files are beside the arrays' own, too.
     pub beside: &'a [&'static Format],
+}
+
+/// The other nodes and arrays of a [`Subject`]'s store, as far as the readers of its file may see them.
+pub trait Surroundings {
+    /// The open array at a path, which its own file shares. In a view it is one that has the bytes of the view.
+    fn open_array(&self, path: &str) -> Result<Arc<SharedArray>>;
+    /// As [`Surroundings::open_array`], for elements that are read at once: every reader of its document must be able to read
+    /// its chunks.
+    fn open_array_to_read(&self, path: &str) -> Result<Arc<SharedArray>> {
+        self.open_array(path)
+    }
+    /// The node at a path, if all users that may read the subject's node may read that node's documents; as the view shows it,
+    /// if the view shows more than one array.
+    fn node(&self, path: &str) -> Result<Option<Arc<Node>>>;
+    /// What is in a group.
+    fn children(&self, path: &str) -> Result<Vec<Child>>;
     /// Whether a node is at a path, even one that its readers may not read.
-    pub is_node: IsNode<'a>,
+    fn is_node(&self, path: &str) -> Result<bool> {
+        Ok(self.node(path)?.is_some())
+    }
 }
 
 /// A companion file, before it is read.
@@ -195,22 +177,11 @@ pub struct Made {
     pub file: VirtualFile,
 }
 
-/// The format with this name.
-pub fn find(name: &str) -> Option<&'static Format> {
-    FORMATS.iter().copied().find(|format| format.name == name)
-}
-
 /// The name of a root that is an array, from the name of its store: without `.zip` and `.zarr`.
 pub fn root_name(store_name: &str) -> String {
     let name = store_name.strip_suffix(".zip").unwrap_or(store_name);
     let name = name.strip_suffix(".zarr").unwrap_or(name);
     if matches!(name, "" | "." | "..") { "array".to_owned() } else { name.to_owned() }
-}
-
-/// The format with this name or this suffix, with or without its dot.
-pub fn find_by_any_name(word: &str) -> Option<&'static Format> {
-    let is_suffix = |format: &&Format| format.suffix.trim_start_matches('.') == word.trim_start_matches('.');
-    find(word).or_else(|| FORMATS.iter().copied().find(is_suffix))
 }
 
 /// The names of many things, cut to a length that fits into a header. A cut list ends with `…`.
@@ -225,26 +196,6 @@ pub fn shortened<S: AsRef<str>>(names: &[S]) -> Vec<&str> {
         shown.push(name);
     }
     shown
-}
-
-/// The format in which an array that has no flat file can be read.
-pub fn text_form(node: &Node) -> Option<&'static Format> {
-    let is_text = |format: &&Format| format.role == Role::Text && (format.expresses)(node, Layout::default());
-    FORMATS.iter().copied().find(is_text)
-}
-
-/// The file with the elements of an array as text, as a path from the root of a mount, if the array has no flat file and such a
-/// text can be made.
-pub fn text_file(store: &Arc<dyn Store>, path: &str, metadata: &Arc<ArrayMetadata>) -> Option<String> {
-    VariableArray::open(store, path, metadata).ok()?;
-    // A root is named after what is mounted.
-    Some(if path.is_empty() { format!("{FOLDER}/{}/", jsonl::FORMAT.name) } else { jsonl::FORMAT.file(path) })
-}
-
-/// The formats that a program may open instead of the array's flat file, as far as that follows from the node alone.
-pub fn of_data() -> impl Iterator<Item = &'static Format> {
-    let is_data = |format: &Format| matches!(format.role, Role::Data | Role::Detached);
-    FORMATS.iter().copied().filter(move |format| is_data(format) && format.check.is_none())
 }
 
 impl Format {
@@ -279,7 +230,21 @@ impl Subject<'_> {
 
     /// The layout of the bytes.
     pub fn layout(&self) -> Layout {
-        views::layout(self.view.map(|(view, _)| view), self.arrays.layout())
+        let own = self.arrays.layout();
+        self.view.map_or(own, |(view, _)| view.layout(own))
+    }
+
+    /// The formats that a program may open instead of the array's flat file, as far as that follows from the node alone.
+    pub fn data_formats(&self) -> impl Iterator<Item = &'static Format> {
+        let is_data = |format: &Format| matches!(format.role, Role::Data | Role::Detached);
+        self.formats.iter().copied().filter(move |format| is_data(format) && format.check.is_none())
+    }
+
+    /// The format in which an array that has no flat file can be read.
+    pub fn text_form(&self) -> Option<&'static Format> {
+        let is_text =
+            |format: &&Format| format.role == Role::Text && (format.expresses)(self.node, Layout::default());
+        self.formats.iter().copied().find(is_text)
     }
 
     /// The node as it is stored.
@@ -321,7 +286,7 @@ impl Subject<'_> {
             let (folder, name) = self.array_file().rsplit_once('/').unwrap_or(("", self.array_file()));
             let file = format.name_beside(name).map(|name| join(folder, &name));
             if let Some(file) = file
-                && !(self.is_node)(&file)?
+                && !self.surroundings.is_node(&file)?
             {
                 return Ok(file);
             }
@@ -356,16 +321,5 @@ impl Eq for Format {}
 impl Hash for Format {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.name.hash(state);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_sorted_and_unique() {
-        assert!(FORMATS.iter().map(|format| format.name).is_sorted_by(|a, b| a < b));
-        assert!(FORMATS.iter().all(|format| find(format.name) == Some(format)));
     }
 }

@@ -10,7 +10,7 @@
 
 use super::flat_array::{FlatArray, Number, before_array};
 use super::geometry::{self, Geometry, Regular, metres};
-use super::{Content, Format, Role, Subject, json};
+use super::{Content, Format, Role, Subject, documents_info};
 use crate::array::Layout;
 use crate::error::Result;
 use crate::hierarchy::Node;
@@ -27,7 +27,7 @@ pub const FORMAT: Format = Format {
     check: None,
     refuses: None,
     left_out: Some(|node, _| geometry::left_out(node, &["units"])),
-    info: Some(json::documents_info),
+    info: Some(documents_info),
     open,
 };
 

@@ -2,11 +2,11 @@
 //!
 //! Uses `metadata`; no I/O. A bool is 0 or 1, a complex number its magnitude. A time is the number of its units, and NaT is NaN.
 
+use std::io::Write as _;
+
 use crate::metadata::data_type::TimeUnit;
 use crate::metadata::data_type::minifloat::Minifloat;
 use crate::metadata::{ByteOrder, DataType};
-
-use super::csv::cells;
 
 /// How elements are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,9 +146,76 @@ fn words<const N: usize>(bytes: &[u8], order: ByteOrder, mut each: impl FnMut([u
 /// The text of a datetime64: `2020-01-31`, `2020-01-31T12:30:00.125`. `None` for times that no calendar has.
 pub fn time_text(units: i64, unit: &TimeUnit) -> Option<String> {
     let mut text = Vec::new();
-    cells::push_time(&mut text, units, unit);
+    push_time(&mut text, units, unit);
     let text = String::from_utf8(text).ok()?;
     (!text.is_empty()).then(|| text.trim_matches('"').to_owned())
+}
+
+/// The days from 1970-01-01 as year, month and day of the proleptic Gregorian calendar.
+fn civil(days: i128) -> (i128, i128, i128) {
+    // Years begin in March here, so that the leap day is the last of its year.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (year_of_era + era * 400 + i128::from(month <= 2), month, day)
+}
+
+/// Appends a time. Years are written as NumPy does: four digits, more where it takes them, a sign before those before the
+/// year 0.
+pub fn push_time(text: &mut Vec<u8>, value: i64, unit: &TimeUnit) {
+    if value == i64::MIN {
+        return;
+    }
+    let value = i128::from(value) * i128::from(unit.scale_factor);
+    // How many there are in a second, and the digits of one after the point.
+    let (days, rest) = match unit.unit.as_str() {
+        "Y" => return push_year(text, 1970 + value),
+        "M" => {
+            push_year(text, 1970 + value.div_euclid(12));
+            drop(write!(text, "-{:02}", value.rem_euclid(12) + 1));
+            return;
+        }
+        "W" => (value * 7, None),
+        "D" => (value, None),
+        unit => {
+            let (seconds, digits) = match unit {
+                "h" => (3600, 0),
+                "m" => (60, 0),
+                "s" => (1, 0),
+                "ms" => (1, 3),
+                "us" => (1, 6),
+                "ns" => (1, 9),
+                "ps" => (1, 12),
+                "fs" => (1, 15),
+                _ => (1, 18),
+            };
+            let per_second = 10i128.pow(digits);
+            let all = value * seconds;
+            let of_day = all.rem_euclid(86_400 * per_second);
+            (
+                all.div_euclid(86_400 * per_second),
+                Some((of_day / per_second, of_day % per_second, digits as usize)),
+            )
+        }
+    };
+    let (year, month, day) = civil(days);
+    push_year(text, year);
+    // Writing to a Vec does not fail.
+    drop(write!(text, "-{month:02}-{day:02}"));
+    let Some((second, fraction, digits)) = rest else { return };
+    drop(write!(text, "T{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60));
+    if digits > 0 {
+        drop(write!(text, ".{fraction:0digits$}"));
+    }
+}
+
+fn push_year(text: &mut Vec<u8>, year: i128) {
+    let sign = if year < 0 { "-" } else { "" };
+    drop(write!(text, "{sign}{:04}", year.unsigned_abs()));
 }
 
 #[cfg(test)]

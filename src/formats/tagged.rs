@@ -31,6 +31,6 @@ fn expresses(node: &Node, _: Layout) -> bool {
 fn open(subject: &Subject<'_>) -> Result<Content> {
     let size_bytes = subject.metadata()?.flat_size().unwrap_or(0);
     let header = Segment::Bytes(format!("tagged{size_bytes:>9}\n").into_bytes());
-    let array = (subject.open_array)(subject.path)?;
+    let array = subject.surroundings.open_array(subject.path)?;
     Ok(Content::Ready(VirtualFile::new([header, Segment::Array { array, range: 0..size_bytes }])))
 }

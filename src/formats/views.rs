@@ -9,7 +9,6 @@ use serde_json::{Map, Value};
 
 use super::flat_array::before_array;
 use super::{Format, Role};
-use crate::array::Layout;
 use crate::hierarchy::{Node, View};
 use crate::metadata::MAX_RANK;
 use crate::store::join;
@@ -106,11 +105,6 @@ pub fn of_array(array_file: &str, node: &Node) -> Value {
     let exists = |view: &View| view.node(node).is_some();
     let entry = |view| (folder(view).into_owned(), own_file(view, array_file, node).into());
     Value::Object(views.filter(exists).map(entry).collect())
-}
-
-/// The layout of a view, if arrays are served in the layout `own`.
-pub fn layout(view: Option<View>, own: Layout) -> Layout {
-    view.map_or(own, |view| view.layout(own))
 }
 
 #[cfg(test)]

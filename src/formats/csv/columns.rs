@@ -12,13 +12,15 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::MAX_CELLS;
 use super::cells::{Text, integer_bytes};
 use crate::error::Result;
 use crate::formats::Subject;
 use crate::hierarchy::Node;
 use crate::metadata::{ArrayMetadata, DataType};
 use crate::store::join;
+
+/// The most cells of a table: a lookup goes through all of them.
+pub(super) const MAX_CELLS: u64 = 100_000_000;
 
 /// The most columns.
 const MAX_COLUMNS: usize = 4096;
@@ -96,7 +98,7 @@ impl Column {
 /// The table of a group, if it is one.
 pub fn of_group(subject: &Subject<'_>) -> Result<Option<Table>> {
     let Node::Group { metadata, .. } = subject.node else { return Ok(None) };
-    let mut children = (subject.children)(subject.path)?;
+    let mut children = subject.surroundings.children(subject.path)?;
     if children.len() > MAX_MEMBERS {
         return Ok(None);
     }
@@ -177,7 +179,7 @@ enum Found {
 
 fn column(subject: &Subject<'_>, name: &str) -> Result<Found> {
     let path = join(subject.path, name);
-    let node = (subject.find_node)(&path)?;
+    let node = subject.surroundings.node(&path)?;
     let of_values = |values: Option<Nullable>, categories: Option<Nullable>| match values {
         Some(values) => Found::Column(Box::new(Column { name: name.to_owned(), values, categories })),
         None => Found::Unfit,
@@ -186,7 +188,7 @@ fn column(subject: &Subject<'_>, name: &str) -> Result<Found> {
         Some(Node::Array { metadata, .. }) if metadata.shape.len() != 1 => Ok(Found::Other),
         Some(Node::Group { .. }) if encoding(node.as_deref()) == Some("categorical") => {
             let codes =
-                Part::new(join(&path, "codes"), (subject.find_node)(&join(&path, "codes"))?.as_deref());
+                Part::new(join(&path, "codes"), subject.surroundings.node(&join(&path, "codes"))?.as_deref());
             let codes = codes.filter(|codes| integer_bytes(&codes.metadata.data_type).is_some());
             let categories = nullable(subject, join(&path, "categories"))?;
             let codes = codes.filter(|_| categories.is_some()).map(|values| Nullable { values, mask: None });
@@ -201,13 +203,13 @@ fn column(subject: &Subject<'_>, name: &str) -> Result<Found> {
 
 /// The elements of an array, or of a group of values and a mask.
 fn nullable(subject: &Subject<'_>, path: String) -> Result<Option<Nullable>> {
-    let node = (subject.find_node)(&path)?;
+    let node = subject.surroundings.node(&path)?;
     if !is_nullable(node.as_deref()) {
         return Ok(Part::new(path, node.as_deref()).map(|values| Nullable { values, mask: None }));
     }
     let part = |name: &str| -> Result<Option<Part>> {
         let path = join(&path, name);
-        let node = (subject.find_node)(&path)?;
+        let node = subject.surroundings.node(&path)?;
         Ok(Part::new(path, node.as_deref()))
     };
     let mask = part("mask")?.filter(|mask| mask.metadata.data_type == DataType::Bool);

@@ -93,7 +93,7 @@ impl Elements {
             let store = subject.arrays.store_for(&path, &subject.audience);
             From::Strings(Box::new(VariableArray::open(&store, &path, &metadata)?))
         } else {
-            let array = (subject.open_array_to_read)(&path)?;
+            let array = subject.surroundings.open_array_to_read(&path)?;
             arrays.push(array.clone());
             From::Shared(array)
         };

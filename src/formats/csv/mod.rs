@@ -15,7 +15,7 @@
 //! `elements.rs` reads elements, `cells.rs` writes them.
 //!
 //! Absent: groups without columns, with columns of several lengths or of types that have no text, and tables of more than
-//! [`MAX_CELLS`] cells. A file of more than [`MAX_FILE_BYTES`] cannot be opened.
+//! [`columns::MAX_CELLS`] cells. A file of more than [`table::MAX_FILE_BYTES`] cannot be opened.
 
 pub(super) mod cells;
 mod columns;
@@ -42,11 +42,6 @@ pub const FORMAT: Format = Format {
     info: Some(nc::info),
     open,
 };
-
-/// The most cells of a table: a lookup goes through all of them.
-const MAX_CELLS: u64 = 100_000_000;
-/// The longest file.
-const MAX_FILE_BYTES: u64 = 8 << 30;
 
 fn open(subject: &Subject<'_>) -> Result<Content> {
     let stale = || Error::Stale { key: subject.path.to_owned() };

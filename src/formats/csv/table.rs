@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::MAX_FILE_BYTES;
 use super::cells::{self, Text};
 use super::columns::{Nullable, Part, Table};
 use super::elements::{ElementReader, Elements, Ends, Values, hold, hold_up_to};
@@ -24,6 +23,9 @@ use crate::formats::{Companion, Made, Subject};
 use crate::hierarchy::SharedArray;
 use crate::metadata::ByteOrder;
 use crate::metadata::no_data::NoData;
+
+/// The longest file.
+pub(super) const MAX_FILE_BYTES: u64 = 8 << 30;
 
 /// Rows of a block.
 const BLOCK_ROWS: u64 = 1024;

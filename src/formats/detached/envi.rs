@@ -20,7 +20,7 @@ use crate::error::Result;
 use crate::formats::flat_array::{FlatArray, Number, beside_array, no_data_text};
 use crate::formats::geometry::crs::Crs;
 use crate::formats::geometry::{self, Geometry};
-use crate::formats::{Content, Format, Role, Subject, json};
+use crate::formats::{Content, Format, Role, Subject, documents_info};
 use crate::hierarchy::Node;
 
 /// `envi`.
@@ -39,7 +39,7 @@ pub const FORMAT: Format = Format {
     left_out: Some(|node, _| {
         geometry::left_out(node, &["_FillValue", "missing_value", "nodata", "crs_wkt", "spatial_ref"])
     }),
-    info: Some(json::documents_info),
+    info: Some(documents_info),
     open,
 };
 

@@ -20,7 +20,7 @@ use crate::array::Layout;
 use crate::error::Result;
 use crate::formats::flat_array::{FlatArray, Number, beside_array, spaced};
 use crate::formats::geometry::{self, Axis, AxisKind, DIMENSION_NAMES, Geometry};
-use crate::formats::{Content, Format, Role, Subject, json};
+use crate::formats::{Content, Format, Role, Subject, documents_info};
 use crate::hierarchy::Node;
 
 /// `nrrd`.
@@ -35,7 +35,7 @@ pub const FORMAT: Format = Format {
     check: None,
     refuses: None,
     left_out: Some(|node, _| geometry::left_out(node, &["units", DIMENSION_NAMES])),
-    info: Some(json::documents_info),
+    info: Some(documents_info),
     open,
 };
 

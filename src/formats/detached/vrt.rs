@@ -18,7 +18,7 @@ use crate::array::Layout;
 use crate::error::Result;
 use crate::formats::flat_array::{FlatArray, MAX_HEADER_BYTES, Number, beside_array, no_data_text};
 use crate::formats::geometry::{self, Geometry};
-use crate::formats::{Content, Format, Role, Subject, json};
+use crate::formats::{Content, Format, Role, Subject, documents_info};
 use crate::hierarchy::Node;
 
 /// `vrt`.
@@ -35,7 +35,7 @@ pub const FORMAT: Format = Format {
     left_out: Some(|node, _| {
         geometry::left_out(node, &["_FillValue", "missing_value", "nodata", "crs_wkt", "spatial_ref"])
     }),
-    info: Some(json::documents_info),
+    info: Some(documents_info),
     open,
 };
 

@@ -18,7 +18,7 @@ use crate::array::Layout;
 use crate::error::Result;
 use crate::formats::flat_array::{FlatArray, Number, beside_array, spaced};
 use crate::formats::geometry::{AxisKind, Geometry, Regular, positions};
-use crate::formats::{Content, Format, Role, Subject, json};
+use crate::formats::{Content, Format, Role, Subject, documents_info};
 use crate::hierarchy::Node;
 
 /// `xdmf`.
@@ -33,7 +33,7 @@ pub const FORMAT: Format = Format {
     check: None,
     refuses: None,
     left_out: None,
-    info: Some(json::documents_info),
+    info: Some(documents_info),
     open,
 };
 

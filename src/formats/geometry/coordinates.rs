@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use super::{Axis, AxisKind, Regular, Source, text, unit};
+use super::axis::{Axis, AxisKind, Regular, text, unit};
+use super::source::Source;
 use crate::formats::flat_array::Number;
 use crate::formats::numbers::Numbers;
 use crate::hierarchy::Node;

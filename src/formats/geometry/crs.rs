@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{Axis, AxisKind, Source, text};
+use super::axis::{Axis, AxisKind, text};
+use super::source::Source;
 use crate::hierarchy::Node;
 
 /// A coordinate reference system.

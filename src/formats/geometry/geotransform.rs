@@ -7,8 +7,9 @@
 
 use serde_json::{Map, Value};
 
+use super::axis::{Axis, AxisKind, Regular, numbers, text};
 use super::crs::grid_mapping;
-use super::{Axis, AxisKind, Regular, Source, numbers, text};
+use super::source::Source;
 use crate::hierarchy::Node;
 
 /// The two axes that a transform is about, and where they begin.

@@ -14,90 +14,26 @@
 //! Invariant: a wrong guess is worse than none. What is missing, contradictory, irregular or not understood is left out; nothing
 //! here fails. Users see only what they may read themselves.
 
+pub mod axis;
 mod coordinates;
 pub mod crs;
 mod geotransform;
 mod multiscales;
 pub mod positions;
+mod source;
 pub mod times;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::Subject;
-use super::flat_array::{FlatArray, plain_text};
-use crate::hierarchy::{Node, View};
+use super::flat_array::FlatArray;
+use crate::hierarchy::Node;
 use crate::metadata::ArrayMetadata;
 use crate::metadata::no_data::{self, NoData};
-use crate::store::join;
+pub use axis::{Axis, AxisKind, Regular};
+use axis::{numbers, plain_text, unit};
 use crs::Crs;
-
-/// What an axis is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AxisKind {
-    /// East, longitude, columns.
-    X,
-    /// North, latitude, rows.
-    Y,
-    /// Height, depth, slices.
-    Z,
-    /// Time.
-    Time,
-    /// Colours or other channels.
-    Channel,
-    /// Anything else.
-    #[default]
-    Other,
-}
-
-impl AxisKind {
-    /// Whether it is a direction in space.
-    pub fn is_space(self) -> bool {
-        matches!(self, AxisKind::X | AxisKind::Y | AxisKind::Z)
-    }
-
-    /// By the name of a dimension: only names that mean the same everywhere.
-    pub fn of_name(name: &str) -> Self {
-        match name.to_ascii_lowercase().as_str() {
-            "x" | "lon" | "longitude" => AxisKind::X,
-            "y" | "lat" | "latitude" => AxisKind::Y,
-            "z" => AxisKind::Z,
-            "t" | "time" => AxisKind::Time,
-            "c" | "channel" | "channels" | "rgb" | "rgba" => AxisKind::Channel,
-            _ => AxisKind::Other,
-        }
-    }
-}
-
-/// A regular axis: element `i` lies at `first + i * step`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Regular {
-    /// The centre of the first element.
-    pub first: f64,
-    /// From one element to the next; not 0.
-    pub step: f64,
-}
-
-impl Regular {
-    /// If both are finite, and the step is not 0.
-    pub fn new(first: f64, step: f64) -> Option<Self> {
-        (first.is_finite() && step.is_finite() && step != 0.0).then_some(Regular { first, step })
-    }
-}
-
-/// One axis of an array.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Axis {
-    /// Its name, if it is a plain text.
-    pub name: Option<String>,
-    /// What it is.
-    pub kind: AxisKind,
-    /// Where its elements lie, if they do so regularly.
-    pub regular: Option<Regular>,
-    /// The unit of that, if it is a plain text.
-    pub unit: Option<String>,
-    /// CF's calendar of an axis of time.
-    pub calendar: Option<String>,
-}
+use source::{Source, removed_axis, whole};
 
 /// What is known of an array's place in space and time.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -108,29 +44,6 @@ pub struct Geometry {
     pub crs: Option<Crs>,
     /// The value of elements without data.
     pub no_data: Option<f64>,
-}
-
-/// The array that is asked about.
-struct Source<'a> {
-    subject: &'a Subject<'a>,
-    metadata: &'a ArrayMetadata,
-    /// The path of its group; `None` for the root.
-    group: Option<&'a str>,
-}
-
-impl Source<'_> {
-    /// The array with a name in the same group.
-    fn sibling(&self, name: &str) -> Option<(String, std::sync::Arc<Node>)> {
-        let is_name = !name.is_empty() && !name.contains('/') && name != "." && name != "..";
-        let path = join(self.group.filter(|_| is_name)?, name);
-        let node = (self.subject.find_node)(&path).ok()??;
-        Some((path, node))
-    }
-
-    /// The attributes of the array's group.
-    fn group_attributes(&self) -> Option<std::sync::Arc<Node>> {
-        (self.subject.find_node)(self.group?).ok()?
-    }
 }
 
 impl Geometry {
@@ -184,22 +97,6 @@ impl Geometry {
     }
 }
 
-/// The array that the elements are of. Of a plane it is that with all axes, since metadata speaks of all.
-fn whole<'a>(subject: &'a Subject<'_>) -> &'a Node {
-    match subject.view {
-        Some((View::Plane { .. }, stored)) => stored,
-        _ => subject.node,
-    }
-}
-
-/// The axis that a plane lacks.
-fn removed_axis(subject: &Subject<'_>) -> Option<usize> {
-    match subject.view {
-        Some((View::Plane { axis, .. }, _)) => Some(axis.into()),
-        _ => None,
-    }
-}
-
 /// The axes as the array's own dimension names describe them.
 fn named_axes(metadata: &ArrayMetadata) -> Vec<Axis> {
     let names = metadata.dimension_names.as_deref().unwrap_or_default();
@@ -227,22 +124,6 @@ fn plain_attributes(metadata: &ArrayMetadata, named: &[Axis]) -> Option<Vec<Axis
         axis.unit = units.and_then(|units| unit(units.get(index)?));
     }
     Some(axes)
-}
-
-/// A list of exactly so many finite numbers.
-fn numbers(value: &Value, count: usize) -> Option<Vec<f64>> {
-    let values = value.as_array().filter(|values| values.len() == count)?;
-    values.iter().map(|value| value.as_f64().filter(|number| number.is_finite())).collect()
-}
-
-/// A unit, if it is a plain text.
-fn unit(value: &Value) -> Option<String> {
-    value.as_str().and_then(plain_text).map(str::to_owned)
-}
-
-/// An attribute that is a text.
-fn text<'a>(attributes: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
-    attributes.get(name).and_then(Value::as_str)
 }
 
 /// Stands for the names of dimensions among attributes.

@@ -10,8 +10,8 @@
 
 use serde_json::Value;
 
-use super::{Axis, AxisKind, Regular, Source, numbers, unit};
-use crate::formats::flat_array::plain_text;
+use super::axis::{Axis, AxisKind, Regular, numbers, plain_text, unit};
+use super::source::Source;
 use crate::hierarchy::Node;
 
 /// How many groups above the array may have the attribute.
@@ -23,7 +23,7 @@ const MAX_DATASETS: usize = 1024;
 pub fn axes(source: &Source<'_>) -> Option<Vec<Axis>> {
     let mut group = source.group?;
     for _ in 0..MAX_LEVELS {
-        let node = (source.subject.find_node)(group).ok()?;
+        let node = source.subject.surroundings.node(group).ok()?;
         if let Some(Node::Group { metadata, .. }) = node.as_deref() {
             let below = source.subject.path.get(group.len()..)?.trim_start_matches('/');
             let attributes = &metadata.attributes;

@@ -5,8 +5,10 @@
 
 use std::sync::Arc;
 
+use super::axis::{AxisKind, Regular, text};
+use super::source::{Source, removed_axis, whole};
 use super::times::Clock;
-use super::{AxisKind, Geometry, Regular, Source, coordinates, removed_axis, whole};
+use super::{Geometry, coordinates};
 use crate::formats::Subject;
 use crate::formats::numbers::{Numbers, time_text};
 use crate::hierarchy::Node;
@@ -90,7 +92,7 @@ pub fn of(subject: &Subject<'_>) -> Vec<Positions> {
 /// The values of the coordinate of this name.
 fn of_coordinate(source: &Source<'_>, name: &str, index: usize) -> Option<Positions> {
     let (path, metadata) = coordinates::coordinate(source, name, index)?;
-    let attribute = |name: &str| super::text(&metadata.attributes, name).map(str::to_owned);
+    let attribute = |name: &str| text(&metadata.attributes, name).map(str::to_owned);
     let is_packed = ["scale_factor", "add_offset"].iter().any(|name| metadata.attributes.contains_key(*name));
     Some(Positions {
         name: None,

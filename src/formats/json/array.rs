@@ -7,11 +7,14 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{LIFTED_ATTRIBUTES, SidecarLocation, add_companions, head, snippets};
+use super::companions::add_companions;
+use super::location::{SidecarLocation, head};
+use super::snippets;
 use crate::array::{Array, ByteOrder, Layout, Order};
 use crate::error::{Error, Result};
-use crate::formats::{self, Subject, views};
+use crate::formats::{Subject, views};
 use crate::hierarchy::{Node, View};
+use crate::metadata::author::LIFTED_ATTRIBUTES;
 use crate::metadata::no_data::NoData;
 use crate::metadata::{ArrayMetadata, ChunkGrid, CodecSpec, DataType, ZarrFormat};
 
@@ -39,7 +42,7 @@ pub(super) fn members(
     metadata: &Arc<ArrayMetadata>,
 ) -> Result<Map<String, Value>> {
     let array = array_to_describe(subject, metadata);
-    let text = formats::text_form(subject.node);
+    let text = subject.text_form();
     let text_file = text.map(|format| subject.companion_file(format)).transpose()?;
     // If the text form cannot be made either, its reason is the more useful one.
     let text_error = text.and_then(|format| (format.open)(subject).err());
@@ -81,7 +84,7 @@ fn describe_view(sidecar: &mut Map<String, Value>, view: View, stored: &Node) {
 fn array_to_describe(subject: &Subject<'_>, metadata: &Arc<ArrayMetadata>) -> Result<Arc<Array>> {
     if subject.view.is_some() {
         let stale = || Error::Stale { key: subject.path.to_owned() };
-        let open = (subject.open_array)(subject.path)?.current().ok_or_else(stale)?;
+        let open = subject.surroundings.open_array(subject.path)?.current().ok_or_else(stale)?;
         return open.array.clone();
     }
     match subject.arrays.current(None, subject.path) {

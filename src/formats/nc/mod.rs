@@ -21,7 +21,7 @@ mod scales;
 
 use std::sync::Arc;
 
-use super::json::{documents_info, intersect_documents};
+use super::documents::{documents_info, intersect_documents};
 use super::virtual_file::{Segment, VirtualFile};
 use super::{Content, Format, Role, Subject};
 use crate::array::{Layout, Order, Reservation};
@@ -166,9 +166,9 @@ fn all_of_group(subject: &Subject<'_>) -> Result<Gathered> {
     let is_fit =
         |node: &Node, metadata: &ArrayMetadata| expresses(node, layout) && is_companionable(metadata);
     let mut gathered = Gathered { sources: Vec::new(), arrays: Vec::new(), left_out: Vec::new() };
-    for child in (subject.children)(subject.path)?.into_iter().filter(|child| !child.is_group) {
+    for child in subject.surroundings.children(subject.path)?.into_iter().filter(|child| !child.is_group) {
         let path = join(subject.path, &child.name);
-        let node = (subject.find_node)(&path)?;
+        let node = subject.surroundings.node(&path)?;
         let opened = match node.as_deref() {
             Some(node @ Node::Array { metadata, .. })
                 if is_fit(node, metadata) && file_name(&child.name).is_some() =>
@@ -190,7 +190,7 @@ fn all_of_group(subject: &Subject<'_>) -> Result<Gathered> {
 
 /// The array at a path; `None` if it is one that this program cannot read.
 fn opened(subject: &Subject<'_>, path: &str) -> Result<Option<Arc<SharedArray>>> {
-    match (subject.open_array)(path) {
+    match subject.surroundings.open_array(path) {
         Ok(array) => Ok(Some(array)),
         Err(error @ (Error::Store { .. } | Error::TimedOut { .. } | Error::Cancelled { .. })) => Err(error),
         Err(_) => Ok(None),
@@ -205,7 +205,7 @@ fn with_coordinates(subject: &Subject<'_>) -> Result<Gathered> {
         None => (Some(""), subject.path),
     };
     let metadata = subject.metadata()?.clone();
-    let array = (subject.open_array)(subject.path)?;
+    let array = subject.surroundings.open_array(subject.path)?;
     let main = Source { path: subject.path.to_owned(), name: name.to_owned(), metadata: metadata.clone() };
     let mut gathered = Gathered { sources: vec![main], arrays: vec![array], left_out: Vec::new() };
     let names = metadata.dimension_names.as_deref().unwrap_or_default();
@@ -232,7 +232,7 @@ fn coordinate(
         return Ok(None);
     }
     let path = join(group, dimension);
-    let Some(node) = (subject.find_node)(&path)? else { return Ok(None) };
+    let Some(node) = subject.surroundings.node(&path)? else { return Ok(None) };
     let Node::Array { metadata, .. } = &*node else { return Ok(None) };
     let source = Source { path, name: dimension.to_owned(), metadata: metadata.clone() };
     if !source.is_coordinate()
@@ -254,11 +254,11 @@ pub(super) fn info(subject: &Subject<'_>) -> Result<Info> {
         Node::Array { .. } | Node::Broken { .. } => return Ok(documents),
     };
     let mut modified = documents.modified;
-    for child in (subject.children)(subject.path)?.into_iter().filter(|child| !child.is_group) {
+    for child in subject.surroundings.children(subject.path)?.into_iter().filter(|child| !child.is_group) {
         let path = join(subject.path, &child.name);
         let open = subject.current_array(&path, 0);
         let changed_at = open.and_then(|open| open.array.as_ref().ok()?.changed_at());
-        let node = (subject.find_node)(&path)?;
+        let node = subject.surroundings.node(&path)?;
         modified = modified.max(node.and_then(|node| node.info().modified)).max(changed_at);
     }
     // As bits for reading: the classes of users that may list the folder and search it.

@@ -16,7 +16,7 @@ mod directory;
 
 use super::flat_array::{FlatArray, MAX_HEADER_BYTES, Number, Planes, before_array, no_data_text};
 use super::geometry::{self, Axis, AxisKind, Geometry};
-use super::{Content, Format, Role, Subject, json};
+use super::{Content, Format, Role, Subject, documents_info};
 use crate::array::Layout;
 use crate::error::{Error, Result};
 use crate::hierarchy::Node;
@@ -34,7 +34,7 @@ pub const FORMAT: Format = Format {
     check: None,
     refuses: None,
     left_out: Some(|node, _| geometry::left_out(node, &["_FillValue", "missing_value", "nodata", "units"])),
-    info: Some(json::documents_info),
+    info: Some(documents_info),
     open,
 };
 

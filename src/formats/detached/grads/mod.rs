@@ -20,7 +20,7 @@ use crate::array::Layout;
 use crate::error::{Error, Result};
 use crate::formats::flat_array::{FlatArray, Number, beside_array};
 use crate::formats::geometry::{self, AxisKind, positions};
-use crate::formats::{Content, Format, Role, Subject, json};
+use crate::formats::{Content, Format, Role, Subject, documents_info};
 use crate::hierarchy::Node;
 use levels::Levels;
 use times::Times;
@@ -39,7 +39,7 @@ pub const FORMAT: Format = Format {
         FlatArray::of_subject(subject).ok().and_then(|array| header(subject, &array).err())
     }),
     left_out: Some(|node, _| geometry::left_out(node, &["_FillValue", "missing_value", "nodata"])),
-    info: Some(json::documents_info),
+    info: Some(documents_info),
     open,
 };
 

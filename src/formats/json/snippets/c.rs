@@ -1,6 +1,6 @@
 //! C: a memory map, as a pointer to the array's own type, so that `x[t][i][j]` works.
 
-use super::{Element, Subject};
+use super::subject::{Element, Subject};
 
 /// ```text
 /// const float (*x)[180][360]=mmap(0,3110400,PROT_READ,MAP_PRIVATE,open("temp",O_RDONLY),0);

@@ -1,6 +1,6 @@
 //! Fortran: stream access. The first index is the fastest, so the axes stay as the file has them: x(lon,lat,time).
 
-use super::{Element, Subject, list};
+use super::subject::{Element, Subject, list};
 
 /// The most dimensions that a Fortran array has (Fortran 2008).
 const MAX_RANK: usize = 15;

@@ -1,6 +1,6 @@
 //! IDL: read_binary. The first index is the fastest, so the axes stay as the file has them: x[lon,lat,time].
 
-use super::{Element, Subject, list};
+use super::subject::{Element, Subject, list};
 
 /// The most dimensions that an IDL array has.
 const MAX_RANK: usize = 8;

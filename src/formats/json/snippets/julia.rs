@@ -1,6 +1,6 @@
 //! Julia: read!, then the axes reversed, since Julia counts the first axis as the fastest.
 
-use super::{Element, Subject, list, reversal};
+use super::subject::{Element, Subject, list, reversal};
 
 /// ```text
 /// x=open(f->read!(f,Array{Float32}(undef,360,180,12)),"temp");x=permutedims(ltoh.(x),(3,2,1))

@@ -1,6 +1,6 @@
 //! MATLAB and Octave: fread, then the axes reversed, since both count the first axis as the fastest.
 
-use super::{Element, Subject, list, reversal};
+use super::subject::{Element, Subject, list, reversal};
 
 /// ```text
 /// f=fopen('temp','r','ieee-le');x=fread(f,Inf,'single=>single');fclose(f);x=permute(reshape(x,[360 180 12]),[3 2 1]);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Element, Subject, list};
+use super::subject::{Element, Subject, list};
 
 /// ```text
 /// np.memmap('temp',dtype='<f4',mode='r',shape=(12,180,360))

@@ -1,6 +1,6 @@
 //! R: readBin, then the axes reversed, since R counts the first axis as the fastest.
 
-use super::{Element, Subject, list};
+use super::subject::{Element, Subject, list};
 
 /// ```text
 /// x<-readBin("temp","numeric",n=777600,size=4,endian="little");x<-aperm(array(x,c(360,180,12)))

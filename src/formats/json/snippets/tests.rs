@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::*;
+use crate::array::{ByteOrder, Layout, Order};
+use crate::metadata::DataType;
 use crate::metadata::data_type::{Field, TimeUnit};
 
 const SHAPES: [&[u64]; 5] = [&[], &[3], &[2, 3], &[2, 3, 4], &[0, 3]];

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::error::Error;
-use crate::formats::views as view_files;
 use crate::formats::virtual_file::VirtualFile;
 use crate::formats::{Companion, Content, Format, Made, Place, Role, Subject};
 use crate::hierarchy::{Node, OpenArrays, View};
@@ -284,7 +283,8 @@ pub fn expressed<'a>(
     cached: &'a CachedNode,
     arrays: &OpenArrays,
 ) -> Option<&'a Arc<Node>> {
-    let layout = view_files::layout(view, arrays.layout());
+    let own = arrays.layout();
+    let layout = view.map_or(own, |view| view.layout(own));
     let expresses =
         |node: &Arc<Node>| arrays.shown(view, node).is_some_and(|shown| (format.expresses)(&shown, layout));
     cached.node.as_ref().filter(|node| expresses(node))

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::formats::{self, Format, Place, Subject, views as view_files};
-use crate::hierarchy::{Node, OpenArrays, View};
+use crate::formats::{self, Format, Place, Subject, Surroundings, views as view_files};
+use crate::hierarchy::{Child, Node, OpenArrays, SharedArray, View};
 use crate::mount::fs::arrays::ServedArrays;
 use crate::mount::fs::error::Blocking;
 use crate::mount::fs::inode::Entity;
@@ -87,29 +87,9 @@ impl Subjects {
             view: view.map(|view| (view, node)),
             view_file: view.map(|view| view_files::own_file(view, array_file, node)),
             place,
-            open_array: Box::new(move |other| {
-                let view = if other == path { of_own } else { of_others };
-                self.served.shared_array(view, other).map_err(|failure| failure.into_error(other))
-            }),
-            find_node: Box::new(move |path| {
-                let found = self.node_for(node, path)?;
-                Ok(match (of_others, found) {
-                    (Some(view), Some(found)) => self.arrays.shown(Some(view), &found),
-                    (_, found) => found,
-                })
-            }),
-            open_array_to_read: Box::new(move |path| {
-                self.served.array_to_read(path).map_err(|failure| failure.into_error(path))
-            }),
-            children: Box::new(move |path| {
-                self.nodes.members(path).map_err(|failure| failure.into_error(path))
-            }),
+            surroundings: Box::new(OfReaders { subjects: self, node, path, of_own, of_others }),
+            formats: formats::FORMATS,
             beside: &self.listed,
-            is_node: Box::new(move |path| {
-                let cached =
-                    self.nodes.get(path, Blocking::Yes).map_err(|failure| failure.into_error(path))?;
-                Ok(cached.node.is_some())
-            }),
         }
     }
 
@@ -117,9 +97,48 @@ impl Subjects {
     fn node_for(&self, reader: &Node, path: &str) -> Result<Option<Arc<Node>>> {
         let found = self.nodes.for_reader(path).map_err(|failure| failure.into_error(path))?;
         let Some(node) = found.node.clone() else { return Ok(None) };
-        let documents = formats::json::documents_info(&self.of_node(path, Place::Mirror, &node))?;
+        let documents = formats::documents_info(&self.of_node(path, Place::Mirror, &node))?;
         let of_node = self.permissions.readers_of(&documents);
         let is_open = self.permissions.readers(Some(reader)).may_all_read(&of_node);
         Ok(is_open.then_some(node))
+    }
+}
+
+/// What the readers of a node may see of the other nodes.
+struct OfReaders<'a> {
+    subjects: &'a Subjects,
+    node: &'a Node,
+    path: &'a str,
+    /// The view of the node's own array.
+    of_own: Option<View>,
+    /// The view of the arrays next to it.
+    of_others: Option<View>,
+}
+
+impl Surroundings for OfReaders<'_> {
+    fn open_array(&self, path: &str) -> Result<Arc<SharedArray>> {
+        let view = if path == self.path { self.of_own } else { self.of_others };
+        self.subjects.served.shared_array(view, path).map_err(|failure| failure.into_error(path))
+    }
+
+    fn open_array_to_read(&self, path: &str) -> Result<Arc<SharedArray>> {
+        self.subjects.served.array_to_read(path).map_err(|failure| failure.into_error(path))
+    }
+
+    fn node(&self, path: &str) -> Result<Option<Arc<Node>>> {
+        let found = self.subjects.node_for(self.node, path)?;
+        Ok(match (self.of_others, found) {
+            (Some(view), Some(found)) => self.subjects.arrays.shown(Some(view), &found),
+            (_, found) => found,
+        })
+    }
+
+    fn children(&self, path: &str) -> Result<Vec<Child>> {
+        self.subjects.nodes.members(path).map_err(|failure| failure.into_error(path))
+    }
+
+    fn is_node(&self, path: &str) -> Result<bool> {
+        let cached = self.subjects.nodes.get(path, Blocking::Yes);
+        Ok(cached.map_err(|failure| failure.into_error(path))?.node.is_some())
     }
 }

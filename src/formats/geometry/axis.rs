@@ -1,0 +1,97 @@
+//! What an axis is, and the attributes that describe one.
+
+use serde_json::{Map, Value};
+
+/// What an axis is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AxisKind {
+    /// East, longitude, columns.
+    X,
+    /// North, latitude, rows.
+    Y,
+    /// Height, depth, slices.
+    Z,
+    /// Time.
+    Time,
+    /// Colours or other channels.
+    Channel,
+    /// Anything else.
+    #[default]
+    Other,
+}
+
+impl AxisKind {
+    /// Whether it is a direction in space.
+    pub fn is_space(self) -> bool {
+        matches!(self, AxisKind::X | AxisKind::Y | AxisKind::Z)
+    }
+
+    /// By the name of a dimension: only names that mean the same everywhere.
+    pub fn of_name(name: &str) -> Self {
+        match name.to_ascii_lowercase().as_str() {
+            "x" | "lon" | "longitude" => AxisKind::X,
+            "y" | "lat" | "latitude" => AxisKind::Y,
+            "z" => AxisKind::Z,
+            "t" | "time" => AxisKind::Time,
+            "c" | "channel" | "channels" | "rgb" | "rgba" => AxisKind::Channel,
+            _ => AxisKind::Other,
+        }
+    }
+}
+
+/// A regular axis: element `i` lies at `first + i * step`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Regular {
+    /// The centre of the first element.
+    pub first: f64,
+    /// From one element to the next; not 0.
+    pub step: f64,
+}
+
+impl Regular {
+    /// If both are finite, and the step is not 0.
+    pub fn new(first: f64, step: f64) -> Option<Self> {
+        (first.is_finite() && step.is_finite() && step != 0.0).then_some(Regular { first, step })
+    }
+}
+
+/// One axis of an array.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Axis {
+    /// Its name, if it is a plain text.
+    pub name: Option<String>,
+    /// What it is.
+    pub kind: AxisKind,
+    /// Where its elements lie, if they do so regularly.
+    pub regular: Option<Regular>,
+    /// The unit of that, if it is a plain text.
+    pub unit: Option<String>,
+    /// CF's calendar of an axis of time.
+    pub calendar: Option<String>,
+}
+
+/// A list of exactly so many finite numbers.
+pub(super) fn numbers(value: &Value, count: usize) -> Option<Vec<f64>> {
+    let values = value.as_array().filter(|values| values.len() == count)?;
+    values.iter().map(|value| value.as_f64().filter(|number| number.is_finite())).collect()
+}
+
+/// A unit, if it is a plain text.
+pub(super) fn unit(value: &Value) -> Option<String> {
+    value.as_str().and_then(plain_text).map(str::to_owned)
+}
+
+/// An attribute that is a text.
+pub(super) fn text<'a>(attributes: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
+    attributes.get(name).and_then(Value::as_str)
+}
+
+/// A text that stands on one line of any header as it is: short, without quotes, backslashes, braces and control characters.
+pub fn plain_text(text: &str) -> Option<&str> {
+    const MAX_BYTES: usize = 128;
+    let is_plain = |c: char| {
+        !(c.is_control() || matches!(c, '"' | '\'' | '\\' | '{' | '}' | '<' | '>' | '\u{2028}' | '\u{2029}'))
+    };
+    let text = text.trim();
+    (!text.is_empty() && text.len() <= MAX_BYTES && text.chars().all(is_plain)).then_some(text)
+}

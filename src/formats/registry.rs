@@ -1,0 +1,64 @@
+//! The table of formats: one line for each.
+
+use std::sync::Arc;
+
+#[cfg(test)]
+use super::tagged;
+use super::{FOLDER, Format, csv, detached, json, jsonl, mrc, nc, nifti, npy, safetensors, tiff};
+use crate::array::VariableArray;
+use crate::metadata::ArrayMetadata;
+use crate::store::Store;
+
+/// Every format, in alphabetical order.
+pub const FORMATS: &[&Format] = &[
+    &csv::FORMAT,
+    &detached::envi::FORMAT,
+    &detached::grads::FORMAT,
+    JSON,
+    &jsonl::FORMAT,
+    &detached::mhd::FORMAT,
+    &mrc::FORMAT,
+    &nc::FORMAT,
+    &nifti::FORMAT,
+    &npy::FORMAT,
+    &detached::nrrd::FORMAT,
+    &safetensors::FORMAT,
+    #[cfg(test)]
+    &tagged::FORMAT,
+    &tiff::FORMAT,
+    &detached::vrt::FORMAT,
+    &detached::xdmf::FORMAT,
+];
+
+/// The format of sidecars, which every node has beside it.
+pub const JSON: &Format = &json::FORMAT;
+
+/// The format with this name.
+pub fn find(name: &str) -> Option<&'static Format> {
+    FORMATS.iter().copied().find(|format| format.name == name)
+}
+
+/// The format with this name or this suffix, with or without its dot.
+pub fn find_by_any_name(word: &str) -> Option<&'static Format> {
+    let is_suffix = |format: &&Format| format.suffix.trim_start_matches('.') == word.trim_start_matches('.');
+    find(word).or_else(|| FORMATS.iter().copied().find(is_suffix))
+}
+
+/// The file with the elements of an array as text, as a path from the root of a mount, if the array has no flat file and such a
+/// text can be made.
+pub fn text_file(store: &Arc<dyn Store>, path: &str, metadata: &Arc<ArrayMetadata>) -> Option<String> {
+    VariableArray::open(store, path, metadata).ok()?;
+    // A root is named after what is mounted.
+    Some(if path.is_empty() { format!("{FOLDER}/{}/", jsonl::FORMAT.name) } else { jsonl::FORMAT.file(path) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_sorted_and_unique() {
+        assert!(FORMATS.iter().map(|format| format.name).is_sorted_by(|a, b| a < b));
+        assert!(FORMATS.iter().all(|format| find(format.name) == Some(format)));
+    }
+}
