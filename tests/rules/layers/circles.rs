@@ -31,23 +31,6 @@ const FILES: &[&[&str]] = &[
     &["array/source/locate.rs", "array/source/mod.rs"],
     &["array/variable/codec_chain.rs", "array/variable/mod.rs"],
     &["codec/array_to_bytes/sharding/mod.rs", "codec/pipeline.rs", "codec/registry.rs"],
-    &[
-        "mount/fs/arrays.rs",
-        "mount/fs/commit.rs",
-        "mount/fs/handle.rs",
-        "mount/fs/mod.rs",
-        "mount/fs/names/make.rs",
-        "mount/fs/names/mod.rs",
-        "mount/fs/names/scratch.rs",
-        "mount/fs/open_files.rs",
-        "mount/fs/virtual_files/companion_names.rs",
-        "mount/fs/virtual_files/companions.rs",
-        "mount/fs/virtual_files/mod.rs",
-        "mount/fs/virtual_files/sidecar_edit.rs",
-        "mount/fs/virtual_files/views.rs",
-        "mount/fs/write/mod.rs",
-        "mount/fs/write/truncation.rs",
-    ],
 ];
 
 /// The circles of rooms, by their paths in `src`.
