@@ -86,7 +86,8 @@ fn umount_refuses_and_force_goes_through() {
         text.contains("not unmounted") && text.contains("plain/c/0/0") && text.contains("No space"),
         "{text}"
     );
-    // The reason is the array's, and names no other chunk than the one it stands beside.
+    assert!(text.lines().any(|line| line.starts_with("Fix the cause")), "{text}");
+    // The reason is the array's, and names no other chunk than the one of its line.
     for line in text.lines().filter(|line| line.contains('[')) {
         assert_eq!(line.matches("plain/c/").count(), 1, "{text}");
     }

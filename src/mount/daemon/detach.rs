@@ -148,11 +148,15 @@ fn store_all(entry: &MountEntry) -> Result<()> {
         Err(error) if is_daemon_gone(&error) => {
             refuse(format!("the daemon of {shown} crashed while it stored writes; the mount stays attached"))
         }
-        Err(error) => refuse(format!(
-            "not unmounted: some writes cannot be stored ({error}){}. Fix the cause and try again, or discard them with \
-             --force",
-            unsaved(&entry.mountpoint)
-        )),
+        Err(error) => {
+            let list = unsaved(&entry.mountpoint);
+            // A list ends with its own line.
+            let end = if list.is_empty() { ". " } else { "" };
+            refuse(format!(
+                "not unmounted: some writes cannot be stored ({error}){list}{end}Fix the cause and try again, or discard them \
+                 with --force"
+            ))
+        }
     }
 }
 
