@@ -99,7 +99,7 @@ fn added_arrays_keep_their_zeros() {
             command.args(["create", store, "bare", "--shape", "3", "--dtype", "i2"]).output().unwrap();
         let warning = String::from_utf8_lossy(&output.stderr);
         assert!(
-            output.status.success() && warning.contains("'bare' has no names of dimensions"),
+            output.status.success() && warning.contains("'bare' has no dimension names"),
             "{warning}"
         );
     }
