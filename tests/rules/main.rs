@@ -8,5 +8,6 @@
 mod support;
 
 mod cli;
+mod crates;
 mod layers;
 mod pages;
