@@ -96,7 +96,7 @@ pub struct Options {
     pub revalidate_seconds: f64,
     /// A store of versions shows the newest snapshot of its branch after that time, from the next open(2) on.
     pub follows_branch: bool,
-    /// Formats whose files are listed beside the arrays' own, too.
+    /// Formats whose files are listed next to the arrays' own, too.
     pub formats: Vec<&'static Format>,
     /// Bypass the page cache.
     pub direct_io: bool,
@@ -106,7 +106,7 @@ pub struct Options {
     pub utab_words: Vec<String>,
     /// The log file. The command line opens it; it is here so that a log file inside the store is refused.
     pub log_file: Option<PathBuf>,
-    /// What references may refer to beside their own folder or bucket.
+    /// What references may refer to in addition to their own folder or bucket.
     pub allowed_references: Vec<String>,
     /// How the service of a remote store is reached; `None` for another store.
     pub remote: Option<RemoteOptions>,

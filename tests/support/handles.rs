@@ -47,8 +47,8 @@ pub trait Handles {
         unless_it_blocks(self.fs().file(handle)?.read(read, buffer))
     }
 
-    fn note_page_read(&self, handle: u64, offset: u64, length: u64) -> Option<PageRead> {
-        self.fs().file(handle).ok()?.note_page_read(FileRange { offset, length })
+    fn record_page_read(&self, handle: u64, offset: u64, length: u64) -> Option<PageRead> {
+        self.fs().file(handle).ok()?.record_page_read(FileRange { offset, length })
     }
 
     fn write(&self, handle: u64, offset: u64, data: &[u8], is_page: bool) -> FsResult<u32> {

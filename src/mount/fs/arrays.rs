@@ -50,8 +50,8 @@ impl ServedArrays {
     pub fn reconcile(&self, entity: &Entity, cached: &CachedNode, blocking: Blocking) -> FsResult<()> {
         let Some(inode) = self.inodes.existing(entity) else { return Ok(()) };
         let Some(shared) = &inode.shared else { return Ok(()) };
-        let note_new_size = || inode.page_cache_users.drops.note_new_size();
-        match self.arrays.reconcile(shared, cached.state(), blocking == Blocking::Yes, note_new_size) {
+        let mark_new_size = || inode.page_cache_users.drops.mark_new_size();
+        match self.arrays.reconcile(shared, cached.state(), blocking == Blocking::Yes, mark_new_size) {
             Reconciled::Current => {}
             Reconciled::Replaced => self.inodes.retire(&inode),
             Reconciled::WouldBlock => return Err(Failure::WouldBlock),

@@ -125,6 +125,27 @@ impl Ground {
         };
         (commits, Arc::new(own_files))
     }
+
+    fn attributes(
+        &self,
+        table: &Arc<NameTable>,
+        generated: &Generated,
+        own_files: &Arc<OwnFiles>,
+    ) -> Arc<FileAttributes> {
+        let parts = AttributeParts {
+            nodes: self.nodes.clone(),
+            inodes: self.inodes.clone(),
+            arrays: self.arrays.clone(),
+            served: self.served.clone(),
+            permissions: self.permissions.clone(),
+            names: table.clone(),
+            companion_names: generated.companion_names.clone(),
+            companions: generated.companions.clone(),
+            drafts: generated.drafts.clone(),
+            own_files: own_files.clone(),
+        };
+        Arc::new(FileAttributes::new(parts, self.options.clone()))
+    }
 }
 
 /// The rooms of files that are made of nodes.
@@ -171,21 +192,10 @@ impl FileSystem {
         let Ground { options, arrays, nodes, inodes, log, gate, .. } = ground.clone();
         let table = NameTable::new(inodes.clone(), log.clone(), options.scratch_limit_bytes);
         let table = Arc::new(table);
-        let Generated { companion_names, companions, drafts } = Generated::new(&ground);
+        let generated = Generated::new(&ground);
         let (commits, own_files) = ground.own_files(&table, daemon);
-        let attributes = AttributeParts {
-            nodes: nodes.clone(),
-            inodes: inodes.clone(),
-            arrays: arrays.clone(),
-            served: ground.served.clone(),
-            permissions: ground.permissions.clone(),
-            names: table.clone(),
-            companion_names: companion_names.clone(),
-            companions: companions.clone(),
-            drafts: drafts.clone(),
-            own_files: own_files.clone(),
-        };
-        let attributes = Arc::new(FileAttributes::new(attributes, options.clone()));
+        let attributes = ground.attributes(&table, &generated, &own_files);
+        let Generated { companion_names, companions, drafts } = generated;
         let entries = Arc::new(Entries::new(
             nodes.clone(),
             inodes.clone(),

@@ -131,7 +131,7 @@ impl Commits {
 
     /// Opens `__zarrfs__/commit`. `writes`: a message may be written.
     pub fn open(self: &Arc<Self>, inode: Arc<Inode>, writes: bool) -> Opened<CommitFile> {
-        let message = CommitMessage { told: self.last(), ..CommitMessage::default() };
+        let message = CommitMessage { report: self.last(), ..CommitMessage::default() };
         let file = CommitFile { commits: self.clone(), inode, writes, message: Mutex::new(message) };
         Opened::without_cache(file, true)
     }
@@ -140,12 +140,12 @@ impl Commits {
     fn commit(&self, text: &[u8]) -> (String, FsResult<()>) {
         let _running = self.running.lock();
         let outcome = parse(text).and_then(|request| self.commit_to_base(&request));
-        let told = match &outcome {
+        let report = match &outcome {
             Ok(outcome) => outcome.to_json(),
             Err(error) => json!({"snapshot": null, "error": error.to_string()}),
         };
-        let told = format!("{told:#}\n");
-        *self.last.lock() = Some(told.clone());
+        let report = format!("{report:#}\n");
+        *self.last.lock() = Some(report.clone());
         let result = match outcome {
             Ok(Outcome::Nothing) => Ok(()),
             Ok(Outcome::Published { snapshot, branch, changes }) => {
@@ -164,7 +164,7 @@ impl Commits {
             }
             Err(error) => Err(Failure::Error(error)),
         };
-        (told, result)
+        (report, result)
     }
 
     fn commit_to_base(&self, request: &Request) -> Result<Outcome> {
@@ -207,7 +207,7 @@ struct CommitMessage {
     /// Something was written that is not committed yet.
     is_new: bool,
     /// What is read: the outcome of the last commit, through this handle or before it was opened.
-    told: String,
+    report: String,
 }
 
 impl CommitFile {
@@ -217,11 +217,11 @@ impl CommitFile {
             if !std::mem::take(&mut message.is_new) {
                 return Ok(());
             }
-            message.told.clear();
+            message.report.clear();
             std::mem::take(&mut message.text)
         };
-        let (told, result) = self.commits.commit(&text);
-        self.message.lock().told = told;
+        let (report, result) = self.commits.commit(&text);
+        self.message.lock().report = report;
         result.inspect_err(|failure| self.commits.log.record_failure(&self.inode, "commit", failure))
     }
 }
@@ -230,7 +230,7 @@ impl OpenFile for CommitFile {
     fn read<'a>(&self, read: FileRead<'_>, buffer: &'a mut ReplyBuffer) -> FsResult<ReadData<'a>> {
         self.commits.gate.ensure_serving()?;
         let message = self.message.lock();
-        Ok(ReadData::Copied(buffer.copy_part(message.told.as_bytes(), read.offset, read.size)))
+        Ok(ReadData::Copied(buffer.copy_part(message.report.as_bytes(), read.offset, read.size)))
     }
 
     fn write<'a>(

@@ -14,7 +14,7 @@ use crate::store::without_known_secrets;
 /// Why a request fails.
 #[derive(Clone, Debug)]
 pub enum Failure {
-    /// A plain errno that is no fault: no such name, a folder instead of a file, a read-only mount.
+    /// A plain errno that is not a fault: no file of this name, a folder instead of a file, a read-only mount.
     Errno(i32),
     /// A fault of the store or of the stored data.
     Error(Error),

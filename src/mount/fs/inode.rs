@@ -58,7 +58,7 @@ pub enum Kind {
     Views(&'static Format),
     /// The folder of an array's planes, in a format.
     PlanesFolder(&'static Format),
-    /// A file that is no node, by its number (`names/`).
+    /// A file that is not a node, by its number (`names/`).
     Scratch(u64),
 }
 
@@ -168,6 +168,11 @@ impl Inode {
         self.shared.as_ref()?.current()
     }
 
+    /// Whether its pages may have been written through a memory map.
+    fn was_written(&self) -> bool {
+        self.open_array().is_some_and(|open| open.array.as_ref().is_ok_and(|array| array.was_written()))
+    }
+
     /// The array itself, for a request: ESTALE where another one has taken its place.
     pub fn array(&self) -> FsResult<Arc<Array>> {
         if self.is_stale() {
@@ -190,7 +195,7 @@ impl Inode {
         let opening = self.page_cache_users.opening.lock();
         // Also with direct I/O: changed chunks must leave the chunk cache.
         if !array.revalidate(cancellation)? && !is_first {
-            self.page_cache_users.drops.note_reason();
+            self.page_cache_users.drops.mark_outdated();
         }
         Ok(opening)
     }
@@ -216,7 +221,7 @@ struct InodeIndex {
 
 struct TransientInode {
     inode: Arc<Inode>,
-    /// How often the kernel has been told of it, and has not forgotten it.
+    /// How often the kernel has learnt its number, and not forgotten it.
     lookups: u64,
 }
 
@@ -281,7 +286,7 @@ impl InodeTable {
         Ok(inode)
     }
 
-    /// The number of an entity that the kernel is told of. Each call for a transient inode needs a [`InodeTable::forget`].
+    /// The number of an entity, for a reply to the kernel. Each call for a transient inode needs a [`InodeTable::forget`].
     pub fn look_up(&self, entity: &Entity) -> u64 {
         if !entity.is_transient() {
             return self.of(entity).number;
@@ -295,7 +300,7 @@ impl InodeTable {
         number
     }
 
-    /// The kernel has forgotten an inode that it was told of so many times.
+    /// The kernel has forgotten an inode, whose number it had learnt this many times.
     pub fn forget(&self, number: u64, lookups: u64) {
         if number < FIRST_TRANSIENT {
             return;
@@ -377,10 +382,7 @@ impl InodeTable {
 
     /// The numbers of arrays with pages that may have been written through a memory map.
     pub fn written(&self) -> Vec<u64> {
-        let was_written = |inode: &Arc<Inode>| {
-            inode.open_array().is_some_and(|open| open.array.as_ref().is_ok_and(|array| array.was_written()))
-        };
-        self.opened_arrays().iter().filter(|inode| was_written(inode)).map(|inode| inode.number).collect()
+        self.opened_arrays().iter().filter(|inode| inode.was_written()).map(|inode| inode.number).collect()
     }
 
     /// The arrays that have been opened.

@@ -359,7 +359,7 @@ impl FileSystem {
         self.attributes.of(&entry.entity, blocking)
     }
 
-    /// The inode of an entry that the kernel is told of.
+    /// The inode of an entry, for a reply to the kernel.
     pub fn inode_of_entry(&self, entry: &FolderEntry) -> u64 {
         if entry.entity.is_transient() { self.inodes.look_up(&entry.entity) } else { entry.inode }
     }

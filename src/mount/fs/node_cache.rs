@@ -52,7 +52,7 @@ impl CachedNode {
         matches!(self.node.as_deref(), Some(Node::Array { .. } | Node::Broken { .. }))
     }
 
-    /// That there is no node.
+    /// The absence of a node.
     fn absent(read_at: Instant) -> Self {
         CachedNode {
             node: None,
@@ -81,7 +81,7 @@ impl CachedNode {
 struct CachedListing {
     /// Sorted by name.
     children: Vec<Child>,
-    /// Other names are no nodes.
+    /// No other name is a node.
     is_complete: bool,
     read_at: Instant,
 }
@@ -95,7 +95,7 @@ impl CachedListing {
         self.children.binary_search_by(|child| child.name.as_str().cmp(name)).is_ok()
     }
 
-    /// Whether a name is no node: unknown where others than the listed may exist, except for names of sidecars.
+    /// Whether a name is not a node: unknown where others than the listed may exist, except for names of sidecars.
     fn lacks(&self, name: &str) -> bool {
         let is_sidecar = || name.strip_suffix(JSON.suffix).is_some_and(|stem| self.has(stem));
         !self.has(name) && (self.is_complete || is_sidecar())
@@ -187,7 +187,7 @@ impl NodeCache {
         }
     }
 
-    /// That there is no node at a path, if the listing of the group tells so.
+    /// The absence of a node at a path, if the listing of the group shows it.
     fn absent(&self, path: &str) -> Option<Arc<CachedNode>> {
         let (group, name) = path.rsplit_once('/').unwrap_or(("", path));
         let listing = self.table.lock().listings.get(group).cloned()?;

@@ -208,7 +208,7 @@ pub trait OpenFile: Send + Sync {
 
     /// Notes that the next read fills pages of the page cache, which matters on a writable mount. The caller keeps the returned
     /// value until it has replied.
-    fn note_page_read(&self, _range: FileRange) -> Option<PageRead> {
+    fn record_page_read(&self, _range: FileRange) -> Option<PageRead> {
         None
     }
 
@@ -282,14 +282,11 @@ impl HandleTable {
 
     /// The open listings of a folder.
     pub fn listings(&self, folder: &Entity) -> Vec<(u64, Arc<dyn OpenFile>)> {
-        let is_of = |file: &dyn OpenFile| {
-            file.entries().and_then(<[FolderEntry]>::first).is_some_and(|dot| dot.entity == *folder)
-        };
         let open = self.open.read();
-        open.iter()
-            .filter(|(_, file)| is_of(&***file))
-            .map(|(&number, file)| (number, file.clone()))
-            .collect()
+        let listings = open.iter().filter(|(_, file)| {
+            file.entries().and_then(<[FolderEntry]>::first).is_some_and(|dot| dot.entity == *folder)
+        });
+        listings.map(|(&number, file)| (number, file.clone())).collect()
     }
 
     /// Closes a handle. A request that still uses it keeps it alive.

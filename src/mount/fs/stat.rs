@@ -70,7 +70,7 @@ impl FileAttributes {
         Ok(found)
     }
 
-    /// The attributes of an entity that the kernel is told of.
+    /// The attributes of an entity, for a reply that gives the kernel its inode.
     pub fn look_up(&self, entity: &Entity, blocking: Blocking) -> FsResult<Stat> {
         let mut found = self.of(entity, blocking)?;
         found.attributes.inode = self.parts.inodes.look_up(entity);
@@ -90,7 +90,7 @@ impl FileAttributes {
         let (info, mut size_bytes) = self.facts(entity, &cached, blocking)?;
         let inode = inodes.existing(entity);
         if let Some(inode) = &inode {
-            inode.written_end.note_told();
+            inode.written_end.mark_size_known();
             size_bytes = inode.written_end.shown_size(size_bytes);
         }
         let is_growing = inode.is_some_and(|inode| inode.written_end.is_growing());

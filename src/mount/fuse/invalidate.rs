@@ -43,7 +43,7 @@ pub fn drop_pages_then(
         while done.recv_timeout(LOCKED_PAGE_TIMEOUT) == Err(RecvTimeoutError::Timeout)
             && drops.has_in_flight(reads)
         {}
-        drops.note_reply();
+        drops.record_reply();
         send_reply();
     });
 }

@@ -30,7 +30,7 @@ fn done(reply: ReplyEmpty, (): ()) {
 }
 
 impl Fuse {
-    /// A name that Unicode does not have is none of the hierarchy's.
+    /// A name that is not Unicode is not a name of the hierarchy.
     fn name(&self, name: &OsStr) -> Result<String, Errno> {
         let refused = if self.fs.options().writable { Errno::EILSEQ } else { Errno::EROFS };
         name.to_str().map(str::to_owned).ok_or(refused)

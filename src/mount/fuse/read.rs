@@ -42,7 +42,7 @@ impl Fuse {
         };
         let fills_pages = is_of_pages && self.fs.options().writable;
         let range = FileRange { offset, length: size.into() };
-        let page_read = if fills_pages { file.note_page_read(range) } else { None };
+        let page_read = if fills_pages { file.record_page_read(range) } else { None };
         BUFFER.with_borrow_mut(|buffer| {
             let cancellation = &Cancellation::never();
             let read = FileRead { offset, size, blocking: Blocking::No, cancellation };

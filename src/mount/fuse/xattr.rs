@@ -1,7 +1,7 @@
 //! Extended attributes through FUSE.
 //!
 //! If getxattr is supported at all, the kernel asks for `security.capability` at every write(2), unless
-//! HANDLE_KILLPRIV_V2 has told it that there are no such bits to clear: a writable mount on a kernel without
+//! HANDLE_KILLPRIV_V2 has told it that there are no bits to clear: a writable mount on a kernel without
 //! it replies ENOSYS.
 
 use std::ffi::OsStr;

@@ -291,7 +291,7 @@ impl Model {
         let (expected, unsure) = (&file.bytes[range.clone()], &file.unsure[range.clone()]);
         let _unanswered = match open.is_direct {
             true => None,
-            false => self.fs.note_page_read(open.handle, range.start as u64, range.len() as u64),
+            false => self.fs.record_page_read(open.handle, range.start as u64, range.len() as u64),
         };
         let mut buffer = Default::default();
         if let Some(found) = self.fs.try_read(open.handle, offset as u64, length as u32, &mut buffer).unwrap()

@@ -101,7 +101,7 @@ impl Model {
             return;
         }
         let length = (end - start) as u32;
-        let unanswered = self.fs.note_page_read(open.handle, start as u64, length.into());
+        let unanswered = self.fs.record_page_read(open.handle, start as u64, length.into());
         let mut buffer = Default::default();
         let bytes = self
             .fs

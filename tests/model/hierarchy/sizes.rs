@@ -145,7 +145,7 @@ impl Model {
             data.iter_mut().for_each(|byte| *byte &= 1);
         }
         if is_page {
-            self.fs.note_page_read(open.handle, offset as u64, data.len() as u64); // as the kernel did before
+            self.fs.record_page_read(open.handle, offset as u64, data.len() as u64); // as the kernel did before
         }
         let mut written = self.put(open.file, open.handle, offset, &data, is_page);
         let has_gap =

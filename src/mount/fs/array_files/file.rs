@@ -86,7 +86,7 @@ impl ArrayFile {
         let FileWrite { offset, data, is_page, blocking } = write;
         let inode = &self.inode;
         let (writer, mut size_bytes) = self.writable()?;
-        self.drop.note_use();
+        self.drop.record_use();
         if data.is_empty() {
             return Ok(BegunWrite::copied(0));
         }
@@ -193,7 +193,7 @@ impl ArrayFile {
 impl OpenFile for ArrayFile {
     fn read<'a>(&self, read: FileRead<'_>, buffer: &'a mut ReplyBuffer) -> FsResult<ReadData<'a>> {
         self.io.gate.ensure_serving()?;
-        self.drop.note_use();
+        self.drop.record_use();
         let data = self.read_array(read, buffer);
         self.io.log.record_failed_read(&self.inode, read.offset, read.size, data)
     }
@@ -261,7 +261,7 @@ impl OpenFile for ArrayFile {
                 let zeroed = self.write_zeros(offset, end, cancellation);
                 if zeroed.is_err() && drop.is_some() {
                     // The kernel may still cache what was in the gap, and no reply names it.
-                    self.inode.page_cache_users.drops.note_reason();
+                    self.inode.page_cache_users.drops.mark_outdated();
                 }
                 zeroed.map(|()| drop)
             }
@@ -309,7 +309,7 @@ impl OpenFile for ArrayFile {
     /// The end of a handle. One that may write stores what is left: pages of a map that was unmapped after the last close arrive
     /// until now.
     fn release(&self) {
-        self.drop.note_use();
+        self.drop.record_use();
         let ArrayFile { inode, writer: Some(writer), .. } = self else { return };
         if writer.array.is_dirty()
             && let Err(error) = self.io.served.on_current(inode, &writer.array, Array::flush)
@@ -332,11 +332,11 @@ impl OpenFile for ArrayFile {
         self.inode.number == inode && self.writer.as_ref().is_some_and(|writer| !writer.is_closing())
     }
 
-    fn note_page_read(&self, FileRange { offset, length }: FileRange) -> Option<PageRead> {
-        self.drop.note_use();
+    fn record_page_read(&self, FileRange { offset, length }: FileRange) -> Option<PageRead> {
+        self.drop.record_use();
         let range = offset..offset.saturating_add(length);
-        self.inode.page_cache_users.direct_writes.note_page_read(range.clone());
-        self.inode.page_cache_users.drops.note_read(range)
+        self.inode.page_cache_users.direct_writes.record_page_read(range.clone());
+        self.inode.page_cache_users.drops.record_read(range)
     }
 
     fn stores_at_once(&self, flags: i32) -> bool {

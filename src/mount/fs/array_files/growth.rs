@@ -111,7 +111,9 @@ impl Growth {
         let array = inode.array()?;
         let longer = array.longer(to).map_err(failed)?;
         if longer.flat_size() != Some(to) {
-            let reason = format!("{to} bytes are no whole number of rows along the slowest axis of the file");
+            let reason = format!(
+                "{to} bytes is not a multiple of the size of a row along the slowest axis of the file"
+            );
             return Err(failed(Error::InvalidValue(reason)));
         }
         let writer = Writer::open(&array, false)
@@ -120,7 +122,7 @@ impl Growth {
         let zeros_from = guard.end().or(guard.was_cut().then(|| array.size_bytes()));
         let drops = &inode.page_cache_users.drops;
         let grown =
-            self.grow(inode, &mut guard, to, || drops.note_new_size()).map_err(|failure| match failure {
+            self.grow(inode, &mut guard, to, || drops.mark_new_size()).map_err(|failure| match failure {
                 Failure::Error(error) => failed(error),
                 failure => failure,
             });
@@ -144,7 +146,7 @@ impl Growth {
         inode: &Inode,
         guard: &mut WrittenEndGuard<'_>,
         to: u64,
-        note_new_size: impl Fn(),
+        mark_new_size: impl Fn(),
     ) -> FsResult<u64> {
         let path = &inode.entity.path;
         let shared = inode.shared.as_ref().ok_or(Failure::Errno(libc::EBADF))?;
@@ -168,7 +170,7 @@ impl Growth {
             // Until it is written, readers see the size that it had.
             let has_begun = guard.begin_growth(array.size_bytes());
             let grown =
-                self.arrays.lengthen(shared, &array, longer, (replace, update_copies), &note_new_size);
+                self.arrays.lengthen(shared, &array, longer, (replace, update_copies), &mark_new_size);
             // Where only the copies failed, it has grown. Where another program made it longer, this one did not.
             if has_begun && !is_replaced.get() {
                 guard.make_whole();

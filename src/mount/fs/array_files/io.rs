@@ -133,7 +133,7 @@ impl ArrayIo {
             let write = FileWrite { offset: end, data, is_page: false, blocking: Blocking::Yes };
             self.put(inode, writer, write).map_err(|failure| {
                 // The kernel may still cache bytes that are zero now.
-                inode.page_cache_users.drops.note_reason();
+                inode.page_cache_users.drops.mark_outdated();
                 match failure {
                     Failure::Error(error) => self.log.fail(inode, "zeroing the gap before a write", error),
                     failure => failure,

@@ -125,14 +125,14 @@ impl ArrayFiles {
         // If another program has changed the size, the kernel still uses the old one: on ESTALE it looks the name up again, learns
         // the new size, and repeats the open once. A growth by a program of this mount is not news: the kernel has its size, or gets it
         // with the reply to that program. Otherwise an open next to programs that append would be ESTALE twice, and fail.
-        let is_untold = inode.written_end.is_size_untold();
+        let is_size_unknown = inode.written_end.is_size_unknown();
         let shown = shown_size(&cached);
         let is_own_growth = || {
             let open = inode.open_array();
             open.is_some_and(|open| shown.is_some_and(|size| open.was_lengthened_to(size)))
         };
         let has_news = shown_before.is_some_and(|size| size != shown) && !is_own_growth();
-        if inode.is_stale() || is_untold || has_news {
+        if inode.is_stale() || is_size_unknown || has_news {
             return Err(Failure::Errno(libc::ESTALE));
         }
         let readers = shared.audience.admit(self.permissions.readers(cached.node.as_deref()));
@@ -219,7 +219,7 @@ impl ArrayFiles {
         }
         // If this fails, all bytes are zero nevertheless: what was not stored is stored later.
         let zeroed = self.with_open(inode, || self.io.zero(inode));
-        zeroed.inspect_err(|_| inode.page_cache_users.drops.note_reason())?;
+        zeroed.inspect_err(|_| inode.page_cache_users.drops.mark_outdated())?;
         if has_new_attributes {
             // It was growing, and is written now.
             inode.written_end.lock().make_whole();

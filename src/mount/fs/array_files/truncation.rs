@@ -37,12 +37,12 @@ impl ArrayIo {
         if to == end {
             if end == 0 {
                 // An array without elements is truncated, too.
-                end_guard.note_cut();
+                end_guard.record_cut();
             }
             return Ok(None);
         }
         if end == 0 && to == size_bytes && !end_guard.is_growing() {
-            self.zero(inode).inspect_err(|_| inode.page_cache_users.drops.note_reason())?;
+            self.zero(inode).inspect_err(|_| inode.page_cache_users.drops.mark_outdated())?;
         } else {
             let array = inode.array()?;
             let writer = Writer::open(&array, false)?;
@@ -72,8 +72,8 @@ impl ArrayIo {
         }
         if end_guard.is_growing() {
             // From now on its size is that of the array.
-            inode.page_cache_users.drops.note_new_size();
-            inode.written_end.note_untold();
+            inode.page_cache_users.drops.mark_new_size();
+            inode.written_end.mark_size_unknown();
         }
         if let Some(written_bytes) = end_guard.forget() {
             let size_bytes = inode.array().map_or(array.size_bytes(), |array| array.size_bytes());

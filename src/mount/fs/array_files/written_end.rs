@@ -26,7 +26,7 @@ pub struct WrittenEnd {
     end: AtomicU64,
     cut: Mutex<Truncation>,
     /// The kernel may know the size that the file had while it was growing.
-    is_size_untold: AtomicBool,
+    is_size_unknown: AtomicBool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,7 +44,7 @@ impl Default for WrittenEnd {
         WrittenEnd {
             end: AtomicU64::new(WHOLE),
             cut: Mutex::default(),
-            is_size_untold: AtomicBool::new(false),
+            is_size_unknown: AtomicBool::new(false),
         }
     }
 }
@@ -61,7 +61,7 @@ impl WrittenEnd {
         end(&self.end)
     }
 
-    /// The size that programs see of a file whose array has `size_bytes`, which must have been read before.
+    /// The size that programs see of a file whose array has `size_bytes`. The caller has read that before.
     pub fn shown_size(&self, size_bytes: u64) -> u64 {
         match self.end.load(Ordering::SeqCst) {
             WHOLE => size_bytes,
@@ -70,19 +70,19 @@ impl WrittenEnd {
         }
     }
 
-    /// The kernel is about to be told the size.
-    pub fn note_told(&self) {
-        self.is_size_untold.store(false, Ordering::Release);
+    /// The kernel is about to learn the size.
+    pub fn mark_size_known(&self) {
+        self.is_size_unknown.store(false, Ordering::Release);
     }
 
     /// The size that programs see has become that of the array.
-    pub fn note_untold(&self) {
-        self.is_size_untold.store(true, Ordering::Release);
+    pub fn mark_size_unknown(&self) {
+        self.is_size_unknown.store(true, Ordering::Release);
     }
 
     /// Whether the kernel must ask for the size before a program uses the file.
-    pub fn is_size_untold(&self) -> bool {
-        self.is_size_untold.load(Ordering::Acquire)
+    pub fn is_size_unknown(&self) -> bool {
+        self.is_size_unknown.load(Ordering::Acquire)
     }
 
     /// Whether the file is growing: its size changes with each write.
@@ -123,7 +123,7 @@ impl WrittenEndGuard<'_> {
     }
 
     /// A program truncated the file, to the size that it has.
-    pub fn note_cut(&mut self) {
+    pub fn record_cut(&mut self) {
         self.cut.is_recent = true;
     }
 

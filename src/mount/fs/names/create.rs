@@ -20,7 +20,7 @@ use crate::mount::fs::names::scratch::{Caller, ScratchFile};
 use crate::mount::fs::open_file::Opened;
 use crate::store::{is_temporary_name, join};
 
-/// Endings of files that programs make, and that are no arrays.
+/// Endings of files that programs make, and that are not arrays.
 const OTHER_SUFFIXES: [&str; 7] = [".h5", ".hdf5", ".nc4", ".tiff", ".zarr", ".zip", ".mat"];
 
 /// What create(2) found or made.

@@ -83,8 +83,8 @@ impl Promotions {
         &self.parts.names
     }
 
-    /// The array of an .npy file that gets too long for memory; `None` where it cannot be begun, for a reason that its close
-    /// tells.
+    /// The array of an .npy file that gets too long for memory; `None` where it cannot be begun: its close
+    /// reports the reason.
     pub fn begin_long_import(&self, file: &ScratchFile, start: &[u8]) -> Option<Import> {
         let (group, name) = file.place();
         let Some(PromotedKind::Imported(stem)) = becomes(&name).filter(|_| self.options.create) else {
@@ -133,7 +133,7 @@ impl Promotions {
         drop(content);
         match made {
             Ok(()) => {
-                file.note_judgement(None, None);
+                file.record_judgement(None, None);
                 self.parts.names.remove(&group, &name);
                 Ok(())
             }
@@ -142,7 +142,7 @@ impl Promotions {
                     Failure::Error(error) => error.to_string(),
                     _ => std::io::Error::from_raw_os_error(failure.errno()).to_string(),
                 };
-                file.note_judgement(Some(failure.clone()), Some(problem));
+                file.record_judgement(Some(failure.clone()), Some(problem));
                 Err(self.parts.log.record_failed_name(request, &join(&group, &name), failure))
             }
         }
@@ -154,7 +154,7 @@ impl Promotions {
         Ok(below.filter(Entity::is_sidecar))
     }
 
-    /// An empty file is no edit of the sidecar that it hides.
+    /// An empty file is not an edit of the sidecar that it hides.
     pub fn drop_empty_edit(&self, file: &ScratchFile) {
         let (group, name) = file.place();
         let _changing = self.parts.names.hold();

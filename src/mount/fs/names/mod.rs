@@ -1,6 +1,6 @@
 //! Names of a writable mount that the store does not have, and changes of those that it has.
 //!
-//! There is one table (`table.rs`) of such names, by group. A name in it is a **scratch file** (`scratch.rs`): a file that a
+//! There is one table (`table.rs`) of these names, by group. A name in it is a **scratch file** (`scratch.rs`): a file that a
 //! program made and that is not a node. When it is closed or renamed, it may become one, or change one (`make.rs`). Or the
 //! name is **vacant**: a program took a generated file away, to put another in its place; or, for one thread alone, a program made
 //! a node with two names by one of them, and is about to create the other, as `cp -r` does. Or it is **left over**: its node is

@@ -65,7 +65,7 @@ impl NameChanges {
             return Err(Failure::Errno(libc::ENOTEMPTY));
         }
         if let Some(other) = self.other_file(&path)? {
-            let reason = format!("the store has '{other}' in it, which is no array or group");
+            let reason = format!("the store has '{other}' in it, which is not an array or group");
             return self.log.refuse_name("rmdir", &path, libc::ENOTEMPTY, reason);
         }
         let removed = author::remove(self.nodes.store(), &path);
@@ -76,7 +76,7 @@ impl NameChanges {
         Ok(())
     }
 
-    /// A file or folder that a group's folder in the store has beside its documents.
+    /// A file or folder that a group's folder in the store has in addition to its documents.
     fn other_file(&self, path: &str) -> FsResult<Option<String>> {
         let mut other = None;
         self.nodes.store().each_name(path, &mut |entry| {

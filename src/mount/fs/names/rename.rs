@@ -89,7 +89,7 @@ impl NameChanges {
         let replaced = match target.kind {
             Kind::Array => self.replace_content(file, &target)?,
             _ if target.is_sidecar() && file.meta().size_bytes == 0 => {
-                return self.log.refuse_name("rename", &path, libc::EINVAL, "an empty file is no sidecar");
+                return self.log.refuse_name("rename", &path, libc::EINVAL, "an empty file is not a sidecar");
             }
             _ if target.is_sidecar() => {
                 self.promotions.edit(file, &mut file.content(), &target)?;
@@ -135,7 +135,7 @@ impl NameChanges {
         let written = self.write_over(file, target).and_then(|()| opened.flush(0, 0));
         opened.release();
         written?;
-        inode.page_cache_users.drops.note_reason();
+        inode.page_cache_users.drops.mark_outdated();
         Ok(Some((inode.number, inode.page_cache_users.drops.begin(None))))
     }
 

@@ -44,7 +44,7 @@ impl Budget {
         Budget { used: AtomicU64::new(0), limit }
     }
 
-    /// A file becomes so long; `false` if that is too much.
+    /// Counts a change of a file's length; `false` if that is too much.
     fn change(&self, from: u64, to: u64) -> bool {
         if to <= from {
             self.used.fetch_sub(from - to, Ordering::AcqRel);
@@ -55,7 +55,7 @@ impl Budget {
     }
 }
 
-/// What stat(2) tells, and what became of the file.
+/// What stat(2) shows, and why the file did not become a node.
 #[derive(Clone)]
 pub struct ScratchMeta {
     /// Size of the file.
@@ -88,7 +88,7 @@ pub enum ScratchContent {
     Ended,
 }
 
-/// A file that is no node.
+/// A file that is not a node.
 pub struct ScratchFile {
     number: u64,
     /// The thread that expects no other name of what it becomes, 0 if none.
@@ -142,7 +142,7 @@ impl ScratchFile {
         Entity::new(Kind::Scratch(self.number), "")
     }
 
-    /// What stat(2) tells now.
+    /// What stat(2) shows now.
     pub fn meta(&self) -> ScratchMeta {
         self.meta.lock().clone()
     }
@@ -169,7 +169,7 @@ impl ScratchFile {
     }
 
     /// Notes how the file was judged.
-    pub fn note_judgement(&self, refusal: Option<Failure>, problem: Option<String>) {
+    pub fn record_judgement(&self, refusal: Option<Failure>, problem: Option<String>) {
         let mut meta = self.meta.lock();
         (meta.refusal, meta.problem) = (refusal, problem);
     }

@@ -40,13 +40,13 @@ impl NameEntry {
 }
 
 /// The names of one group.
-type OfGroup = BTreeMap<String, NameEntry>;
+type GroupNames = BTreeMap<String, NameEntry>;
 
 /// All names of a mount that the store does not have.
 pub struct NameTable {
     inodes: Arc<InodeTable>,
     log: Arc<RequestLog>,
-    by_group: Mutex<HashMap<String, OfGroup>>,
+    by_group: Mutex<HashMap<String, GroupNames>>,
     /// How many there are.
     count: AtomicUsize,
     files: Mutex<HashMap<u64, Weak<ScratchFile>>>,
@@ -126,8 +126,8 @@ impl NameTable {
             return;
         }
         self.end_expected(|_, _, _, since| now.duration_since(since) >= VACANT_FOR);
-        let is_free = |own: &OfGroup| !own.contains_key(name);
-        if self.by_group.lock().get(group).is_none_or(is_free) {
+        let is_free = self.by_group.lock().get(group).is_none_or(|own| !own.contains_key(name));
+        if is_free {
             self.insert_entry(group, name, NameEntry::Expected(thread, now));
         }
     }
@@ -142,7 +142,7 @@ impl NameTable {
         matches!(entry, Some(NameEntry::Expected(by, since)) if *by == thread && since.elapsed() < VACANT_FOR)
     }
 
-    /// Names of these are not free any more. The arguments are group, name, thread and time.
+    /// Ends expectations for which `is_over` is true of group, name, thread and time.
     pub fn end_expected(&self, is_over: impl Fn(&str, &str, u32, Instant) -> bool) {
         if self.is_empty() {
             return;
@@ -186,8 +186,9 @@ impl NameTable {
 
     /// Whether a group has scratch files.
     pub fn has_files(&self, group: &str) -> bool {
-        let is_file = |entry: &NameEntry| matches!(entry, NameEntry::File(_));
-        self.by_group.lock().get(group).is_some_and(|own| own.values().any(is_file))
+        let by_group = self.by_group.lock();
+        let own = by_group.get(group);
+        own.is_some_and(|own| own.values().any(|entry| matches!(entry, NameEntry::File(_))))
     }
 
     fn insert_entry(&self, group: &str, name: &str, entry: NameEntry) -> Option<NameEntry> {
@@ -368,7 +369,7 @@ impl NameTable {
                 if let NameEntry::File(file) = entry {
                     let (path, size_bytes) = (join(&group, &name), file.meta().size_bytes);
                     log::warn!(
-                        "/{path}: this scratch file of {size_bytes} bytes is gone: it is no array or group"
+                        "/{path}: this scratch file of {size_bytes} bytes is gone: it is not an array or group"
                     );
                 }
             }

@@ -181,8 +181,8 @@ impl CacheMode {
             ModeKind::Direct => {
                 counts.direct += 1;
                 users.direct_writes.begin_maps();
-                // Memory maps may leave outdated pages beside a direct writer.
-                users.drops.note_reason();
+                // Memory maps may leave outdated pages next to a direct writer.
+                users.drops.mark_outdated();
             }
         }
         drop(counts);
@@ -208,7 +208,7 @@ impl Drop for CacheMode {
             ModeKind::DirectWriter => {
                 counts.direct_writers -= 1;
                 if counts.direct > 0 {
-                    self.users.drops.note_reason();
+                    self.users.drops.mark_outdated();
                 }
             }
             ModeKind::Passthrough => counts.passthrough -= 1,
@@ -236,18 +236,18 @@ mod tests {
         };
         let (writer, keeps) = open(RequestedMode::DirectWriter);
         assert!(writer.is_direct() && keeps);
-        let (beside, keeps) = open(RequestedMode::Cached);
-        assert!(beside.is_direct() && !keeps);
+        let (mapped, keeps) = open(RequestedMode::Cached);
+        assert!(mapped.is_direct() && !keeps);
         let (second, _) = open(RequestedMode::DirectWriter);
         assert!(second.is_direct());
         drop((writer, second));
         let (after, keeps) = open(RequestedMode::Cached);
-        assert!(!after.is_direct() && !keeps, "pages mapped beside a direct writer are dropped");
+        assert!(!after.is_direct() && !keeps, "pages mapped next to a direct writer are dropped");
         let (late_writer, _) = open(RequestedMode::DirectWriter);
         assert!(!late_writer.is_direct(), "it has a reader that uses the page cache");
         assert!(open(RequestedMode::Cached).1);
         drop((after, late_writer));
-        drop(beside);
+        drop(mapped);
         assert!(open(RequestedMode::DirectWriter).0.is_direct());
     }
 

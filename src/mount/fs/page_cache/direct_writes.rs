@@ -70,7 +70,7 @@ impl DirectWrites {
     }
 
     /// The kernel reads these pages: they get the current bytes.
-    pub fn note_page_read(&self, pages: Range<u64>) {
+    pub fn record_page_read(&self, pages: Range<u64>) {
         if self.has_maps.load(Ordering::SeqCst) {
             self.remove(pages);
         }

@@ -2,7 +2,7 @@
 //! them.
 //!
 //! Uses nothing of the crate. write(2) through the page cache fills the pages, which are readable from then
-//! on, and sends its WRITE afterwards; it holds the inode's lock until the reply. If such a page is dropped
+//! on, and sends its WRITE afterwards; it holds the inode's lock until the reply. If a page is dropped
 //! in between (open(2) and FUSE_NOTIFY_INVAL_INODE do so without that lock), the next READ may return the
 //! bytes from before the WRITE, and that page stays: the kernel changes nothing in it when the WRITE
 //! completes. Memory pressure and posix_fadvise(2) do not drop a page that a write has filled.
@@ -54,7 +54,7 @@ struct DropState {
     untimed: usize,
     /// Ranges that were read into the page cache since a drop began.
     read: Vec<Range<u64>>,
-    /// The number of such reads, and the numbers of those without a reply yet.
+    /// The number of these reads, and the numbers of those without a reply yet.
     reads: u64,
     in_flight: BTreeSet<u64>,
 }
@@ -87,7 +87,7 @@ impl OpenDrop {
     }
 
     /// The kernel uses the file: it has processed the reply.
-    pub fn note_use(&self) {
+    pub fn record_use(&self) {
         if self.is_pending.load(Ordering::Acquire) && self.is_pending.swap(false, Ordering::AcqRel) {
             self.drop.lock().take().into_iter().for_each(|drop| drop.done());
         }
@@ -109,12 +109,12 @@ pub struct PageRead {
 
 impl PageDrops {
     /// The page cache is outdated: the next open(2) drops it.
-    pub fn note_reason(&self) {
+    pub fn mark_outdated(&self) {
         self.state.lock().reasons += 1;
     }
 
     /// The kernel is about to drop all pages itself, because it learns a new size.
-    pub fn note_new_size(&self) {
+    pub fn mark_new_size(&self) {
         let mut state = self.state.lock();
         state.reasons += 1;
         state.untimed += 1;
@@ -149,7 +149,7 @@ impl PageDrops {
     }
 
     /// Records a read into the page cache, before its data is looked up.
-    pub fn note_read(self: &Arc<Self>, range: Range<u64>) -> Option<PageRead> {
+    pub fn record_read(self: &Arc<Self>, range: Range<u64>) -> Option<PageRead> {
         if !self.is_doubtful.load(Ordering::SeqCst) {
             return None;
         }
@@ -160,7 +160,7 @@ impl PageDrops {
         let number = state.reads;
         state.reads += 1;
         state.in_flight.insert(number);
-        state.note(range);
+        state.record(range);
         drop(state);
         Some(PageRead { drops: self.clone(), number })
     }
@@ -186,13 +186,13 @@ impl PageDrops {
         if is_overtaken {
             return Some(self.begin(Some(range)));
         }
-        self.note_reply();
+        self.record_reply();
         None
     }
 
     /// The reply to a WRITE is about to be sent: no completed drop contains pages that are filled from now
     /// on.
-    pub fn note_reply(&self) {
+    pub fn record_reply(&self) {
         let mut state = self.state.lock();
         state.by_open.retain(|(_, since)| since.elapsed() < OPEN_TIME);
         if state.in_progress == 0 && state.untimed == 0 && state.by_open.is_empty() {
@@ -203,7 +203,7 @@ impl PageDrops {
 }
 
 impl DropState {
-    fn note(&mut self, new: Range<u64>) {
+    fn record(&mut self, new: Range<u64>) {
         let first = self.read.partition_point(|range| range.end < new.start);
         let after = self.read.partition_point(|range| range.start <= new.end);
         let joined = self.read.get(first..after).unwrap_or_default();
@@ -262,10 +262,10 @@ mod tests {
     fn pages_are_dropped_once_for_each_reason() {
         let drops = Arc::new(PageDrops::default());
         assert!(drops.due().is_none());
-        drops.note_reason();
+        drops.mark_outdated();
         let first = drops.due();
         assert!(first.is_some() && drops.due().is_some(), "the first has not ended");
-        drops.note_reason();
+        drops.mark_outdated();
         first.into_iter().for_each(PageDrop::done);
         let second = drops.due();
         assert!(second.is_some(), "the reason came after the first drop began");
@@ -278,26 +278,29 @@ mod tests {
     #[test]
     fn a_read_since_a_drop_began_overtakes_one_write() {
         let drops = Arc::new(PageDrops::default());
-        assert!(drops.note_read(0..10).is_none() && drops.overtaken(0..10).is_none(), "nothing was dropped");
+        assert!(
+            drops.record_read(0..10).is_none() && drops.overtaken(0..10).is_none(),
+            "nothing was dropped"
+        );
         let drop_of_all = drops.begin(None);
-        let read = drops.note_read(100..200);
+        let read = drops.record_read(100..200);
         assert!(read.is_some() && drops.has_in_flight(drops.reads()) && !drops.has_in_flight(0));
         assert!(drops.overtaken(200..300).is_none(), "another range");
         drop_of_all.done();
         let again = drops.overtaken(150..160);
         assert_eq!(again.as_ref().and_then(|again| again.range.clone()), Some(150..160));
         drop((again, read));
-        drops.note_reply();
+        drops.record_reply();
         assert!(!drops.has_in_flight(drops.reads()));
         assert!(drops.overtaken(150..160).is_none(), "its pages were filled after the drops had ended");
-        assert!(drops.note_read(150..160).is_none());
+        assert!(drops.record_read(150..160).is_none());
     }
 
     #[test]
     fn a_drop_by_the_kernel_ends_with_the_next() {
         let drops = Arc::new(PageDrops::default());
-        drops.note_new_size();
-        assert!(drops.note_read(0..10).is_some());
+        drops.mark_new_size();
+        assert!(drops.record_read(0..10).is_some());
         assert!(drops.overtaken(20..30).is_none());
         assert!(drops.overtaken(5..6).is_some());
         drops.due().into_iter().for_each(PageDrop::done);
@@ -310,7 +313,7 @@ mod tests {
         let drops = Arc::new(PageDrops::default());
         let _drop = drops.begin(None);
         for at in 0..=MAX_RANGES as u64 {
-            drop(drops.note_read(10 * at..10 * at + 1));
+            drop(drops.record_read(10 * at..10 * at + 1));
         }
         assert_eq!(drops.state.lock().read.len(), 1);
         assert!(drops.overtaken(5..6).is_some());

@@ -1,4 +1,4 @@
-//! Growth beside another program that makes the same array longer.
+//! Growth next to another program that makes the same array longer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

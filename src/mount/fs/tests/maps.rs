@@ -1,4 +1,4 @@
-//! Memory maps beside direct writes.
+//! Memory maps next to direct writes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -60,7 +60,7 @@ fn a_direct_write_that_waits_for_room_is_not_undone_by_a_page_of_a_map() {
         }
         let mapped = fs.open(inode, libc::O_RDWR, &never).unwrap();
         let mut buffer = ReplyBuffer::default();
-        drop(fs.note_page_read(mapped.handle, tail.start, 12));
+        drop(fs.record_page_read(mapped.handle, tail.start, 12));
         let mut page = fs.read(mapped.handle, tail.start, 12, &mut buffer, &never).unwrap().to_vec();
         page[..2].fill(3);
         gate.open();

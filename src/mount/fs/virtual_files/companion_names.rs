@@ -44,7 +44,7 @@ impl CompanionNames {
         &self.planes
     }
 
-    /// The file beside nodes with a name in a group's folder: a sidecar, or in a format that is listed there.
+    /// The file with a name next to the nodes in a group's folder: a sidecar, or one in a format that is listed there.
     pub fn file_beside(&self, group: &str, name: &str, blocking: Blocking) -> FsResult<Option<Entity>> {
         for format in self.formats_beside() {
             if let Some(file) = self.file_in(format, Place::Beside, None, group, name, blocking)? {
@@ -54,7 +54,7 @@ impl CompanionNames {
         Ok(None)
     }
 
-    /// The files beside nodes in the folder of a group with these children.
+    /// The files next to the nodes in the folder of a group with these children.
     pub fn files_beside(&self, group: &str, children: &[Child]) -> FsResult<Vec<(String, Entity)>> {
         let mut files = Vec::new();
         for format in self.formats_beside() {
@@ -95,7 +95,7 @@ impl CompanionNames {
         Ok((is_root && self.has_file(format, view, "", blocking)?).then(|| entity("")))
     }
 
-    /// The path of the node with a name in a group's folder, if it has a file beside it in this format.
+    /// The path of the node with a name in a group's folder, if it has a file next to it in this format.
     fn node_in(
         &self,
         format: &Format,
@@ -196,7 +196,7 @@ impl CompanionNames {
         Ok(if view.is_none() { views::folder_in(format, group, name) } else { None })
     }
 
-    /// The entries of such a folder.
+    /// The entries of a group's folder below `__formats__/NAME/`, or below the folder of a view.
     pub fn names_of_folder(
         &self,
         format: &'static Format,
@@ -262,7 +262,7 @@ fn own_file(view: Option<View>, path: &str) -> Entity {
     }
 }
 
-/// Whether a node of this name can have such a file there.
+/// Whether a node of this name can have a file in this format there.
 fn has_name(format: &Format, place: Place, name: &str) -> bool {
     let is_own = format.role == Role::Sidecar || format == FLAT;
     is_own || place == Place::Mirror || format.name_beside(name).is_some()

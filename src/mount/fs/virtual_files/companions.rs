@@ -1,4 +1,4 @@
-//! Companion files as the mount shows them: sidecars beside their nodes, and every format of `formats` below `__formats__/`.
+//! Companion files as the mount shows them: sidecars next to their nodes, and every format of `formats` below `__formats__/`.
 //!
 //! A lookup makes the file, so that its size is right, and keeps the size. Of the files that are made from elements, the
 //! last one is kept for the open that follows, unless it takes much of the cache. A file that cannot be made is shown

@@ -119,7 +119,7 @@ impl Drafts {
         state.is_shown.then_some(state.content.len() as u64)
     }
 
-    /// Sets the length of a draft. Without a writer, length 0 changes nothing: an empty sidecar is no edit.
+    /// Sets the length of a draft. Without a writer, length 0 changes nothing: an empty sidecar is not an edit.
     /// By name (which O_TRUNC uses too) no other length is allowed.
     pub fn resize(&self, inode: &Inode, size_bytes: u64, by_handle: bool) -> FsResult<()> {
         if size_bytes != 0 && !by_handle {

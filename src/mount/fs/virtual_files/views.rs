@@ -61,9 +61,9 @@ impl PlaneFolders {
         let planes = View::Planes(axis);
         planes.node(node)?;
         let first = View::Plane { axis, index: 0 };
-        let expresses = |node: &Node| (format.expresses)(node, first.layout(self.arrays.layout()));
-        let is_expressed =
-            format == FLAT || self.arrays.shown(Some(first), node).is_some_and(|plane| expresses(&plane));
+        let layout = first.layout(self.arrays.layout());
+        let is_expressed = format == FLAT
+            || self.arrays.shown(Some(first), node).is_some_and(|plane| (format.expresses)(&plane, layout));
         is_expressed.then(|| Entity::of_view(Kind::PlanesFolder(format), planes, path))
     }
 
@@ -138,7 +138,7 @@ impl PlaneNames {
         Entity::of_view(Kind::Companion(format, place), plane, self.path.clone())
     }
 
-    /// How the names of its files end. A format of detached headers has the data file beside each header.
+    /// How the names of its files end. A format of detached headers has the data file next to each header.
     fn files(&self) -> impl Iterator<Item = (&'static Format, Place)> + use<> {
         let own =
             (self.format == FLAT || self.format.role == Role::Detached).then_some((FLAT, Place::Beside));
@@ -146,7 +146,7 @@ impl PlaneNames {
         own.into_iter().chain(other)
     }
 
-    /// The file with this name. A sidecar is beside each plane, but not listed.
+    /// The file with this name. Each plane has a sidecar, which is not listed.
     pub fn find(&self, name: &str) -> Option<Entity> {
         let sidecar = (self.format == FLAT).then_some((JSON, Place::Beside));
         self.files().chain(sidecar).find_map(|(format, place)| {
