@@ -4,7 +4,8 @@
 //! (the documents of all nodes), **manifests** (where each chunk is) and objects of chunks. Branches and tags name snapshots. The
 //! crate `icechunk` reads and writes snapshots and manifests (`repository.rs`), through the stores of this program (`storage.rs`).
 //! The bytes of chunks come from those stores directly (`objects.rs`): ranges of shards, transfers ahead of readers, the disk
-//! cache and the limits of memory work as everywhere. `snapshot.rs` finds what a key is, `transaction.rs` writes.
+//! cache and the limits of memory work as everywhere. `snapshot.rs` finds what a key is, `sources.rs` who may read all files that say so,
+//! `transaction.rs` writes.
 //!
 //! Invariants: all reads see one snapshot until [`Versions::follow`]; a chunk that a manifest names and that cannot be had is an
 //! error, and never a missing chunk.
@@ -15,26 +16,29 @@ mod objects;
 mod open;
 mod repository;
 mod snapshot;
+mod sources;
 mod storage;
 mod transaction;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::{Add, ControlFlow};
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 
-use self::objects::{ALL, Objects, Place, folder_info};
+use self::key::{DOCUMENT, Key};
+use self::objects::{ALL, FoundPlace, Objects, Place, folder_info};
 use self::repository::{Repository, Snapshot};
-use self::snapshot::{Documents, Found, find};
+use self::snapshot::{Documents, Found, file_of, find, manifests};
+use self::sources::{Look, Sources, Users};
 use self::transaction::{MARK, MarkedTransaction};
 use super::readers::Audience;
 use super::targets::Target;
 use super::versions::{Transaction, Versions};
 use super::{
-    Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, StatFs, Store, Traffic, Wanted,
-    check_key, read_content,
+    Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, Posix, StatFs, Store, Traffic, Wanted,
+    check_key, join, read_content,
 };
 use crate::error::Result;
 
@@ -43,20 +47,33 @@ pub(super) use self::open::snapshots;
 /// How many snapshots of a branch are looked at for a mark.
 const SNAPSHOTS_SEARCHED: usize = 1000;
 
+/// The most manifests of an array whose permissions the array's document gets; those of others are checked when a chunk is read.
+const MANIFESTS_LOOKED_AT: usize = 64;
+
 /// One snapshot of a repository; it is written by transactions.
 pub struct IcechunkStore {
     shared: Arc<Shared>,
     /// Set where all of these users get what this program reads.
-    audience: Option<Arc<Audience>>,
+    users: Option<Arc<Users>>,
 }
 
 struct Shared {
     repository: Arc<Repository>,
     objects: Arc<Objects>,
     shown: RwLock<Arc<Shown>>,
+    /// The files that answers come from, if the repository is on this machine.
+    sources: Option<Sources>,
     /// The branch that is followed.
     branch: Option<String>,
     for_others: bool,
+}
+
+/// What the snapshot has at a key.
+struct Answer<'a> {
+    key: &'a str,
+    found: Option<Found>,
+    /// The manifests that say so, where they have to be known.
+    manifests: Vec<String>,
 }
 
 /// The snapshot that is shown.
@@ -88,17 +105,53 @@ impl IcechunkStore {
     }
 
     /// What is at keys of the snapshot that is shown.
-    fn find_all<'a>(&self, keys: &[&'a str], operation: &'static str) -> Vec<Result<Option<Place<'a>>>> {
+    fn find_all<'a>(&self, keys: &[&'a str], operation: &'static str) -> Vec<FoundPlace<'a>> {
         let shown = self.shown();
         let (session, time) = (&shown.snapshot.session, shown.snapshot.time);
+        let posix = self.shared.objects.posix;
+        let users = self.checked_users();
         let find = |key: &&'a str| {
             let key = *key;
             async move {
                 check_key(key, operation)?;
-                Ok(find(session, key, operation).await?.map(|found| Place { key, found, time }))
+                let found = find(session, key, operation).await?;
+                // A missing chunk is an answer of a manifest, too.
+                let is_checked = users.is_some() && is_chunk(key);
+                let manifests = if is_checked { manifests(session, key).await? } else { Vec::new() };
+                Ok(Answer { key, found, manifests })
             }
         };
-        self.shared.repository.wait(join_all(keys.iter().map(find)))
+        let found = self.shared.repository.wait(join_all(keys.iter().map(find)));
+        let (snapshot, mut checked) = (file_of(session), HashSet::new());
+        let place = |answer: Result<Answer<'a>>| {
+            let Answer { key, found, manifests } = answer?;
+            if let Some(users) = users.filter(|_| is_chunk(key)) {
+                users.check(key, &files(&snapshot, &manifests), &mut checked)?;
+            }
+            Ok(found.map(|found| Place { key, found, time, posix }))
+        };
+        found.into_iter().map(place).collect()
+    }
+
+    /// The users that may not be able to read the files of the repository.
+    fn checked_users(&self) -> Option<&Users> {
+        self.users.as_deref().filter(|_| self.shared.sources.is_some())
+    }
+
+    /// Owner and mode of a document, or of a folder of the snapshot, with the permissions of users that may read all that it comes
+    /// from; `None` at a service.
+    fn posix(&self, key: &str) -> Result<Option<Posix>> {
+        let Some(sources) = &self.shared.sources else { return Ok(None) };
+        self.posix_in(&self.shown(), &mut sources.look(), key)
+    }
+
+    fn posix_in(&self, shown: &Shown, look: &mut Look<'_>, key: &str) -> Result<Option<Posix>> {
+        // An array's file shows its chunks. Users to whom a manifest is closed are kept out when they open the file, since a chunk
+        // that one reader may not have is an error for all.
+        let session = &shown.snapshot.session;
+        let mut manifests = self.shared.repository.wait(manifests(session, key))?;
+        manifests.truncate(MANIFESTS_LOOKED_AT);
+        look.posix(key, &files(&file_of(session), &manifests))
     }
 
     fn find<'a>(&self, key: &'a str, operation: &'static str) -> Result<Option<Place<'a>>> {
@@ -106,7 +159,7 @@ impl IcechunkStore {
     }
 
     fn open_found(&self, place: Place<'_>, wanted: &Wanted, is_present: bool) -> Result<Box<dyn Object>> {
-        self.shared.objects.open(place, wanted, is_present, self.audience.as_ref())
+        self.shared.objects.open(place, wanted, is_present, self.users.as_deref())
     }
 
     fn get_one(&self, request: &GetRequest) -> Result<GetReply> {
@@ -122,6 +175,15 @@ impl IcechunkStore {
         let own = Some(&self.shared.objects.store).filter(|store| store.is_remote());
         own.into_iter().cloned().chain(self.shared.objects.targets.remote_stores()).collect()
     }
+}
+
+fn is_chunk(key: &str) -> bool {
+    matches!(Key::parse(key), Key::Chunk(..))
+}
+
+/// The files of a snapshot that an answer comes from.
+fn files<'a>(snapshot: &'a str, manifests: &'a [String]) -> Vec<&'a str> {
+    std::iter::once(snapshot).chain(manifests.iter().map(String::as_str)).collect()
 }
 
 impl Store for IcechunkStore {
@@ -146,7 +208,7 @@ impl Store for IcechunkStore {
         let found = self.find_all(&keys, "open");
         for (place, (found, (key, wanted))) in found.into_iter().zip(wanted).enumerate() {
             let Ok(Some(Place { found, .. })) = found else { continue };
-            let target = self.shared.objects.target(key, &found, self.audience.as_ref());
+            let target = self.shared.objects.target(key, &found, self.users.as_deref());
             let Ok(Some((target, range))) = target else { continue };
             if !target.store.is_remote() {
                 continue;
@@ -183,7 +245,7 @@ impl Store for IcechunkStore {
         let others = || self.shared.objects.targets.remote_stores();
         match self.find(key, "open") {
             Ok(Some(Place { found: found @ Found::Virtual { .. }, .. })) => {
-                let target = self.shared.objects.target(key, &found, self.audience.as_ref());
+                let target = self.shared.objects.target(key, &found, self.users.as_deref());
                 if let Ok(Some((target, _))) = target {
                     target.store.forget_transfers(&target.key);
                 }
@@ -195,13 +257,11 @@ impl Store for IcechunkStore {
 
     fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
         let Some(place) = self.find(key, "read")? else { return Ok(None) };
-        let is_inline = matches!(place.found, Found::Inline(_));
         let object = self.open_found(place, &Wanted::Whole { at_most: limit_bytes }, true)?;
         let content = read_content(object.as_ref(), key, limit_bytes)?;
-        let posix = match is_inline {
-            true => self.shared.objects.posix,
-            false => self.head(key)?.and_then(|info| info.posix),
-        };
+        // Neither a service nor the file of a chunk is asked for the sake of a document.
+        let posix =
+            if is_chunk(key) { self.head(key)?.and_then(|info| info.posix) } else { self.posix(key)? };
         Ok(Some(Content { info: Info { posix, ..content.info }, ..content }))
     }
 
@@ -215,7 +275,7 @@ impl Store for IcechunkStore {
         }
         let shown = self.shown();
         let is_folder = key.is_empty() || shown.documents(&self.shared.repository)?.is_folder(key);
-        Ok(is_folder.then(|| folder_info(&self.shared.objects, &shown.snapshot)))
+        Ok(if is_folder { Some(folder_info(self.posix(key)?, &shown.snapshot)) } else { None })
     }
 
     fn head_object(&self, key: &str) -> Result<Option<Info>> {
@@ -223,7 +283,20 @@ impl Store for IcechunkStore {
     }
 
     fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
-        self.shared.objects.head_many(self.find_all(keys, "look at"), self.audience.as_ref())
+        let mut look = self.shared.sources.as_ref().map(Sources::look);
+        let shown = self.shown();
+        let mut places = self.find_all(keys, "look at");
+        for found in &mut places {
+            if let (Ok(Some(place)), Some(look)) = (&mut *found, &mut look)
+                && !is_chunk(place.key)
+            {
+                match self.posix_in(&shown, look, place.key) {
+                    Ok(posix) => place.posix = posix,
+                    Err(error) => *found = Err(error),
+                }
+            }
+        }
+        self.shared.objects.head_many(places, self.users.as_deref())
     }
 
     fn is_remote(&self) -> bool {
@@ -238,6 +311,11 @@ impl Store for IcechunkStore {
         check_key(folder, "list")?;
         let (shown, repository) = (self.shown(), &self.shared.repository);
         let documents = shown.documents(repository)?;
+        if let (Some(users), Some(array)) = (self.checked_users(), documents.array_at(folder)) {
+            let session = &shown.snapshot.session;
+            let manifests = repository.wait(manifests(session, &join(array, DOCUMENT)))?;
+            users.check(folder, &files(&file_of(session), &manifests), &mut HashSet::new())?;
+        }
         repository.wait(documents.list(&shown.snapshot.session, folder))
     }
 
@@ -255,8 +333,13 @@ impl Store for IcechunkStore {
     }
 
     fn for_audience(&self, _path: &str, audience: &Arc<Audience>) -> Option<Arc<dyn Store>> {
-        let (shared, audience) = (Arc::clone(&self.shared), Some(Arc::clone(audience)));
-        self.shared.for_others.then(|| Arc::new(IcechunkStore { shared, audience }) as _)
+        if !self.shared.for_others {
+            return None;
+        }
+        let own = &self.shared.objects.store;
+        let files = own.for_audience("", audience).unwrap_or_else(|| Arc::clone(own));
+        let users = Some(Arc::new(Users { audience: Arc::clone(audience), files }));
+        Some(Arc::new(IcechunkStore { shared: Arc::clone(&self.shared), users }))
     }
 
     fn versions(&self) -> Option<&dyn Versions> {

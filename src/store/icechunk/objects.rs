@@ -16,8 +16,8 @@ use icechunk::format::manifest::{Checksum, SecondsSinceEpoch};
 
 use super::repository::Snapshot;
 use super::snapshot::Found;
+use super::sources::Users;
 use crate::error::{Error, Result};
-use crate::store::readers::Audience;
 use crate::store::targets::object::{self, Bytes, Part, in_target, missing, narrowed, of_target};
 use crate::store::targets::{Target, Targets, head_all};
 use crate::store::{Info, Object, ObjectVersion, Posix, Store, VersionDigest, Wanted};
@@ -34,14 +34,14 @@ pub(super) struct Objects {
     pub store: Arc<dyn Store>,
     /// Other files.
     pub targets: Targets,
-    /// Owner and mode of what the repository has, if it is on this machine.
+    /// Owner and mode of the repository, if it is on this machine.
     pub posix: Option<Posix>,
 }
 
 /// A folder for users.
-pub(super) fn folder_info(objects: &Objects, snapshot: &Snapshot) -> Info {
+pub(super) fn folder_info(posix: Option<Posix>, snapshot: &Snapshot) -> Info {
     let version = ObjectVersion::of_number(0);
-    Info { size_bytes: 0, modified: snapshot.time, version, posix: objects.posix }.as_folder()
+    Info { size_bytes: 0, modified: snapshot.time, version, posix }.as_folder()
 }
 
 /// A key with what was found at it.
@@ -50,6 +50,8 @@ pub(super) struct Place<'a> {
     pub found: Found,
     /// The snapshot's time.
     pub time: Option<SystemTime>,
+    /// Owner and mode of what the repository has at the key.
+    pub posix: Option<Posix>,
 }
 
 /// What was found at a key; `None` if it is missing.
@@ -64,17 +66,16 @@ impl Objects {
         &self,
         key: &str,
         found: &Found,
-        audience: Option<&Arc<Audience>>,
+        users: Option<&Users>,
     ) -> Result<Option<(Target, Range<u64>)>> {
         match found {
             Found::Inline(_) => Ok(None),
             Found::Own { id, range } => {
-                let guarded = audience.and_then(|audience| self.store.for_audience("", audience));
-                let store = guarded.unwrap_or_else(|| Arc::clone(&self.store));
+                let store = Arc::clone(users.map_or(&self.store, |users| &users.files));
                 Ok(Some((Target { store, key: format!("{CHUNKS}/{id}") }, range.clone())))
             }
             Found::Virtual { url, range, .. } => {
-                Ok(Some((self.targets.find(url, key, audience)?, range.clone())))
+                Ok(Some((self.targets.find(url, key, users.map(|users| &users.audience))?, range.clone())))
             }
         }
     }
@@ -85,10 +86,10 @@ impl Objects {
         place: Place<'_>,
         wanted: &Wanted,
         is_present: bool,
-        audience: Option<&Arc<Audience>>,
+        users: Option<&Users>,
     ) -> Result<Box<dyn Object>> {
-        let Place { key, found, time } = place;
-        let target = self.target(key, &found, audience)?;
+        let Place { key, found, time, .. } = place;
+        let target = self.target(key, &found, users)?;
         let (target, range) = match (&found, target) {
             (Found::Inline(bytes), _) => {
                 let version = inline_version(bytes);
@@ -117,11 +118,11 @@ impl Objects {
     pub(super) fn head_many(
         &self,
         places: Vec<FoundPlace<'_>>,
-        audience: Option<&Arc<Audience>>,
+        users: Option<&Users>,
     ) -> Vec<Result<Option<Info>>> {
         let target = |place: &Place<'_>| match &place.found {
             Found::Own { .. } if self.posix.is_none() => Ok(None),
-            found => self.target(place.key, found, audience),
+            found => self.target(place.key, found, users),
         };
         let targets: Vec<_> = places.iter().map(|place| place.as_ref().ok()?.as_ref().map(&target)).collect();
         let heads = head_all(targets.iter().flatten().flatten().flatten().map(|(target, _)| target));
@@ -138,8 +139,8 @@ impl Objects {
         target: Option<Target>,
         heads: &HashMap<(usize, String), Result<Option<Info>>>,
     ) -> Result<Info> {
-        let Place { key, found, time } = place;
-        let own = |size_bytes, version| Info { size_bytes, modified: *time, version, posix: self.posix };
+        let Place { key, found, time, posix } = place;
+        let own = |size_bytes, version| Info { size_bytes, modified: *time, version, posix: *posix };
         if let Found::Inline(bytes) = found {
             return Ok(own(bytes.len() as u64, inline_version(bytes)));
         }
@@ -158,7 +159,7 @@ impl Objects {
             Err(error) => return Err(of_target(key, &shown, error)),
         };
         check(key, found, &shown, &info)?;
-        let posix = narrowed(self.posix, info.posix);
+        let posix = narrowed(*posix, info.posix);
         Ok(match own_version(found) {
             Some(version) => Info { posix, ..own(size_bytes, version) },
             None => {

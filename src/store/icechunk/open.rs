@@ -10,6 +10,7 @@ use parking_lot::RwLock;
 
 use super::objects::Objects;
 use super::repository::Repository;
+use super::sources::Sources;
 use super::{IcechunkStore, Shared, Shown};
 use crate::error::{Error, Result};
 use crate::store::targets::Targets;
@@ -23,8 +24,10 @@ const FILES: [&str; 2] = ["repo", "refs/branch.main/ref.json"];
 /// The files of a repository.
 struct Files {
     store: Arc<dyn Store>,
-    /// Of a file of the repository; size and version say nothing.
+    /// Of a file of the repository, or of its folder; size and version say nothing.
     info: Info,
+    /// The key of that file; `None` if the repository is not on this machine.
+    owner_key: Option<&'static str>,
     place: Place,
 }
 
@@ -40,6 +43,7 @@ impl Files {
             return Ok(Files {
                 store,
                 info: Info { size_bytes: 0, modified: None, version, posix: None },
+                owner_key: None,
                 place,
             });
         }
@@ -55,32 +59,35 @@ impl Files {
         }
         let store = DirectoryStore::open(&path, options.follow_symlinks).map_err(cannot)?;
         let store: Arc<dyn Store> = Arc::new(if options.for_others { store.guarded() } else { store });
-        let found = FILES.iter().find_map(|file| store.head_object(file).ok().flatten());
-        let info = match found {
-            Some(info) => info,
-            None => store.head("").ok().flatten().ok_or_else(|| usage("cannot be entered".to_owned()))?,
+        let of_file = |file| Some((store.head_object(file).ok().flatten()?, file));
+        let (info, owner_key) = match FILES.into_iter().find_map(of_file) {
+            Some(found) => found,
+            None => (store.head("").ok().flatten().ok_or_else(|| usage("cannot be entered".to_owned()))?, ""),
         };
         let place = Place::of_local(&std::path::absolute(&path).map_err(cannot)?);
-        Ok(Files { store, info, place })
+        Ok(Files { store, info, owner_key: Some(owner_key), place })
     }
 }
 
 impl IcechunkStore {
     /// The snapshot that the options choose. `inner` is what follows `icechunk+` in the location.
     pub fn open(inner: &str, location: &str, options: &StoreOptions) -> Result<Self> {
-        let Files { store, info, place } = Files::open(inner, location, options)?;
+        let Files { store, info, owner_key, place } = Files::open(inner, location, options)?;
         let repository = Repository::open(Arc::clone(&store), info, location)?;
         let snapshot = repository.chosen(&options.version)?;
         let targets = Targets::of_repository(&place, options)?;
         let posix = info.posix.map(|posix| Posix { file: None, ..posix });
+        let sources =
+            owner_key.map(|owner_key| Sources::new(Arc::clone(&store), owner_key, &options.version));
         let shared = Shared {
             repository: Arc::new(repository),
             objects: Arc::new(Objects { store, targets, posix }),
             shown: RwLock::new(Shown::new(snapshot)),
+            sources,
             branch: options.version.followed().map(str::to_owned),
             for_others: options.for_others,
         };
-        Ok(IcechunkStore { shared: Arc::new(shared), audience: None })
+        Ok(IcechunkStore { shared: Arc::new(shared), users: None })
     }
 }
 

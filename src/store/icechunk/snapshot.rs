@@ -8,10 +8,9 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;
-use icechunk::format::ChunkIndices;
-use icechunk::format::Path;
-use icechunk::format::manifest::{Checksum, ChunkPayload, ChunkRef, VirtualChunkRef};
+use icechunk::format::manifest::{Checksum, ChunkPayload, ChunkRef, ManifestRef, VirtualChunkRef};
 use icechunk::format::snapshot::{NodeData, NodeSnapshot};
+use icechunk::format::{ChunkIndices, MANIFESTS_FILE_PATH, Path, SNAPSHOTS_FILE_PATH};
 use icechunk::session::{Session, SessionError};
 
 use super::failure::{failed, is_missing, sentence};
@@ -82,6 +81,29 @@ fn decoded(key: &str, location: String) -> Result<String> {
     }
     let decoded = percent_decoded(&location).and_then(|bytes| String::from_utf8(bytes).ok());
     decoded.ok_or_else(|| Error::corrupt(key, "it refers to a URL that is not well-formed"))
+}
+
+/// The file of the snapshot that a session shows.
+pub(super) fn file_of(session: &Session) -> String {
+    format!("{SNAPSHOTS_FILE_PATH}/{}", session.snapshot_id())
+}
+
+/// The files of the manifests that say where a chunk is; for a document, those of all chunks of its array.
+pub(super) async fn manifests(session: &Session, key: &str) -> Result<Vec<String>> {
+    let (node, chunk) = match Key::parse(key) {
+        Key::Other => return Ok(Vec::new()),
+        Key::Document(node) => (node, None),
+        Key::Chunk(array, chunk) => (array, Some(chunk)),
+    };
+    let node = node_at(session, &node).await.map_err(|error| failed(key, "look at", &error.kind))?;
+    let Some(NodeData::Array { manifests, .. }) = node.map(|node| node.node_data) else {
+        return Ok(Vec::new());
+    };
+    let has_it = |manifest: &&ManifestRef| {
+        chunk.as_ref().is_none_or(|chunk| manifest.extents.contains(chunk.0.as_slice()))
+    };
+    let of_key = manifests.iter().filter(has_it);
+    Ok(of_key.map(|manifest| format!("{MANIFESTS_FILE_PATH}/{}", manifest.object_id)).collect())
 }
 
 /// What is at a key.
@@ -158,21 +180,24 @@ impl Documents {
         self.0.get(&join(array, super::key::DOCUMENT)).copied().flatten()
     }
 
+    /// The array whose folder this is, or a folder of its chunks.
+    pub(super) fn array_at<'a>(&self, folder: &'a str) -> Option<&'a str> {
+        let mut array = folder;
+        while self.axes(array).is_none() {
+            array = match array.rsplit_once('/') {
+                Some((above, _)) => above,
+                None if !array.is_empty() => "",
+                None => return None,
+            };
+        }
+        Some(array)
+    }
+
     /// The names below a folder of the session that these are the documents of.
     pub(super) async fn list(&self, session: &Session, folder: &str) -> Result<Vec<Entry>> {
         let mut entries = names_below(&self.0, folder, |_| false);
-        let mut array = folder;
-        loop {
-            if self.axes(array).is_some() {
-                let chunks = self.chunk_names(session, array, folder).await?;
-                entries.extend(chunks);
-                break;
-            }
-            match array.rsplit_once('/') {
-                Some((above, _)) => array = above,
-                None if !array.is_empty() => array = "",
-                None => break,
-            }
+        if let Some(array) = self.array_at(folder) {
+            entries.extend(self.chunk_names(session, array, folder).await?);
         }
         entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         entries.dedup_by(|a, b| a.name == b.name);

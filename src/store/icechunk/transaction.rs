@@ -100,7 +100,7 @@ impl MarkedTransaction {
                 self.repository.wait(async { find(&*self.session.read().await, key, operation).await })
             }
         };
-        Ok(found?.map(|found| Place { key, found, time: None }))
+        Ok(found?.map(|found| Place { key, found, time: None, posix: self.objects.posix }))
     }
 
     /// The version at a key.
@@ -366,7 +366,7 @@ impl Store for MarkedTransaction {
         let session = self.repository.wait(self.session.read());
         let is_folder = key.is_empty() || self.repository.wait(self.all_documents(&session))?.is_folder(key);
         let snapshot = Snapshot { session: session.clone(), time: None };
-        Ok(is_folder.then(|| folder_info(&self.objects, &snapshot)))
+        Ok(is_folder.then(|| folder_info(self.objects.posix, &snapshot)))
     }
 
     fn head_object(&self, key: &str) -> Result<Option<Info>> {
