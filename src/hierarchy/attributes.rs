@@ -126,7 +126,7 @@ pub fn edit(store: &dyn Store, path: &str, edit: &Edit) -> Result<bool> {
         for (target, text) in &changes {
             let version = target.stored.as_ref().map(|(_, info)| info.version);
             let precondition = Precondition::found(version);
-            let options = PutOptions { precondition, within: &target.folder, like: &like };
+            let options = PutOptions { precondition, ..PutOptions::new(&target.folder, &like) };
             match writer.put(&target.key, &[ObjectPart::Bytes(text.as_bytes())], &options) {
                 Err(Error::Changed { .. }) => {
                     is_current = false;

@@ -11,6 +11,8 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use super::overlay::OverlayStore;
 use super::*;
 use crate::error::Error;
@@ -141,7 +143,11 @@ fn writable_contract(make: impl Fn(Objects<'_>) -> Subject) {
     let writer = store.writer().unwrap();
     let like = store.head("a/zarr.json").unwrap().unwrap();
     let put = |key: &str, bytes: &[u8], precondition| {
-        writer.put(key, &[ObjectPart::Bytes(bytes)], &PutOptions { precondition, within: "a", like: &like })
+        writer.put(
+            key,
+            &[ObjectPart::Bytes(bytes)],
+            &PutOptions { precondition, ..PutOptions::new("a", &like) },
+        )
     };
     let is_refused = |error: Error| matches!(error, Error::Changed { .. });
     let first = put("a/c/0", b"one", Precondition::Missing).unwrap();
@@ -161,6 +167,7 @@ fn writable_contract(make: impl Fn(Objects<'_>) -> Subject) {
     let copied = writer.put("a/c/0", &parts, &PutOptions::new("a", &like)).unwrap();
     assert_eq!(store.get("a/c/0", 9).unwrap().unwrap(), b"hre!");
     writer.sync(&["a/c/0".to_owned()], "a").unwrap();
+    marks_tell_equal_objects_apart(store.as_ref(), &like);
     let lock = writer.lock("a").unwrap();
     assert!(lock.is_some() && writer.check_place().is_ok());
     assert_eq!(writer.remove_unfinished("a").unwrap(), 0);
@@ -169,6 +176,31 @@ fn writable_contract(make: impl Fn(Objects<'_>) -> Subject) {
     assert!(writer.delete("a/c/0", Precondition::Version(touched)).unwrap());
     assert!(!writer.delete("a/c/0", Precondition::Any).unwrap());
     assert!(store.open("a/c/0").unwrap().is_none());
+}
+
+/// A put that is announced is known by its mark, and an object of the same bytes is another one.
+fn marks_tell_equal_objects_apart(store: &dyn Store, like: &Info) {
+    let (writer, parts) = (store.writer().unwrap(), [ObjectPart::Bytes(b"equal")]);
+    let mark = Mutex::new(None);
+    let note = |announced| {
+        *mark.lock() = Some(announced);
+        assert!(store.head("a/c/1").unwrap().is_none(), "it is announced before it has its name");
+        Ok(())
+    };
+    let announced = |announce| PutOptions { announce: Some(announce), ..PutOptions::new("a", like) };
+    let own = writer.put("a/c/1", &parts, &announced(Announce(&note))).unwrap();
+    let mark = *mark.lock();
+    let is_own = mark.map(|mark| writer.has_mark("a/c/1", own, mark).unwrap());
+    writer.delete("a/c/1", Precondition::Any).unwrap();
+    // An overlay announces nothing, and knows no marks.
+    let Some(mark) = mark else { return };
+    assert_eq!(is_own, Some(true));
+    let theirs = writer.put("a/c/1", &parts, &PutOptions::new("a", like)).unwrap();
+    assert!(!writer.has_mark("a/c/1", theirs, mark).unwrap());
+    let refuse = |_| Err(Error::busy("a/c/1", "it cannot be noted"));
+    assert!(writer.put("a/c/1", &[ObjectPart::Bytes(b"other")], &announced(Announce(&refuse))).is_err());
+    assert_eq!(store.get("a/c/1", 9).unwrap().unwrap(), b"equal");
+    writer.delete("a/c/1", Precondition::Any).unwrap();
 }
 
 fn missing_is_none(make: &impl Fn(Objects<'_>) -> Subject) {

@@ -9,8 +9,8 @@ use std::time::SystemTime;
 use parking_lot::RwLock;
 
 use super::{
-    Content, Entry, Info, Object, ObjectPart, ObjectVersion, Precondition, PutOptions, StatFs, Store, Writer,
-    check_key, copy_range, is_any_below, names_below, read_content,
+    Content, Entry, Info, Object, ObjectPart, ObjectVersion, Precondition, PutOptions, StatFs, Store,
+    VersionDigest, Writer, check_key, copy_range, is_any_below, names_below, read_content,
 };
 use crate::error::{Error, Result};
 
@@ -49,16 +49,26 @@ impl MemoryStore {
 
     /// Stores an object, in place of the one that the key had.
     pub fn put(&self, key: &str, bytes: impl Into<Arc<[u8]>>) -> Result<()> {
-        self.replace(key, bytes.into(), Precondition::Any).map(|_| ())
+        self.replace(key, bytes.into(), Precondition::Any, &|_| Ok(())).map(|_| ())
     }
 
-    fn replace(&self, key: &str, bytes: Arc<[u8]>, precondition: Precondition) -> Result<ObjectVersion> {
+    fn replace(
+        &self,
+        key: &str,
+        bytes: Arc<[u8]>,
+        precondition: Precondition,
+        announce: &dyn Fn(VersionDigest) -> Result<()>,
+    ) -> Result<ObjectVersion> {
         check_key(key, "write")?;
         let mtime = SystemTime::now();
+        let version = {
+            let mut content = self.content.write();
+            content.puts += 1;
+            ObjectVersion::of_number(content.puts)
+        };
+        announce(version.digest())?;
         let mut content = self.content.write();
         precondition.check(key, || Ok(content.version(key)))?;
-        content.puts += 1;
-        let version = ObjectVersion::of_number(content.puts);
         content.objects.insert(key.to_owned(), MemoryObject { key: key.into(), bytes, version, mtime });
         Ok(version)
     }
@@ -89,7 +99,11 @@ impl Writer for MemoryStore {
                 }
             }
         }
-        self.replace(key, bytes.into(), options.precondition)
+        self.replace(key, bytes.into(), options.precondition, &|mark| options.announce(mark))
+    }
+
+    fn has_mark(&self, _key: &str, version: ObjectVersion, mark: VersionDigest) -> Result<bool> {
+        Ok(version.digest() == mark)
     }
 
     fn delete(&self, key: &str, precondition: Precondition) -> Result<bool> {
@@ -101,7 +115,7 @@ impl Writer for MemoryStore {
     fn touch(&self, key: &str, version: ObjectVersion) -> Result<Option<ObjectVersion>> {
         let object = self.content.read().objects.get(key).cloned();
         let Some(object) = object.filter(|object| object.version == version) else { return Ok(None) };
-        match self.replace(key, object.bytes, Precondition::Version(version)) {
+        match self.replace(key, object.bytes, Precondition::Version(version), &|_| Ok(())) {
             Err(Error::Changed { .. }) => Ok(None),
             touched => touched.map(Some),
         }

@@ -78,7 +78,7 @@ pub use remote_options::secrets::{
 pub use remote_options::{RemoteOptions, is_remote, is_repository};
 pub use traffic::{DiskCacheCounts, Latencies, LatencyCounts, ReadCounts, Traffic};
 pub use version::{ObjectVersion, VersionDigest};
-pub use writer::{ObjectPart, Precondition, PutOptions, StagedFolder, Writer};
+pub use writer::{Announce, ObjectPart, Precondition, PutOptions, StagedFolder, Writer};
 pub use zip::ZipStore;
 
 use crate::error::Result;

@@ -21,6 +21,12 @@ impl VersionDigest {
         VersionDigest(bytes.iter().copied().fold(BASIS, fold))
     }
 
+    /// The digest with these halves.
+    #[cfg(feature = "remote")]
+    pub(super) fn of_halves(high: u64, low: u64) -> Self {
+        VersionDigest(u128::from(high) << 64 | u128::from(low))
+    }
+
     /// Half of it, for a name that has no room for all.
     pub(super) fn short(self) -> u64 {
         (self.0 >> 64) as u64 ^ self.0 as u64

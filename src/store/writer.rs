@@ -4,9 +4,10 @@
 //! name (a file that was renamed before its data were written can be empty after a power cut), and
 //! [`Writer::sync`] makes the names durable.
 
+use std::fmt;
 use std::ops::Range;
 
-use super::{Info, Object, ObjectVersion, Posix};
+use super::{Info, Object, ObjectVersion, Posix, VersionDigest};
 use crate::error::{Error, Result};
 
 /// A part of an object that is assembled.
@@ -62,12 +63,31 @@ pub struct PutOptions<'a> {
     pub within: &'a str,
     /// A new object, and new folders, get owner and mode from this document.
     pub like: &'a Info,
+    /// Is told what will tell the object from every other one.
+    pub announce: Option<Announce<'a>>,
+}
+
+/// Is called once the bytes of an object are complete, and before it gets its name, with a mark that only this put's object will
+/// have ([`Writer::has_mark`]). An error ends the put. So a program that notes the mark durably knows its own object again after it
+/// was killed.
+#[derive(Clone, Copy)]
+pub struct Announce<'a>(pub &'a (dyn Fn(VersionDigest) -> Result<()> + Sync));
+
+impl fmt::Debug for Announce<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Announce")
+    }
 }
 
 impl<'a> PutOptions<'a> {
     /// To replace whatever is there.
     pub fn new(within: &'a str, like: &'a Info) -> Self {
-        PutOptions { precondition: Precondition::Any, within, like }
+        PutOptions { precondition: Precondition::Any, within, like, announce: None }
+    }
+
+    /// Announces the mark of a put, where the caller wants to know it.
+    pub(super) fn announce(&self, mark: VersionDigest) -> Result<()> {
+        self.announce.map_or(Ok(()), |Announce(announce)| announce(mark))
     }
 }
 
@@ -88,6 +108,11 @@ pub trait Writer: Send + Sync {
     /// An object store looks at the precondition in the same step. A folder on disk looks at what the new object has replaced, and
     /// puts that back if it is not what was demanded; where its filesystem cannot exchange names, it looks just before.
     fn put(&self, key: &str, parts: &[ObjectPart<'_>], options: &PutOptions<'_>) -> Result<ObjectVersion>;
+
+    /// Whether an object in this version is the one that a put announced with this mark. A store that cannot tell says `false`.
+    fn has_mark(&self, _key: &str, _version: ObjectVersion, _mark: VersionDigest) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Removes an object; returns whether it existed. Durable after [`Writer::sync`].
     fn delete(&self, key: &str, precondition: Precondition) -> Result<bool>;

@@ -241,6 +241,49 @@ fn conflicts_are_listed_and_kept() {
     assert_eq!(scene.status()["nodes"].as_array().unwrap().len(), 1);
 }
 
+/// Two overlays make an array longer by as much: their documents are equal, and their chunks are not.
+#[test]
+fn the_second_of_two_equal_appends_is_a_conflict() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::folder();
+    let document = json!({"zarr_format": 3, "node_type": "array", "shape": [8], "data_type": "int8", "fill_value": 0,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}},
+        "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes"}]});
+    scene.place.put("rows/zarr.json", document.to_string());
+    for chunk in ["rows/c/0", "rows/c/1"] {
+        scene.place.put(chunk, [9; 4]);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let overlays = ["first", "second"].map(|name| folder.path().join(name).to_str().unwrap().to_owned());
+    // Each writes one of the two new chunks.
+    for (overlay, offset) in overlays.iter().zip([8, 12]) {
+        run(&["resize", &scene.store, "rows", "16", "--overlay", overlay]);
+        let options = ["--writable", "--overlay", overlay];
+        let mount = Mount::new(Path::new(&scene.store), &options, "equal appends").unwrap();
+        let file = File::options().write(true).open(mount.path("rows")).unwrap();
+        file.write_all_at(&[offset; 4], offset.into()).unwrap();
+        drop(file);
+        mount.unmount();
+    }
+    run(&["overlay", "commit", &overlays[0]]);
+    let first = [[9; 4], [9; 4], [8; 4], [0; 4]].concat();
+    assert_eq!(scene.cat("rows", &[]), first);
+    let status = run(&["overlay", "status", "--json", &overlays[1]]);
+    let status: Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["nodes"][0]["changed_in_store"], json!(["rows/zarr.json"]), "{status}");
+    for _ in 0..2 {
+        let output = zarrfs(&["overlay", "commit", &overlays[1]]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let listed = String::from_utf8(output.stdout).unwrap();
+        assert!(listed.contains("rows/zarr.json: changed in the store"), "{listed}");
+        assert_eq!(scene.cat("rows", &[]), first, "nothing of the first append is lost");
+        let second = scene.cat("rows", &["--overlay", &overlays[1]]);
+        assert_eq!(second[12..], [12; 4], "and nothing of the second");
+    }
+}
+
 /// A chunk that the store never had has no version that could have changed, but its array may be another one by now.
 #[test]
 fn new_chunks_of_an_array_that_was_replaced_are_kept() {

@@ -222,7 +222,7 @@ fn change(
         };
         if lock.is_some() {
             let precondition = Precondition::Version(info.version);
-            let options = PutOptions { precondition, within: group, like: &info };
+            let options = PutOptions { precondition, ..PutOptions::new(group, &info) };
             match writer.put(&key, &[ObjectPart::Bytes(text.as_bytes())], &options) {
                 Err(Error::Changed { .. }) => {}
                 put => return put.and_then(|_| writer.sync(std::slice::from_ref(&key), group)),

@@ -164,7 +164,7 @@ impl NewNode {
         let mut put_all = || {
             for document in &self.documents {
                 let key = join(folder, document.name);
-                let options = PutOptions { precondition, within, like: &self.like };
+                let options = PutOptions { precondition, ..PutOptions::new(within, &self.like) };
                 let put = writer.put(&key, &[ObjectPart::Bytes(document.text.as_bytes())], &options);
                 let version = put.map_err(|error| place::taken(error, &self.path))?;
                 made.push((key.clone(), version));

@@ -60,7 +60,7 @@ pub fn resize(
         resized.clear(engine, &stored, &longer)?;
     }
     let precondition = Precondition::Version(stored.info.version);
-    let options = PutOptions { precondition, within: path, like: &stored.info };
+    let options = PutOptions { precondition, ..PutOptions::new(path, &stored.info) };
     writer.put(key, &[ObjectPart::Bytes(text.as_bytes())], &options)?;
     writer.sync(std::slice::from_ref(key), path)?;
     copies::add(store.as_ref(), writer, path, &[NodeDocument { name: stored.name, text }])?;
@@ -129,7 +129,8 @@ pub fn replace_shape(store: &dyn Store, path: &str, now: &ArrayMetadata, shape: 
     }
     let text = with_shape(&text, shape).map_err(|fault| fault.into_error(key))?;
     parse_array(key, text.as_bytes())?;
-    let options = PutOptions { precondition: Precondition::Version(info.version), within: path, like: &info };
+    let options =
+        PutOptions { precondition: Precondition::Version(info.version), ..PutOptions::new(path, &info) };
     writer.put(key, &[ObjectPart::Bytes(text.as_bytes())], &options).map(drop)
 }
 

@@ -146,8 +146,9 @@ pub fn has_same_form(store: &OverlayStore, path: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether the base has another document of an array, or none, than the one that the overlay has made its own document from, which
-/// says another shape: the chunks of the overlay are for that shape.
+/// Whether the base has another document of an array, or none, than the one that the overlay has made its own document from, and the
+/// chunks of the overlay are not for that array: it has another shape than the overlay's, or both have made it, or made it longer, at the
+/// same time, and it has chunks of the other program where the overlay has its own.
 pub fn has_another_shape(store: &OverlayStore, path: &str, node: &NodeChanges) -> Result<bool> {
     if store.is_hidden(path)? {
         return Ok(false);
@@ -161,7 +162,9 @@ pub fn has_another_shape(store: &OverlayStore, path: &str, node: &NodeChanges) -
         let base = store.base().as_ref();
         let now = base.head_object(&change.key)?.map(|info| info.version);
         let Some(own) = shape_of(store)? else { continue };
-        if store.compare(base, change, now)? == Commit::Conflict && shape_of(base)? != Some(own) {
+        if store.compare(base, change, now)? == Commit::Conflict
+            && (shape_of(base)? != Some(own) || store.makes_room(change)?)
+        {
             return Ok(true);
         }
     }

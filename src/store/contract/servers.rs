@@ -67,7 +67,7 @@ fn long_objects(make: &impl Fn(Objects<'_>) -> Subject) {
     let long: Vec<u8> =
         (0..BYTES as u32).map(|number| (number.wrapping_mul(0x9e37_79b1) >> 24) as u8).collect();
     let put = |precondition| {
-        let options = PutOptions { precondition, within: "", like: &like };
+        let options = PutOptions { precondition, ..PutOptions::new("", &like) };
         store.writer().unwrap().put("a", &[ObjectPart::Bytes(&long)], &options)
     };
     assert!(matches!(put(Precondition::Missing), Err(Error::Changed { .. })));

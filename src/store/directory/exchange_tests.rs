@@ -31,7 +31,7 @@ impl Scene {
 
     fn put(&self, key: &str, text: &str, precondition: Precondition) -> Result<ObjectVersion> {
         let like = self.store.head("a/zarr.json").unwrap().unwrap();
-        let options = PutOptions { precondition, within: "a", like: &like };
+        let options = PutOptions { precondition, ..PutOptions::new("a", &like) };
         self.store.put(key, &[ObjectPart::Bytes(text.as_bytes())], &options)
     }
 

@@ -21,7 +21,8 @@ use super::output::Output;
 use super::{DirectoryStore, is_temporary_name, posix_stat};
 use crate::error::{Error, Result};
 use crate::store::{
-    Info, ObjectPart, ObjectVersion, Posix, Precondition, PutOptions, SET_GROUP, StagedFolder, Store, Writer,
+    Info, ObjectPart, ObjectVersion, Posix, Precondition, PutOptions, SET_GROUP, StagedFolder, Store,
+    VersionDigest, Writer,
 };
 use crate::sys;
 
@@ -256,7 +257,7 @@ impl Writer for DirectoryStore {
     fn put(&self, key: &str, parts: &[ObjectPart<'_>], options: &PutOptions<'_>) -> Result<ObjectVersion> {
         let (folder_key, name) = split(key);
         let name = c_name(key, name)?;
-        let PutOptions { precondition, within, like } = *options;
+        let PutOptions { precondition, within, like, .. } = *options;
         let home = self.open_home(within)?;
         let like = &like.posix.unwrap_or_else(Posix::of_object);
         let folder = self.folder_for_writing(folder_key, within, like)?;
@@ -292,6 +293,11 @@ impl Writer for DirectoryStore {
             }
             set_owner_and_mode(&temporary.file, like, like.mode & 0o777).map_err(failed(key, "write"))?;
             temporary.file.sync_data().map_err(failed(key, "write to the disk"))?;
+            if options.announce.is_some() {
+                // No rename changes it.
+                let complete = temporary.file.metadata().map_err(failed(key, "look at"))?;
+                options.announce(posix_stat::version(&complete).digest())?;
+            }
             let at = Name { folder: &folder, name: &name };
             let put = match precondition {
                 Precondition::Any => Ok(Exchanged::Unsupported),
@@ -322,6 +328,10 @@ impl Writer for DirectoryStore {
                 }
             }
         }
+    }
+
+    fn has_mark(&self, _key: &str, version: ObjectVersion, mark: VersionDigest) -> Result<bool> {
+        Ok(version.digest() == mark)
     }
 
     fn delete(&self, key: &str, precondition: Precondition) -> Result<bool> {

@@ -201,7 +201,7 @@ fn put(
         Precondition::Any => None,
         _ => Some(lock(writer)?),
     };
-    let options = PutOptions { precondition, within: "", like };
+    let options = PutOptions { precondition, ..PutOptions::new("", like) };
     match writer.put(key, &[ObjectPart::Bytes(bytes)], &options) {
         Ok(version) => {
             writer.sync(&[key.to_owned()], "")?;

@@ -135,8 +135,8 @@ impl Changes {
         let state = self.state.read();
         let is_hidden = state.is_hidden(key);
         Ok(match state.entries.get(key).map(|logged| logged.entry) {
-            Some(Entry::Written { from, form, hides }) => {
-                Some(Entry::Written { from, form, hides: hides || is_hidden })
+            Some(Entry::Written { from, form, hides, sent }) => {
+                Some(Entry::Written { from, form, hides: hides || is_hidden, sent })
             }
             None if is_hidden => Some(Entry::Deleted { from: None, form: None }),
             entry => entry,
@@ -297,8 +297,8 @@ mod tests {
     fn written(number: u64) -> Entry {
         let version = ObjectVersion::of_number(number).digest();
         let file = OriginFile { changed: (number > 2).then_some(-7), content: u64::MAX };
-        let from = Some(Origin { version, file: (number > 1).then_some(file) });
-        Entry::Written { from, form: (number > 1).then(|| Form::of("f4")), hides: false }
+        let from = Some(Origin { version, file: (number > 1).then_some(file), lengths: None });
+        Entry::Written { from, form: (number > 1).then(|| Form::of("f4")), hides: false, sent: None }
     }
 
     #[test]

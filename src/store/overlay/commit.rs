@@ -1,14 +1,20 @@
 //! Writing the changes of an overlay back into its base, and forgetting them. Uses its neighbours in `overlay`.
 //!
 //! An object is written only in place of the version that it was made from. What is in the base, durably, leaves the overlay
-//! afterwards. Where a crash comes between the two, the base has the overlay's bytes already, and that is no conflict.
+//! afterwards. Where a crash comes between the two, the base has the overlay's bytes already, and that is not a conflict.
+//!
+//! Equal bytes of a chunk, or of a group's document, are the same whoever has written them. Equal documents that make an array, or change
+//! its lengths, are not: two programs that append as many rows write the same document, and different chunks. Only the document that
+//! an earlier commit of this overlay has put is the overlay's own: its mark is in the list of changes before it gets its name.
 
 use std::io;
 
+use super::lengths::{DOCUMENTS, Lengths, MAX_DOCUMENT_BYTES};
 use super::{Changed, Origin, OverlayStore, failed};
 use crate::error::{Error, Result};
 use crate::store::{
-    Form, Object, ObjectPart, ObjectVersion, Precondition, PutOptions, Store, Writer, read_whole,
+    Announce, Form, Info, Object, ObjectPart, ObjectVersion, Precondition, PutOptions, Store, VersionDigest,
+    Writer, read_whole,
 };
 
 /// The most bytes of an object that are compared at one time.
@@ -25,6 +31,8 @@ pub struct Change {
     pub form: Option<Form>,
     /// What the base had; `None` if there was nothing.
     from: Option<Origin>,
+    /// The mark of the object that an earlier commit has put into the base, or was about to.
+    sent: Option<VersionDigest>,
 }
 
 /// What an overlay has at a key.
@@ -82,7 +90,7 @@ impl OverlayStore {
                     None => continue,
                 },
             };
-            changes.push(Change { key, kind, form: entry.form(), from: entry.from() });
+            changes.push(Change { key, kind, form: entry.form(), from: entry.from(), sent: entry.sent() });
         }
         Ok(changes)
     }
@@ -109,7 +117,15 @@ impl OverlayStore {
         let precondition = Precondition::found(now);
         let done = match change.kind {
             ChangeKind::Deleted => writer.delete(key, precondition).map(|_| None),
-            ChangeKind::Written { .. } => self.put_into(writer, key, within, precondition).map(Some),
+            ChangeKind::Written { .. } => {
+                let (like, note) = (self.own_info(key)?, |mark| self.note_sent(key, mark));
+                let options = PutOptions {
+                    precondition,
+                    announce: self.makes_room(change)?.then_some(Announce(&note)),
+                    ..PutOptions::new(within, &like)
+                };
+                self.put_into(writer, key, &options).map(Some)
+            }
         };
         match done {
             Err(Error::Changed { .. }) => Ok(Commit::Conflict),
@@ -132,12 +148,49 @@ impl OverlayStore {
         Ok(match change.kind {
             ChangeKind::Deleted if now.is_none() => Commit::Already,
             _ if change.is_of(base, now)? => Commit::Done(now),
-            ChangeKind::Written { .. } if now.is_some() => {
-                let object = self.own_object(&change.key)?;
-                if is_in(base, &change.key, object.as_ref())? { Commit::Already } else { Commit::Conflict }
-            }
-            ChangeKind::Written { .. } | ChangeKind::Deleted => Commit::Conflict,
+            ChangeKind::Written { .. } => match now {
+                Some(now) => self.compare_written(base, change, now)?,
+                None => Commit::Conflict,
+            },
+            ChangeKind::Deleted => Commit::Conflict,
         })
+    }
+
+    /// What becomes of an object where the base has another version than the one that it was made from.
+    fn compare_written(&self, base: &dyn Store, change: &Change, now: ObjectVersion) -> Result<Commit> {
+        let is_equal = is_in(base, &change.key, self.own_object(&change.key)?.as_ref())?;
+        let has_mark = |mark| match base.writer() {
+            Some(writer) => writer.has_mark(&change.key, now, mark),
+            None => Ok(false),
+        };
+        if change.sent.map_or(Ok(false), has_mark)? {
+            // An earlier commit has put it in place of what it was made from. It may have been written again since.
+            return Ok(if is_equal { Commit::Already } else { Commit::Done(Some(now)) });
+        }
+        let is_same = is_equal && !self.makes_room(change)?;
+        Ok(if is_same { Commit::Already } else { Commit::Conflict })
+    }
+
+    /// Whether a change is a document that makes an array, or gives it other lengths than the base's array had. Then it says of which
+    /// chunks the overlay's own are. An older zarrfs did not note the lengths that the base's array had: they count as others.
+    pub fn makes_room(&self, change: &Change) -> Result<bool> {
+        let name = change.key.rsplit('/').next().unwrap_or(&change.key);
+        if !DOCUMENTS.contains(&name) || change.kind == ChangeKind::Deleted {
+            return Ok(false);
+        }
+        let document = self.objects.get(&change.key, MAX_DOCUMENT_BYTES)?.unwrap_or_default();
+        let lengths = Lengths::of_document(&document);
+        Ok(lengths.is_some() && lengths != change.from.and_then(|from| from.lengths))
+    }
+
+    /// Notes what the base will know an object by. Durable when it returns.
+    fn note_sent(&self, key: &str, mark: VersionDigest) -> Result<()> {
+        match self.changed(key, "commit")? {
+            Some(Changed::Written { from, form, hides, .. }) => {
+                self.shared.set(key, Changed::Written { from, form, hides, sent: Some(mark) })
+            }
+            _ => Err(Error::Stale { key: key.to_owned() }),
+        }
     }
 
     /// The overlay's object at a key.
@@ -146,18 +199,15 @@ impl OverlayStore {
         self.objects.open(key)?.ok_or_else(gone)
     }
 
-    fn put_into(
-        &self,
-        writer: &dyn Writer,
-        key: &str,
-        within: &str,
-        precondition: Precondition,
-    ) -> Result<ObjectVersion> {
-        let object = self.own_object(key)?;
+    fn own_info(&self, key: &str) -> Result<Info> {
         let gone = || Error::Stale { key: key.to_owned() };
-        let like = self.objects.head_object(key)?.ok_or_else(gone)?;
+        self.objects.head_object(key)?.ok_or_else(gone)
+    }
+
+    fn put_into(&self, writer: &dyn Writer, key: &str, options: &PutOptions<'_>) -> Result<ObjectVersion> {
+        let object = self.own_object(key)?;
         let parts = [ObjectPart::Copy(object.as_ref(), 0..object.size_bytes())];
-        writer.put(key, &parts, &PutOptions { precondition, within, like: &like })
+        writer.put(key, &parts, options)
     }
 
     /// Writes a change into a transaction over the base, in which its key has this version.
@@ -188,7 +238,8 @@ impl OverlayStore {
         if change.kind == ChangeKind::Deleted {
             return writer.delete(key, Precondition::Any).map(|_| Commit::Done(None));
         }
-        self.put_into(writer, key, "", Precondition::Any).map(|version| Commit::Done(Some(version)))
+        let like = self.own_info(key)?;
+        self.put_into(writer, key, &PutOptions::new("", &like)).map(|version| Commit::Done(Some(version)))
     }
 
     /// The writing half of the base, or the sentence that it has none.
@@ -212,9 +263,11 @@ impl OverlayStore {
         let list = &self.shared.folder.changes;
         let noted = |noted: io::Result<()>| noted.map_err(failed("", "note what the overlay forgets"));
         for change in changes {
-            if let Some(Changed::Written { from, form, hides: true }) = self.changed(&change.key, "forget")? {
+            if let Some(Changed::Written { from, form, hides: true, sent }) =
+                self.changed(&change.key, "forget")?
+            {
                 // Without its file, it shows the base from now on.
-                self.shared.set(&change.key, Changed::Written { from, form, hides: false })?;
+                self.shared.set(&change.key, Changed::Written { from, form, hides: false, sent })?;
             }
         }
         // The files go first: one without a line would come back with the next line of its key.

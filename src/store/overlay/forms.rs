@@ -5,7 +5,7 @@
 
 use std::io;
 
-use super::writer::{DOCUMENTS, MAX_DOCUMENT_BYTES};
+use super::lengths::{DOCUMENTS, MAX_DOCUMENT_BYTES};
 use super::{Changed, OverlayStore};
 use crate::error::{Error, Result};
 use crate::store::{ArrayForm, Form, ObjectVersion, Store, join};

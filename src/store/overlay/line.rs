@@ -1,13 +1,16 @@
 //! What an overlay has at a key, and the line that says so in its list of changes. Uses `origin` and `form` only.
 //!
-//! `CHECKSUM DURABLE {"write": KEY, "from": DIGEST, "changed": NANOSECONDS, "content": CHECKSUM, "form": FORM, "hides": true}`: the
+//! `CHECKSUM DURABLE {"write": KEY, "from": DIGEST, "changed": NANOSECONDS, "content": CHECKSUM, "lengths": LENGTHS, "form": FORM,
+//! "sent": MARK, "hides": true}`: the
 //! CRC-32 of what follows it, the length of the file that was durable then, and one of `write`, `delete`, `forget`, `touch`,
-//! `remove`, `hide`, `show` and `rename`. Lines of an older zarrfs lack `changed`, `content`, `form` and the `at` of removals.
+//! `remove`, `hide`, `show` and `rename`. Lines of an older zarrfs lack `changed`, `content`, `lengths`, `form`, `sent` and the
+//! `at` of removals.
 
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
 
+use super::lengths::Lengths;
 use super::origin::{Origin, OriginFile};
 use crate::store::{Form, VersionDigest};
 
@@ -22,6 +25,8 @@ pub enum Entry {
         form: Option<Form>,
         /// Without the file, the base's object is deleted. Otherwise it is as it is in the base.
         hides: bool,
+        /// What the base knows the object by that a commit has put there, or was about to.
+        sent: Option<VersionDigest>,
     },
     /// This object of the base is deleted, even if there is a file, and no other one that the base has later.
     Deleted {
@@ -37,6 +42,14 @@ impl Entry {
     pub fn from(&self) -> Option<Origin> {
         match self {
             Entry::Written { from, .. } | Entry::Deleted { from, .. } => *from,
+        }
+    }
+
+    /// What the base knows the object by that a commit has put there.
+    pub fn sent(&self) -> Option<VersionDigest> {
+        match self {
+            Entry::Written { sent, .. } => *sent,
+            Entry::Deleted { .. } => None,
         }
     }
 
@@ -122,7 +135,10 @@ impl Line {
                 insert("from", from.map(|from| json!(from.version.to_string())));
                 insert("changed", file.and_then(|file| file.changed).map(|changed| json!(changed)));
                 insert("content", file.map(|file| json!(format!("{:016x}", file.content))));
+                let lengths = entry.from().and_then(|from| from.lengths);
+                insert("lengths", lengths.map(|lengths| json!(lengths.to_string())));
                 insert("form", entry.form().map(|form| json!(form.to_string())));
+                insert("sent", entry.sent().map(|sent| json!(sent.to_string())));
             }
             Line::Remove(_, hidden) | Line::Hide(_, hidden) => {
                 insert("from", hidden.map(|hidden| json!(hidden.from.to_string())));
@@ -155,7 +171,8 @@ impl Line {
         if let Some(key) = key("write") {
             let hides = members.get("hides") == Some(&Value::Bool(true));
             let (from, form) = (Self::origin(members, from), Self::form(members)?);
-            return Some(Line::Entry(key, Entry::Written { from, form, hides }));
+            let sent = members.get("sent").and_then(Value::as_str).and_then(VersionDigest::parse);
+            return Some(Line::Entry(key, Entry::Written { from, form, hides, sent }));
         }
         if let Some(key) = key("delete") {
             let (from, form) = (Self::origin(members, from), Self::form(members)?);
@@ -192,7 +209,8 @@ impl Line {
         let content = content.and_then(|content| u64::from_str_radix(content, 16).ok());
         let changed = members.get("changed").and_then(Value::as_i64);
         let file = content.map(|content| OriginFile { changed, content });
-        from.map(|version| Origin { version, file })
+        let lengths = members.get("lengths").and_then(Value::as_str).and_then(Lengths::parse);
+        from.map(|version| Origin { version, file, lengths })
     }
 
     /// `None` if there is a form that cannot be understood.
@@ -218,17 +236,17 @@ mod tests {
     fn lines_of_an_older_zarrfs_are_read() {
         let digest = "0123456789abcdef0123456789abcdef";
         let version = VersionDigest::parse(digest).unwrap();
-        let from = Some(Origin { version, file: None });
+        let from = Some(Origin { version, file: None, lengths: None });
         let hidden = Hidden { from: version, at: None, is_begun: true };
         let removed = Hidden { is_begun: false, ..hidden };
         let cases = [
             (
                 r#"{"write": "a/0", "from": "D"}"#,
-                Line::Entry("a/0".into(), Entry::Written { from, form: None, hides: false }),
+                Line::Entry("a/0".into(), Entry::Written { from, form: None, hides: false, sent: None }),
             ),
             (
                 r#"{"write": "a/0", "hides": true}"#,
-                Line::Entry("a/0".into(), Entry::Written { from: None, form: None, hides: true }),
+                Line::Entry("a/0".into(), Entry::Written { from: None, form: None, hides: true, sent: None }),
             ),
             (
                 r#"{"delete": "a/0", "from": "D"}"#,
@@ -249,10 +267,11 @@ mod tests {
         let form = Form::parse("abc");
         for file in [None, Some(None), Some(Some(-5))] {
             let file = file.map(|changed| OriginFile { changed, content: u64::MAX - 1 });
-            let from = Some(Origin { version, file });
+            let lengths = Lengths::of_document(br#"{"shape": [1]}"#);
+            let from = Some(Origin { version, file, lengths });
             let hidden = Hidden { from: version, at: file.and(Some(-9)), is_begun: true };
             for line in [
-                Line::Entry("k".into(), Entry::Written { from, form, hides: true }),
+                Line::Entry("k".into(), Entry::Written { from, form, hides: true, sent: Some(version) }),
                 Line::Entry("k".into(), Entry::Deleted { from, form: None }),
                 Line::Hide("k".into(), Some(hidden)),
                 Line::Remove("k".into(), Some(Hidden { is_begun: false, ..hidden })),

@@ -19,6 +19,7 @@ mod commit;
 mod folder;
 mod forms;
 mod gate;
+mod lengths;
 mod line;
 mod lines;
 mod nodes;

@@ -375,7 +375,7 @@ impl OverlayStore {
     /// Removes the documents that are kept of an array.
     pub fn forget_documents(&self, path: &str) -> Result<()> {
         let Some(writer) = self.shared.folder.documents.writer() else { return Ok(()) };
-        for key in super::writer::DOCUMENTS.map(|name| join(path, name)) {
+        for key in super::lengths::DOCUMENTS.map(|name| join(path, name)) {
             writer.delete(&key, Precondition::Any)?;
         }
         Ok(())

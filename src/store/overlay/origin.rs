@@ -9,6 +9,7 @@
 
 use std::time::SystemTime;
 
+use super::lengths::{DOCUMENTS, Lengths, MAX_DOCUMENT_BYTES};
 use crate::error::{Error, Result};
 use crate::store::{Object, ObjectVersion, Store, VersionDigest};
 
@@ -24,6 +25,8 @@ pub struct Origin {
     pub version: VersionDigest,
     /// What is known of a file, in a base that a commit can write.
     pub file: Option<OriginFile>,
+    /// The lengths of the array that it describes, if it is the document of one.
+    pub lengths: Option<Lengths>,
 }
 
 /// What tells a file from another one of the same version's digest.
@@ -39,8 +42,9 @@ impl Origin {
     /// The object at a key of the base, which was found in this version. [`Error::Changed`] if it is another one by now.
     pub fn of(base: &dyn Store, key: &str, version: ObjectVersion) -> Result<Self> {
         let (digest, changed) = (version.digest(), version.changed());
+        let lengths = lengths(base, key, version)?;
         let Some(changed) = changed.filter(|_| base.writer().is_some()) else {
-            return Ok(Origin { version: digest, file: None });
+            return Ok(Origin { version: digest, file: None, lengths });
         };
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let is_settled = i64::try_from(now.as_nanos()).is_ok_and(|now| now - SETTLING_NANOSECONDS > changed);
@@ -49,7 +53,7 @@ impl Origin {
         match content.filter(|_| is_current) {
             Some(content) => {
                 let file = Some(OriginFile { changed: is_settled.then_some(changed), content });
-                Ok(Origin { version: digest, file })
+                Ok(Origin { version: digest, file, lengths })
             }
             None => Err(Error::Changed { key: key.to_owned() }),
         }
@@ -63,6 +67,17 @@ impl Origin {
             Some(file) if is_same && file.changed.is_some() && file.changed == now.changed() => Ok(true),
             Some(file) => Ok(checksum(base, key, now)? == Some(file.content)),
         }
+    }
+}
+
+/// The lengths that a document of an array says, if the object is one. [`Error::Changed`] if it is another version by now.
+fn lengths(base: &dyn Store, key: &str, version: ObjectVersion) -> Result<Option<Lengths>> {
+    if !DOCUMENTS.contains(&key.rsplit('/').next().unwrap_or(key)) {
+        return Ok(None);
+    }
+    match base.content(key, MAX_DOCUMENT_BYTES)? {
+        Some(document) if document.info.version == version => Ok(Lengths::of_document(&document.bytes)),
+        _ => Err(Error::Changed { key: key.to_owned() }),
     }
 }
 

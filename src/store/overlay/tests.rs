@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::*;
-use crate::store::{DirectoryStore, MemoryStore, ObjectPart, Precondition, PutOptions};
+use crate::store::{DirectoryStore, MemoryStore, ObjectPart, ObjectVersion, Precondition, PutOptions};
 
 /// A store in memory, and the folder of its overlay.
 struct Scene {
@@ -192,6 +192,66 @@ fn commits_replace_only_what_they_were_made_from() {
         assert_eq!(text(&store, key).as_deref(), above, "{key}");
     }
     assert!(!scene.object("same").exists() && scene.object("changed").exists());
+}
+
+fn array(length: usize, attribute: usize) -> String {
+    format!(r#"{{"node_type": "array", "attributes": {{"n": {attribute}, "x": NaN}}, "shape": [{length}]}}"#)
+}
+
+/// What becomes of the overlay's change at a key.
+fn commit(store: &OverlayStore, key: &str) -> Commit {
+    let change = store.changes().unwrap().into_iter().find(|change| change.key == key).unwrap();
+    store.commit(&change, "").unwrap()
+}
+
+/// An equal document is the overlay's own only if an earlier commit of this overlay has put it.
+#[test]
+fn equal_documents_of_two_overlays_are_not_the_same_append() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("store/old")).unwrap();
+    let in_folder = Arc::new(DirectoryStore::open(&folder.path().join("store"), false).unwrap());
+    for base in [Arc::new(MemoryStore::new()) as Arc<dyn Store>, in_folder] {
+        let place = folder.path().join("store");
+        let open = |name: &str| {
+            let path = folder.path().join(format!("{name} {}", base.describe().replace('/', "_")));
+            let options = OverlayOptions { folder: path, access: Access::Write };
+            let (place, remote) = (place.to_str().unwrap(), RemoteOptions::default());
+            OverlayStore::open(Arc::clone(&base), place, &remote, &options).unwrap()
+        };
+        let like = Info { size_bytes: 0, modified: None, version: ObjectVersion::of_number(0), posix: None };
+        let document = array(4, 1);
+        let parts = [ObjectPart::Bytes(document.as_bytes())];
+        for key in ["old/zarr.json", "attributes/zarr.json"] {
+            base.writer().unwrap().put(key, &parts, &PutOptions::new("", &like)).unwrap();
+        }
+        let overlays = [open("one"), open("other")];
+        for store in &overlays {
+            put(store, "old/zarr.json", &array(8, 1));
+            put(store, "new/zarr.json", &array(8, 1));
+            put(store, "attributes/zarr.json", &array(4, 2));
+            put(store, "group/zarr.json", r#"{"node_type": "group"}"#);
+        }
+        let [store, other] = overlays;
+        let keys = ["old/zarr.json", "new/zarr.json", "attributes/zarr.json", "group/zarr.json"];
+        for key in keys {
+            assert!(matches!(commit(&store, key), Commit::Done(_)), "{key}");
+        }
+        // The process is killed, and commits once more.
+        drop(store);
+        let store = open("one");
+        for key in keys {
+            assert_eq!(commit(&store, key), Commit::Already, "{key} again");
+        }
+        for (key, expected) in
+            keys.into_iter().zip([Commit::Conflict, Commit::Conflict, Commit::Already, Commit::Already])
+        {
+            assert_eq!(commit(&other, key), expected, "{key} of another overlay");
+        }
+        // What was put is the overlay's own, also where it is written again.
+        put(&store, "old/zarr.json", &array(12, 1));
+        assert!(matches!(commit(&store, "old/zarr.json"), Commit::Done(_)));
+        assert_eq!(text(base.as_ref(), "old/zarr.json"), Some(array(12, 1)));
+    }
 }
 
 #[test]

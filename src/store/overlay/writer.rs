@@ -6,17 +6,13 @@
 use std::io;
 use std::sync::Arc;
 
+use super::lengths::MAX_DOCUMENT_BYTES;
 use super::publish::Changing;
 use super::{Changed, Origin, OverlayStore, Shared, failed, own};
 use crate::error::{Error, Result};
 use crate::store::{
     Info, ObjectPart, ObjectVersion, Posix, Precondition, PutOptions, StagedFolder, Store, Writer, check_key,
 };
-
-/// The documents that say how an array is stored.
-pub(super) const DOCUMENTS: [&str; 3] = ["zarr.json", ".zarray", "meta"];
-/// A longer one is not kept.
-pub(super) const MAX_DOCUMENT_BYTES: u64 = 64 << 20;
 
 /// A key that is locked in this process.
 struct Lock {
@@ -121,11 +117,11 @@ impl Writer for OverlayStore {
                 Some(deleted) => (deleted.from(), true),
                 None => (self.origin(key, now.below)?, false),
             };
-            self.shared.set(key, Changed::Written { from, form: self.form, hides })?;
-        } else if let Some(changed @ Changed::Written { from, form, hides }) = now.changed {
+            self.shared.set(key, Changed::Written { from, form: self.form, hides, sent: None })?;
+        } else if let Some(changed @ Changed::Written { from, form, hides, sent }) = now.changed {
             self.check_form(key, changed, "write")?;
             if form.is_none() && self.form.is_some() {
-                self.shared.set(key, Changed::Written { from, form: self.form, hides })?;
+                self.shared.set(key, Changed::Written { from, form: self.form, hides, sent })?;
             }
         }
         // As where the base would be written: an object that is replaced keeps its owner and mode.

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use zarrfs::error::{Error, Result as StoreResult};
 use zarrfs::store::{
     Content, DirectoryStore, Entry, Info, Object, ObjectPart, ObjectVersion, Precondition, PutOptions,
-    StagedFolder, StatFs, Store, Writer,
+    StagedFolder, StatFs, Store, VersionDigest, Writer,
 };
 
 use super::other::{Other, Theirs};
@@ -103,6 +103,10 @@ impl Writer for Scheduled {
         options: &PutOptions<'_>,
     ) -> StoreResult<ObjectVersion> {
         self.pass()?.put(key, parts, options)
+    }
+
+    fn has_mark(&self, key: &str, version: ObjectVersion, mark: VersionDigest) -> StoreResult<bool> {
+        self.pass()?.has_mark(key, version, mark)
     }
 
     fn delete(&self, key: &str, precondition: Precondition) -> StoreResult<bool> {

@@ -23,7 +23,7 @@ fn open(location: &str, options: &StoreOptions) -> Arc<dyn Store> {
 
 fn put(to: &dyn Transaction, key: &str, bytes: &[u8], precondition: Precondition) -> Result<ObjectVersion> {
     let like = Info { size_bytes: 0, modified: None, version: ObjectVersion::of_number(0), posix: None };
-    let options = PutOptions { precondition, within: "", like: &like };
+    let options = PutOptions { precondition, ..PutOptions::new("", &like) };
     to.writer().unwrap().put(key, &[ObjectPart::Bytes(bytes)], &options)
 }
 

@@ -262,7 +262,7 @@ impl World {
         let bytes = self.content();
         *self.service.fault.lock() = fault;
         let like = Info { size_bytes: 0, modified: None, version: ObjectVersion::of_number(0), posix: None };
-        let options = PutOptions { precondition: Precondition::Any, within: "a", like: &like };
+        let options = PutOptions { precondition: Precondition::Any, ..PutOptions::new("a", &like) };
         let put = store.writer().unwrap().put(KEYS[key], &[ObjectPart::Bytes(&bytes)], &options);
         *self.service.fault.lock() = None;
         self.look(key);

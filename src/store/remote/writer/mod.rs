@@ -34,7 +34,7 @@ use crate::store::remote::connection::Connection;
 use crate::store::remote::replies::failure::{Failure, Reply};
 use crate::store::remote::service::Service;
 use crate::store::remote::transfer::version;
-use crate::store::{ObjectPart, ObjectVersion, Precondition, PutOptions, Writer, check_key};
+use crate::store::{ObjectPart, ObjectVersion, Precondition, PutOptions, VersionDigest, Writer, check_key};
 use body::Body;
 pub(super) use uploads::Uploads;
 
@@ -55,7 +55,7 @@ pub(super) struct Put<'a> {
     pub path: Path,
     pub precondition: Precondition,
     /// What tells this put from every other one.
-    mark: String,
+    mark: VersionDigest,
 }
 
 /// What is at the key after a put failed.
@@ -93,12 +93,20 @@ impl Writer for RemoteStore {
         outdate()?;
         let put =
             Put { connection, uploads, key, path, precondition: options.precondition, mark: new_mark() };
+        options.announce(put.mark)?;
         let body = Body::new(parts);
         let outcome =
             if body.size_bytes() <= MAX_SINGLE_BYTES { put.at_once(&body) } else { put.in_parts(&body) };
         // Whatever was transferred ahead may be older, even if the put seems to have failed.
         connection.ahead.forget(|known| known == key);
         outdate().and(outcome)
+    }
+
+    fn has_mark(&self, key: &str, version: ObjectVersion, mark: VersionDigest) -> Result<bool> {
+        let connection = self.connection.as_ref();
+        let path = connection.path(key).map_err(|failure| failure.at(key, "look at"))?;
+        let seen = connection.look_for_mark(key, &path, mark)?;
+        Ok(seen.is_some_and(|seen| seen.is_ours && self::version(&seen.meta) == version))
     }
 
     fn delete(&self, key: &str, precondition: Precondition) -> Result<bool> {
@@ -151,21 +159,30 @@ impl Connection {
         Ok(self.transfers.wait(request)??)
     }
 
+    /// The object at a key, and whether it is that of the put with this mark.
+    fn look_for_mark(&self, key: &str, path: &Path, mark: VersionDigest) -> Result<Option<Seen>> {
+        let looked = self.transfers.wait(self.transfers.origin().look(path)).flatten();
+        let Some(object) = self.found(looked, key, "look at")? else { return Ok(None) };
+        let of_object = object.attributes.get(&Attribute::Metadata(MARK.into()));
+        let is_ours = of_object.is_some_and(|of_object| of_object.as_ref() == mark.to_string());
+        Ok(Some(Seen { meta: object.meta, is_ours }))
+    }
+
     fn uploads(&self) -> Result<&Uploads> {
         self.uploads.as_ref().ok_or_else(|| Error::ReadOnly(format!("{} is not writable", self.url)))
     }
 }
 
 /// 128 random bits. The keys of a new hasher are random.
-fn new_mark() -> String {
+fn new_mark() -> VersionDigest {
     let random = RandomState::new();
-    format!("{:016x}{:016x}", random.hash_one(0), random.hash_one(1))
+    VersionDigest::of_halves(random.hash_one(0), random.hash_one(1))
 }
 
 impl Put<'_> {
     /// What the service keeps with the object.
     fn attributes(&self) -> Attributes {
-        Attributes::from_iter([(Attribute::Metadata(MARK.into()), self.mark.clone())])
+        Attributes::from_iter([(Attribute::Metadata(MARK.into()), self.mark.to_string())])
     }
 
     /// Sends the whole object in one request.
@@ -222,12 +239,7 @@ impl Put<'_> {
 
     /// The object at the key.
     fn look(&self) -> Result<Option<Seen>> {
-        let origin = self.connection.transfers.origin();
-        let looked = self.connection.transfers.wait(origin.look(&self.path)).flatten();
-        let Some(object) = self.connection.found(looked, self.key, "look at")? else { return Ok(None) };
-        let mark = object.attributes.get(&Attribute::Metadata(MARK.into()));
-        let is_ours = mark.is_some_and(|mark| mark.as_ref() == self.mark);
-        Ok(Some(Seen { meta: object.meta, is_ours }))
+        self.connection.look_for_mark(self.key, &self.path, self.mark)
     }
 
     /// What became of the object.

@@ -188,7 +188,11 @@ impl Subject {
 
     fn put(&self, parts: &[ObjectPart<'_>], precondition: Precondition) -> Result<ObjectVersion> {
         let like = Info { size_bytes: 0, modified: None, version: ObjectVersion::of_number(0), posix: None };
-        self.store.writer().unwrap().put("a/c", parts, &PutOptions { precondition, within: "a", like: &like })
+        self.store.writer().unwrap().put(
+            "a/c",
+            parts,
+            &PutOptions { precondition, ..PutOptions::new("a", &like) },
+        )
     }
 
     fn put_bytes(&self, bytes: &[u8], precondition: Precondition, faults: &[Fault]) -> Result<ObjectVersion> {
