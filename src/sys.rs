@@ -23,7 +23,7 @@ pub use process::send_urgently;
 pub use process::{
     Capabilities, Fork, SignalSet, capabilities, effective_ids, fork, inherited_descriptors, keep_on_exec,
     leave_descriptors, leave_session, log_to_system, make_room_for_descriptors, mount, never_wait,
-    open_process, real_ids, receive_descriptor, redirect, set_capabilities, unmount, wait_for_event,
+    open_process, real_ids, receive_descriptor, redirect, set_capabilities, umask, unmount, wait_for_event,
     wait_readable,
 };
 pub use processor::{has_wide_registers, wide};

@@ -145,7 +145,7 @@ impl PlaceArguments {
         if self.parents {
             self.make_parents(&store, &names, given)?;
         }
-        let place = Place::find(&store, &path)?;
+        let place = place(&store, &path)?;
         let zarr_format = self.format_in(&place, given)?;
         for name in &names {
             author::check_name(name, zarr_format)?;
@@ -159,7 +159,7 @@ impl PlaceArguments {
         for name in names.iter().take(names.len().saturating_sub(1)) {
             path = join(&path, name);
             if tree.node(&path)?.is_none() {
-                let place = Place::find(store, &path)?;
+                let place = place(store, &path)?;
                 let zarr_format = self.format_in(&place, given)?;
                 author::check_name(name, zarr_format)?;
                 author::create(store, &place, group_documents(zarr_format, &[]).map_err(refused)?)?;
@@ -189,13 +189,22 @@ fn number(zarr_format: ZarrFormat) -> u8 {
     }
 }
 
+/// A place for a node that the caller of this program makes.
+fn place(store: &Arc<dyn Store>, path: &str) -> Outcome<Place> {
+    let place = Place::find(store, path)?;
+    Ok(match zarrfs::sys::umask() {
+        Some(umask) => place.under_umask(umask),
+        None => place,
+    })
+}
+
 fn make_group(
     store: &Arc<dyn Store>,
     path: &str,
     zarr_format: ZarrFormat,
     attributes: &[(String, String)],
 ) -> Outcome {
-    let place = Place::find(store, path)?;
+    let place = place(store, path)?;
     Ok(author::create(store, &place, group_documents(zarr_format, attributes).map_err(refused)?)?)
 }
 

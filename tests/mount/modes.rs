@@ -178,3 +178,42 @@ fn copies_end_well_where_chmod_is_ignored() {
         mount.unmount();
     }
 }
+
+/// Commands make what they make under the caller's umask, as cp does, below a group that is open to all.
+#[test]
+fn commands_obey_the_umask() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("elements"), [7; 24]).unwrap();
+    let array = "--shape 4,6 --dtype uint8 --chunks 2,3";
+    let lines = [
+        "mkgroup store.zarr GROUP".to_owned(),
+        "mkgroup store.zarr GROUP/x/y --parents".to_owned(),
+        format!("create store.zarr GROUP/array {array}"),
+        format!("import elements store.zarr GROUP/imported {array}"),
+        format!("import elements new-GROUP.zarr array --new {array}"),
+    ];
+    let run = |umask: &str, line: &str| {
+        let program = env!("CARGO_BIN_EXE_zarrfs");
+        let line = format!("umask {umask}; exec '{program}' {line}");
+        let status = Command::new("sh").args(["-c", &line]).current_dir(folder.path()).status();
+        assert!(status.unwrap().success(), "{line}");
+    };
+    run("022", "mkgroup store.zarr / --new");
+    for (umask, closed) in [("077", 0o077), ("027", 0o027), ("022", 0o022)] {
+        let group = format!("under-{umask}");
+        lines.iter().for_each(|line| run(umask, &line.replace("GROUP", &group)));
+        let mut paths = vec![at("store.zarr").join(&group), at(&format!("new-{group}.zarr"))];
+        let (mut files, mut folders) = (0, 0);
+        while let Some(path) = paths.pop() {
+            let is_folder = path.is_dir();
+            let all = if is_folder { 0o777 } else { 0o666 };
+            assert_eq!(mode(&path), all & !closed, "{}", path.display());
+            *(if is_folder { &mut folders } else { &mut files }) += 1;
+            if is_folder {
+                paths.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+            }
+        }
+        assert!(files >= 13 && folders >= 10, "{files} files, {folders} folders");
+    }
+}

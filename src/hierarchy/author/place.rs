@@ -57,6 +57,14 @@ pub fn check_name(name: &str, zarr_format: ZarrFormat) -> Result<()> {
 }
 
 impl Place {
+    /// As a command makes a node there: without the permissions for group and others that the caller's umask takes away. A node's
+    /// owner can always read and write it.
+    #[must_use]
+    pub fn under_umask(self, umask: u32) -> Self {
+        let like = self.like.with_mode(|posix| posix.mode & !(umask & 0o077));
+        Place { like, ..self }
+    }
+
     /// A path for a new node. Its parent must be a group, and nothing may be there.
     pub fn find(store: &Arc<dyn Store>, path: &str) -> Result<Place> {
         let tree = Tree::new(store.clone());
