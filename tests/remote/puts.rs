@@ -161,3 +161,45 @@ fn a_lost_reply_of_an_append() {
         assert_eq!(scene.elements("a"), [[9; 2 * ROW].as_slice(), &first, &[6; ROW]].concat());
     }
 }
+
+/// A program makes an array of the same name while the old one is removed: nothing of the new one goes.
+#[test]
+fn what_is_made_anew_during_a_removal_stays() {
+    for knows_conditions in [true, false] {
+        let scene = Scene::new();
+        let array = scene.folder.path().join("store/a");
+        fs::create_dir_all(array.join("c/1")).unwrap();
+        for chunk in ["c/0/0", "c/1/0"] {
+            fs::write(array.join(chunk), [9; 4 * ROW]).unwrap();
+        }
+        let mut is_made = false;
+        scene.service.misbehave(move |asked: &Asked| {
+            if asked.method != "DELETE" || !asked.is_chunk() {
+                return None;
+            }
+            if !knows_conditions && asked.if_match.is_some() {
+                return Some(Fault::Status(501, "NotImplemented", None));
+            }
+            // After the look at this very chunk.
+            if knows_conditions && asked.key == "a/c/0/0" && !is_made {
+                is_made = true;
+                let document = v3("uint8", &[4, ROW as u64], &[4, ROW as u64], &json!([{"name": "bytes"}]));
+                fs::create_dir_all(array.join("c/0")).unwrap();
+                fs::write(array.join("zarr.json"), document.to_string()).unwrap();
+                fs::write(array.join("c/0/0"), [7; 4 * ROW]).unwrap();
+            }
+            None
+        });
+        let output = scene.run(&["rm", &format!("s3://{BUCKET}"), "a", "--yes"]);
+        scene.service.be_well();
+        assert!(output.status.success(), "{output:?}");
+        let left = scene.folder.path().join("store/a");
+        if knows_conditions {
+            assert_eq!(scene.service.count("412"), 1, "{}", scene.service.counts());
+            assert_eq!(scene.elements("a"), [7; 4 * ROW]);
+            assert!(!left.join("c/1/0").exists(), "a chunk of the old array would be one of the new one");
+        } else {
+            assert!(!left.exists(), "{output:?}");
+        }
+    }
+}

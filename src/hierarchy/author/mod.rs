@@ -12,6 +12,7 @@
 mod content;
 mod copies;
 mod dimensions;
+mod objects;
 mod permissions;
 mod place;
 mod resize;
@@ -228,17 +229,7 @@ pub fn remove_without_copies(store: &dyn Store, path: &str) -> Result<()> {
     if writer.remove_folder(path)? {
         return writer.sync(&[path.to_owned()], parent(path).unwrap_or(""));
     }
-    remove_objects(store, writer, path)
-}
-
-/// Removes the objects of a node in a store without folders: first the documents, so that it is not a node any more, but nothing where
-/// the others cannot be listed.
-fn remove_objects(store: &dyn Store, writer: &dyn Writer, path: &str) -> Result<()> {
-    store.each_name(path, &mut |_| ControlFlow::Break(()))?;
-    for name in ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"] {
-        writer.delete(&join(path, name), Precondition::Any)?;
-    }
-    remove_below(store, writer, path, &|_| true)
+    objects::remove(store, writer, path)
 }
 
 /// Removes the objects below a folder that are of those to go, however deep they are.

@@ -3,6 +3,8 @@
 //! Uses `reqwest` and `object_store`, which tries again what is said here to be worth it. Every failure becomes a [`Refusal`], a
 //! sentence with the URL, the status and the service's number of the request.
 //!
+//! A deletion has its condition from here: `object_store` has no conditions for it.
+//!
 //! Invariants: a redirect is followed to web servers only (`redirects`), which get no credentials, and a page for people is not an
 //! object; a service that was never reached is not waited for; replies that `object_store` has to see (304, 404, 409, 412, 416) pass as
 //! they are.
@@ -17,7 +19,7 @@ use object_store::client::{
     ClientOptions, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
     HttpService,
 };
-use object_store::{ClientConfigKey, Error};
+use object_store::{ClientConfigKey, Error, HeaderValue, ObjectMeta};
 use reqwest::redirect::Policy;
 
 use super::asked::Asked;
@@ -53,6 +55,36 @@ pub(super) const CLIENT_KEYS: [ClientConfigKey; 7] = [
     ClientConfigKey::ProxyUrl,
     ClientConfigKey::UserAgent,
 ];
+
+tokio::task_local! {
+    /// The condition of the deletion that this task asks for.
+    static CONDITION: DeleteCondition;
+}
+
+/// What an object must be still when it is deleted: a header that the service compares.
+#[derive(Clone, Debug)]
+pub(super) struct DeleteCondition {
+    name: &'static str,
+    value: HeaderValue,
+}
+
+impl DeleteCondition {
+    /// That the object is the version that was found. `None` where the service takes no such condition: Azure's signature of a request has
+    /// this header, and is made before the header could be added here.
+    pub(super) fn found(service: Service, found: &ObjectMeta) -> Option<Self> {
+        let (name, value) = match service {
+            Service::S3 => ("if-match", found.e_tag.as_ref()?),
+            Service::Google => ("x-goog-if-generation-match", found.version.as_ref()?),
+            Service::Azure | Service::Http => return None,
+        };
+        Some(DeleteCondition { name, value: HeaderValue::from_str(value).ok()? })
+    }
+
+    /// A request that deletes an object, on this condition.
+    pub(super) async fn of<T>(self, request: impl Future<Output = T>) -> T {
+        CONDITION.scope(self, request).await
+    }
+}
 
 /// Makes the clients of one store.
 #[derive(Clone, Debug)]
@@ -157,7 +189,12 @@ struct Client {
 
 #[async_trait]
 impl HttpService for Client {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+    async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        if request.method().as_str() == "DELETE"
+            && let Ok(DeleteCondition { name, value }) = CONDITION.try_with(Clone::clone)
+        {
+            request.headers_mut().insert(name, value);
+        }
         let host = request.uri().host().unwrap_or_default().to_owned();
         let asked = Asked::of(&request);
         if IDENTITY_HOSTS.contains(&host.as_str()) {

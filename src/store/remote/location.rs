@@ -173,7 +173,8 @@ fn build(
 ) -> Result<Arc<dyn ObjectStore>, String> {
     let built: object_store::Result<Arc<dyn ObjectStore>> = match service {
         Service::S3 => {
-            let builder = AmazonS3Builder::new().with_url(url.as_str());
+            // The request that deletes several objects takes no conditions.
+            let builder = AmazonS3Builder::new().with_url(url.as_str()).with_disable_bulk_delete(true);
             let builder = with_settings!(builder, url, settings, connector, options);
             match credentials {
                 Some(credentials) => builder.with_credentials(Arc::new(credentials)),

@@ -46,6 +46,11 @@ impl Shared {
             "PUT" => self.put(asked, &path),
             "DELETE" => {
                 let _one = self.replacing.lock().unwrap();
+                let now = self.open(&path).map(|(_, _, tag)| tag);
+                if asked.if_match.is_some() && now.is_some() && asked.if_match != now {
+                    self.count("412");
+                    return Answer::code(412, "PreconditionFailed");
+                }
                 self.remove(&path);
                 Answer(204, Vec::new(), Vec::new())
             }

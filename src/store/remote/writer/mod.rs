@@ -9,8 +9,9 @@
 //! nothing, because programs that do the same write the same. An object without the mark is another program's. So where a service does
 //! not return marks, a put whose reply was lost is reported as refused, and never as done.
 //!
-//! What a service cannot do: object_store deletes without a precondition, and completes a multipart upload without one. Both are
-//! preceded by a look at the object, so a change in the moment between is lost.
+//! S3 and Google delete one version and no other (`DeleteCondition` in `client.rs`). What cannot be done: a deletion at Azure, or at a service
+//! that ignores its condition, and the end of a multipart upload have none. All are preceded by a look at the object, so a change in the
+//! moment between is lost there.
 
 mod body;
 mod multipart;
@@ -30,6 +31,7 @@ use object_store::{
 
 use crate::error::{Error, Result};
 use crate::store::remote::RemoteStore;
+use crate::store::remote::client::DeleteCondition;
 use crate::store::remote::connection::Connection;
 use crate::store::remote::replies::failure::{Failure, Reply};
 use crate::store::remote::service::Service;
@@ -122,15 +124,13 @@ impl Writer for RemoteStore {
         }
         let outdate = || connection.outdate(key, false);
         outdate()?;
-        let deleted = || {
-            let path = connection.path(key)?;
-            connection.ask(connection.transfers.origin().client().delete(&path))
-        };
-        let outcome = deleted();
+        let condition = found.as_ref().filter(|_| precondition != Precondition::Any);
+        let outcome = connection.delete(key, condition);
         connection.ahead.forget(|known| known == key);
         outdate()?;
         match outcome {
             Ok(()) | Err(Failure::Missing) => Ok(true),
+            Err(Failure::Changed) => Err(Error::Changed { key: key.to_owned() }),
             // The reply may have been lost. Who may not delete an object may not know of it either, which does not mean that it is gone.
             Err(failure) => match connection.look(key) {
                 Err(Failure::Missing) => Ok(true),
@@ -166,6 +166,26 @@ impl Connection {
         let of_object = object.attributes.get(&Attribute::Metadata(MARK.into()));
         let is_ours = of_object.is_some_and(|of_object| of_object.as_ref() == mark.to_string());
         Ok(Some(Seen { meta: object.meta, is_ours }))
+    }
+
+    /// Deletes an object, only as it was found if that matters.
+    fn delete(&self, key: &str, found: Option<&ObjectMeta>) -> Reply<()> {
+        let path = self.path(key)?;
+        let client = self.transfers.origin().client();
+        let lacks_conditions = self.uploads.as_ref().map(|uploads| &uploads.lacks_delete_conditions);
+        let is_asked = lacks_conditions.is_some_and(|lacks| !lacks.load(Ordering::Relaxed));
+        let condition =
+            found.filter(|_| is_asked).and_then(|found| DeleteCondition::found(self.service, found));
+        if let Some(condition) = condition {
+            match self.ask(condition.of(client.delete(&path))) {
+                // It says so instead of ignoring the condition, and has deleted nothing.
+                Err(Failure::NotSupported(_)) => {
+                    lacks_conditions.inspect(|lacks| lacks.store(true, Ordering::Relaxed));
+                }
+                outcome => return outcome,
+            }
+        }
+        self.ask(client.delete(&path))
     }
 
     fn uploads(&self) -> Result<&Uploads> {

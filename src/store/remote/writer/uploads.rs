@@ -19,6 +19,8 @@ pub(in crate::store::remote) struct Uploads {
     pub unfinished: Mutex<Vec<(Path, Box<dyn MultipartUpload>)>>,
     /// The service does not decide on preconditions.
     pub lacks_preconditions: AtomicBool,
+    /// The service refuses conditions of deletions.
+    pub lacks_delete_conditions: AtomicBool,
 }
 
 impl Uploads {
@@ -27,6 +29,7 @@ impl Uploads {
             memory: Memory::new(BODIES_BYTES),
             unfinished: Mutex::default(),
             lacks_preconditions: AtomicBool::new(false),
+            lacks_delete_conditions: AtomicBool::new(false),
         }
     }
 }
