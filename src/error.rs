@@ -122,27 +122,39 @@ impl Error {
         Error::Corrupt { key: key.into(), reason: reason.into() }
     }
 
+    /// The store key of what it is about, if it is about a key.
+    pub fn key(&self) -> Option<&str> {
+        match self {
+            Error::Store { key, .. }
+            | Error::Metadata { key, .. }
+            | Error::Unsupported { key, .. }
+            | Error::Unlisted { key, .. }
+            | Error::Corrupt { key, .. }
+            | Error::TooLarge { key, .. }
+            | Error::Unencodable { key, .. }
+            | Error::Stale { key }
+            | Error::Changed { key }
+            | Error::TimedOut { key }
+            | Error::Cancelled { key } => Some(key),
+            Error::InvalidValue(_) | Error::CutShort { .. } | Error::ReadOnly(_) | Error::Usage(_) => None,
+        }
+    }
+
     /// Why the objects at `key` could not be stored when this was the last failure of their array: without the key where it
     /// is the reason for all of them, `None` where it concerns another object only.
     pub fn reason_for(&self, key: &str) -> Option<String> {
         let text = self.to_string();
-        let (failed, is_of_one) = match self {
-            Error::Store { key, .. }
-            | Error::Unlisted { key, .. }
-            | Error::Stale { key }
-            | Error::TimedOut { key }
-            | Error::Cancelled { key } => (key, false),
-            Error::Metadata { key, .. }
-            | Error::Unsupported { key, .. }
-            | Error::Corrupt { key, .. }
-            | Error::TooLarge { key, .. }
-            | Error::Changed { key }
-            | Error::Unencodable { key, .. } => (key, true),
-            Error::InvalidValue(_) | Error::CutShort { .. } | Error::ReadOnly(_) | Error::Usage(_) => {
-                return Some(text);
-            }
-        };
-        let reason = text.strip_prefix(failed.as_str()).and_then(|rest| rest.strip_prefix(": "));
+        let Some(failed) = self.key() else { return Some(text) };
+        let is_of_one = matches!(
+            self,
+            Error::Metadata { .. }
+                | Error::Unsupported { .. }
+                | Error::Corrupt { .. }
+                | Error::TooLarge { .. }
+                | Error::Changed { .. }
+                | Error::Unencodable { .. }
+        );
+        let reason = text.strip_prefix(failed).and_then(|rest| rest.strip_prefix(": "));
         (failed == key || !is_of_one).then(|| reason.unwrap_or(&text).to_owned())
     }
 

@@ -61,6 +61,14 @@ impl Segment {
     }
 }
 
+/// Bytes of a read that come from an array.
+pub struct Share<'a> {
+    /// The array; `None` if the bytes are made of several.
+    pub array: Option<&'a Arc<SharedArray>>,
+    /// How many bytes.
+    pub bytes: u64,
+}
+
 /// A file, as a list of segments.
 pub struct VirtualFile {
     /// With the end of each in the file. None is empty.
@@ -126,6 +134,27 @@ impl VirtualFile {
             Segment::Array { array, .. } => std::slice::from_ref(array),
             Segment::Generated(generated) => generated.arrays(),
             Segment::Bytes(_) | Segment::Zeros(_) => &[],
+        })
+    }
+
+    /// The parts of a range that come from arrays. Headers and padding belong to none.
+    pub fn shares(&self, offset: u64, length: u64) -> impl Iterator<Item = Share<'_>> {
+        let end = offset.saturating_add(length);
+        let first = self.segments.partition_point(|(end, _)| *end <= offset);
+        let segments = self.segments.iter().skip(first);
+        let segments = segments.map(|(end, segment)| (end - segment.length()..*end, segment));
+        segments.take_while(move |(range, _)| range.start < end).filter_map(move |(range, segment)| {
+            let array = match segment {
+                Segment::Bytes(_) | Segment::Zeros(_) => return None,
+                Segment::Array { array, .. } => Some(array),
+                Segment::Generated(generated) => match generated.arrays() {
+                    [] => return None,
+                    [array] => Some(array),
+                    // Each row of a table has elements of all columns. No byte of the text tells which.
+                    _ => None,
+                },
+            };
+            Some(Share { array, bytes: range.end.min(end) - range.start.max(offset) })
         })
     }
 

@@ -164,3 +164,88 @@ fn a_failure_is_an_error_in_the_log_once_for_its_chunk() {
     assert!(stats.contains("zarrfs_errors_total{kind=\"corrupt\"} 20"), "{stats}");
     mount.unmount();
 }
+
+/// `zarrfs top` once showed its own requests as those of a mount that nobody used.
+#[test]
+fn a_look_at_a_mount_changes_none_of_its_figures() {
+    let place = Place::demo();
+    let Some(mount) = Mount::new(&place.store(), &["--revalidate=0"], "figures") else { return };
+    let point = mount.point().to_str().unwrap().to_owned();
+    fs::read(mount.path("climate/temperature")).unwrap();
+    let stat = || {
+        let mut all: Value = serde_json::from_str(&stdout(&zarrfs(&["stat", "--json", &point]))).unwrap();
+        all["stats"].as_object_mut().unwrap().remove("zarrfs_uptime_seconds");
+        all
+    };
+    // The kernel closes files later, and chunks may be decoded ahead.
+    let is_at_rest =
+        |stats: &Value| stats["zarrfs_open_handles"] == 0 && stats["zarrfs_readahead_chunks"] == 0;
+    wait_for(|| is_at_rest(&stat()["stats"]));
+    let before = stat();
+    let open = fs::File::open(mount.path("__zarrfs__/last_error")).unwrap();
+    for _ in 0..3 {
+        stdout(&zarrfs(&["stat", &point]));
+        stdout(&zarrfs(&["mounts"]));
+        for name in ["stats", "slow", "unsaved", "last_error", "config.json"] {
+            fs::read(mount.path("__zarrfs__").join(name)).unwrap();
+        }
+        assert_eq!(fs::read_dir(mount.path("__zarrfs__")).unwrap().count(), 5);
+    }
+    let after = stat();
+    assert_eq!(after["stats"], before["stats"]);
+    assert_eq!(after["slow"], before["slow"]);
+    drop(open);
+    fs::read(mount.path("climate/temperature")).unwrap();
+    assert_ne!(stat()["stats"], before["stats"], "requests of others count");
+    mount.unmount();
+}
+
+/// The counters of a mount by array.
+fn by_array(mount: &Mount, name: &str) -> Vec<(String, u64)> {
+    let stats = fs::read_to_string(mount.path("__zarrfs__/stats")).unwrap();
+    let lines = stats.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix("{array=\""));
+    let series = lines.map(|rest| rest.split_once("\"} ").unwrap());
+    let mut all: Vec<_> = series.map(|(path, value)| (path.to_owned(), value.parse().unwrap())).collect();
+    all.sort();
+    all
+}
+
+/// All was once booked to the first array of a group, its failures too.
+#[test]
+fn bytes_and_failures_of_a_groups_file_are_those_of_their_arrays() {
+    let place = Place::new();
+    let document = array_document(20, 0, "uint8").replace("[\"bytes\"]", "[\"bytes\",\"crc32c\"]");
+    place.put("g/zarr.json", r#"{"zarr_format":3,"node_type":"group","attributes":{"title":"Long enough"}}"#);
+    place.put("h/zarr.json", r#"{"zarr_format":3,"node_type":"group","attributes":{}}"#);
+    for (path, rows) in [("g/a", 20), ("g/b", 20), ("g/c", 10), ("h/a", 20), ("h/ab", 20), ("h/b", 20)] {
+        place.put(&format!("{path}/zarr.json"), document.replace("[20,", &format!("[{rows},")));
+    }
+    // The first chunk of each is missing, and that of this array is damaged.
+    place.put("h/ab/c/1/0", vec![7; 10_004]);
+    let Some(mount) = Mount::new(&place.store(), &["--direct-io"], "figures of arrays") else { return };
+    let read = |path: &str| -> std::io::Result<u64> {
+        let file = fs::File::open(mount.path(path)).unwrap();
+        let (mut part, mut at) = ([0; 9000], 0);
+        loop {
+            match std::os::unix::fs::FileExt::read_at(&file, &mut part, at)? {
+                0 => return Ok(at),
+                length => at += length as u64,
+            }
+        }
+    };
+    let size = read("__formats__/nc/g.nc").unwrap();
+    assert!(size > 51_000, "the arrays and a header: {size}");
+    let expected = [("/g/a", 20_000), ("/g/b", 20_000), ("/g/c", 10_000)];
+    let expected: Vec<_> = expected.map(|(path, bytes)| (path.to_owned(), bytes)).into();
+    assert_eq!(by_array(&mount, "zarrfs_array_read_bytes_total"), expected);
+    let stats = fs::read_to_string(mount.path("__zarrfs__/stats")).unwrap();
+    assert!(stats.contains("zarrfs_read_bytes_total 50000\n"), "headers count nowhere: {stats}");
+    assert_eq!(read("__formats__/nc/h.nc").unwrap_err().raw_os_error(), Some(libc::EIO));
+    let failed: Vec<_> =
+        by_array(&mount, "zarrfs_array_errors_total").into_iter().filter(|(_, errors)| *errors > 0).collect();
+    assert!(matches!(failed.as_slice(), [(path, _)] if path == "/h/ab"), "{failed:?}");
+    let last_error = fs::read_to_string(mount.path("__zarrfs__/last_error")).unwrap();
+    assert!(last_error.lines().all(|line| line.contains("\t/h/ab\tEIO\t")), "{last_error}");
+    assert!(mount.log().contains("of /h/ab: h/ab/c/1/0"), "{}", mount.log());
+    mount.unmount();
+}

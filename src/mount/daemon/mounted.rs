@@ -88,10 +88,12 @@ fn ask(entry: MountEntry) -> Mounted {
 
 /// The content of one of a mount's own files; `TimedOut` where the daemon does not reply.
 fn own_file(mountpoint: &Path, name: &str) -> io::Result<String> {
-    let (root, path) = (mountpoint.to_owned(), mountpoint.join(INTERNALS).join(name));
+    let folder = mountpoint.join(INTERNALS);
+    let path = folder.join(name);
     let read = move || {
-        // The kernel may have cached attributes of a mount without a daemon.
-        drop(fs::File::open(root)?);
+        // The kernel may have cached attributes of a mount without a daemon. To open a folder asks the daemon in any case. To open the
+        // root would list the store.
+        drop(fs::File::open(folder)?);
         let mut text = String::new();
         fs::File::open(path)?.take(MAX_OWN_BYTES).read_to_string(&mut text)?;
         Ok(text)

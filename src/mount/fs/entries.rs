@@ -73,6 +73,11 @@ impl Entries {
     }
 
     fn find_in_group(&self, group: &str, name: &str, blocking: Blocking) -> FsResult<Option<Entity>> {
+        if group.is_empty()
+            && let Some(internals) = self.known_internals(name)
+        {
+            return Ok(Some(internals));
+        }
         if self.nodes.is_root_array(group, blocking)? {
             if *name == *self.root_name {
                 return Ok(Some(Entity::new(Kind::Array, "")));
@@ -94,6 +99,13 @@ impl Entries {
         }
         let generated = self.companion_names.file_beside(group, name, blocking)?;
         Ok(generated.or_else(|| if group.is_empty() { root_extra(name) } else { None }))
+    }
+
+    /// The folder of the mount's reports, once the kernel knows it. A node with this name would come first, but `__` is reserved, and to
+    /// look for one at each look at the mount would ask its service again and again.
+    fn known_internals(&self, name: &str) -> Option<Entity> {
+        let entity = Entity::new(Kind::Internals, "");
+        (name == INTERNALS && self.inodes.existing(&entity).is_some()).then_some(entity)
     }
 
     /// Whether a name in a folder is free for what this thread creates.
@@ -180,6 +192,10 @@ pub struct Folder {
 impl OpenFile for Folder {
     fn entries(&self) -> Option<&[FolderEntry]> {
         Some(&self.entries)
+    }
+
+    fn is_report(&self) -> bool {
+        self.entries.first().is_some_and(|folder| folder.entity.kind.is_report())
     }
 
     fn plane(&self, number: u64) -> Option<FolderEntry> {

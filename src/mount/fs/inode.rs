@@ -70,6 +70,16 @@ impl Kind {
         is_file || matches!(self, Internals | Formats | Views(_))
     }
 
+    /// Whether this is a file in which the mount reports about itself, or the folder of these files.
+    ///
+    /// Requests for them are not the mount's traffic: a program that watches a mount would otherwise see mostly its own requests. The
+    /// file decides, and not the process that asks: whoever reads these files watches the mount (`zarrfs top`, cat(1), a collector
+    /// of metrics), and the process of a request is unknown if it runs in another container.
+    pub fn is_report(self) -> bool {
+        use Kind::{Config, DirtyReport, Internals, LastError, SlowRequests, Stats};
+        matches!(self, Internals | Stats | Config | DirtyReport | LastError | SlowRequests)
+    }
+
     /// Whether this is a folder.
     pub fn is_folder(self) -> bool {
         use Kind::{FormatFolder, Formats, Group, Internals, PlanesFolder, Views};

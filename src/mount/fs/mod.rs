@@ -39,7 +39,6 @@ use crate::array::Engine;
 use crate::cancellation::Cancellation;
 use crate::error::Error;
 use crate::formats::Role;
-use crate::formats::virtual_file::VirtualFile;
 use crate::mount::fs::array_files::open::{ArrayFiles, SizeChange};
 use crate::mount::fs::attributes::{SetAttr, Stat};
 use crate::mount::fs::commit::Commits;
@@ -235,7 +234,8 @@ impl FileSystem {
                 Ok(self.add_handle(self.array_files.open(&inode, writes, flags, cancellation)?))
             }
             _ => {
-                if self.options.follows_branch {
+                // A look at the mount asks its service for nothing.
+                if self.options.follows_branch && !inode.entity.kind.is_report() {
                     let followed = self.nodes.follow_branch();
                     followed.inspect_err(|failure| self.log.record_failure(&inode, "open", failure))?;
                 }
@@ -269,8 +269,7 @@ impl FileSystem {
             }
             kind => {
                 let text = self.own_files.text(kind).unwrap_or_default();
-                let file = Arc::new(VirtualFile::of_bytes(text.into_bytes()));
-                Ok(self.add_handle(self.virtual_files.open(file, true, cancellation)?))
+                Ok(self.add_handle(self.virtual_files.open_report(text, cancellation)?))
             }
         }
     }

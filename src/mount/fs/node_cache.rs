@@ -53,7 +53,7 @@ impl CachedNode {
     }
 
     /// The absence of a node.
-    fn absent(read_at: Instant) -> Self {
+    pub fn absent(read_at: Instant) -> Self {
         CachedNode {
             node: None,
             version: None,

@@ -238,6 +238,11 @@ pub trait OpenFile: Send + Sync {
         false
     }
 
+    /// Whether this is one of the files in which the mount reports about itself ([`Kind::is_report`](super::inode::Kind::is_report)).
+    fn is_report(&self) -> bool {
+        false
+    }
+
     /// The entries of a folder, `.` and `..` first.
     fn entries(&self) -> Option<&[FolderEntry]> {
         None
@@ -297,6 +302,11 @@ impl HandleTable {
     /// The number of open handles.
     pub fn len(&self) -> usize {
         self.open.read().len()
+    }
+
+    /// The number of open handles, without those of the mount's reports about itself.
+    pub fn without_reports(&self) -> usize {
+        self.open.read().values().filter(|file| !file.is_report()).count()
     }
 
     /// Whether no handle is open.

@@ -100,6 +100,11 @@ impl RequestLog {
         self.metrics.note_read(bytes);
     }
 
+    /// Whether an inode is one of the files in which the mount reports about itself.
+    pub fn is_report(&self, inode: u64) -> bool {
+        self.inodes.get(inode).is_some_and(|inode| inode.entity.kind.is_report())
+    }
+
     /// Counts a request that came at `started` and has its reply now.
     pub fn record_time(&self, kind: RequestKind, request: Request, started: Instant) {
         let now = Instant::now();

@@ -1,7 +1,7 @@
 //! The attributes of files and folders: owner, mode, time and size, from the store or from what they are made of.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::formats::Role;
 use crate::hierarchy::{Node, OpenArrays, View};
@@ -83,7 +83,12 @@ impl FileAttributes {
         if let Kind::Scratch(number) = entity.kind {
             return names.stat(number);
         }
-        let cached = nodes.get(&entity.path, blocking)?;
+        let cached = if entity.kind.is_report() {
+            // It comes from no node.
+            Arc::new(CachedNode::absent(Instant::now()))
+        } else {
+            nodes.get(&entity.path, blocking)?
+        };
         if entity.kind == Kind::Array {
             served.reconcile(entity, &cached, blocking)?;
         }

@@ -43,7 +43,9 @@ impl Fuse {
                 (None, Ok(opened)) => fs.cancel_open(opened.handle),
                 (None, Err(_)) => {}
             }
-            fs.log().record_time(RequestKind::Open, request, started);
+            if !fs.log().is_report(inode.0) {
+                fs.log().record_time(RequestKind::Open, request, started);
+            }
         });
     }
 }

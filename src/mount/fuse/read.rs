@@ -49,7 +49,10 @@ impl Fuse {
             match file.read(read, buffer) {
                 Ok(data) => {
                     reply.data(&data);
-                    return self.fs.log().record_time(RequestKind::Read, request, started);
+                    if !file.is_report() {
+                        self.fs.log().record_time(RequestKind::Read, request, started);
+                    }
+                    return;
                 }
                 Err(Failure::WouldBlock) => {}
                 Err(failure) => return reply.fail(failure.errno()),
@@ -67,7 +70,9 @@ impl Fuse {
                         Ok(data) => reply.data(&data),
                         Err(failure) => reply.fail(failure.errno()),
                     }
-                    fs.log().record_time(RequestKind::Read, request, started);
+                    if !file.is_report() {
+                        fs.log().record_time(RequestKind::Read, request, started);
+                    }
                     drop(page_read);
                 });
             });

@@ -3,9 +3,12 @@
 //! Invariant: a generated file is a snapshot of the moment of its open.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::cancellation::Cancellation;
-use crate::formats::virtual_file::{FileReader, VirtualFile};
+use crate::error::Error;
+use crate::formats::virtual_file::{FileReader, Share, VirtualFile};
+use crate::hierarchy::SharedArray;
 use crate::mount::fs::arrays::{ArrayInUse, ServedArrays};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::gate::RequestGate;
@@ -41,8 +44,20 @@ impl VirtualFiles {
     ) -> FsResult<Opened<OpenVirtualFile>> {
         let arrays = self.served.use_arrays(&file, cancellation)?;
         let reader = file.reader(self.cache_policy.readahead(is_direct));
-        let file = OpenVirtualFile { file, reader, arrays, files: self.clone() };
+        let file = OpenVirtualFile { file, reader, arrays, files: self.clone(), is_report: false };
         Ok(Opened::without_cache(file, is_direct))
+    }
+
+    /// Opens a report of the mount about itself. The reply drops its pages.
+    pub fn open_report(
+        self: &Arc<Self>,
+        text: String,
+        cancellation: &Cancellation,
+    ) -> FsResult<Opened<OpenVirtualFile>> {
+        let file = Arc::new(VirtualFile::of_bytes(text.into_bytes()));
+        let mut opened = self.open(file, true, cancellation)?;
+        opened.file.is_report = true;
+        Ok(opened)
     }
 }
 
@@ -55,6 +70,8 @@ pub struct OpenVirtualFile {
     /// The arrays in it.
     arrays: Vec<ArrayInUse>,
     files: Arc<VirtualFiles>,
+    /// Whether it is a report of the mount about itself.
+    is_report: bool,
 }
 
 impl OpenVirtualFile {
@@ -70,10 +87,53 @@ impl OpenVirtualFile {
         }
         let data = self.file.read(&self.reader, (offset, size), buffer, blocking, cancellation)?;
         let data = data.ok_or(Failure::WouldBlock)?;
-        if let Some(array) = self.arrays.first() {
-            self.files.log.record_read(&array.inode, data.len() as u64);
-        }
+        self.record_read(offset, data.len() as u64);
         Ok(data)
+    }
+
+    /// Counts a read for each array that has bytes in it, and once for the mount. Headers count nowhere: users compare these figures
+    /// with the bytes of arrays.
+    fn record_read(&self, offset: u64, length: u64) {
+        let (mut all_bytes, mut before) = (0, None);
+        for Share { array, bytes } in self.file.shares(offset, length) {
+            all_bytes += bytes;
+            let Some(array) = array else { continue };
+            // An array may have several parts of a file, one after the other: it is one request.
+            let is_another = before.replace(array).is_none_or(|before| !Arc::ptr_eq(before, array));
+            if let Some(ArrayInUse { inode, .. }) = self.in_use(array) {
+                inode.counters.reads.fetch_add(u64::from(is_another), Ordering::Relaxed);
+                inode.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+            }
+        }
+        if all_bytes > 0 {
+            self.files.log.metrics().note_read(all_bytes);
+        }
+    }
+
+    /// How the mount uses one of the file's arrays.
+    fn in_use(&self, array: &SharedArray) -> Option<&ArrayInUse> {
+        let is_it = |used: &&ArrayInUse| {
+            let entity = &used.inode.entity;
+            entity.view == array.view && entity.path == array.path
+        };
+        self.arrays.iter().find(is_it)
+    }
+
+    /// The array because of which a read failed.
+    fn failed_array(&self, error: &Error, offset: u64, size: u32) -> Option<&ArrayInUse> {
+        // The error names the object: of the arrays above it, the innermost has it.
+        let has_object = |used: &&ArrayInUse| {
+            let path = &*used.inode.entity.path;
+            let rest = error.key().and_then(|key| key.strip_prefix(path));
+            rest.is_some_and(|rest| path.is_empty() || rest.is_empty() || rest.starts_with('/'))
+        };
+        let named = self.arrays.iter().filter(has_object).max_by_key(|used| used.inode.entity.path.len());
+        // An error without an object comes from the first bytes that the read needs.
+        let first = || {
+            let mut shares = self.file.shares(offset, u64::from(size));
+            shares.find_map(|share| self.in_use(share.array?))
+        };
+        named.or_else(first).or(self.arrays.first())
     }
 }
 
@@ -81,10 +141,16 @@ impl OpenFile for OpenVirtualFile {
     fn read<'a>(&self, read: FileRead<'_>, buffer: &'a mut ReplyBuffer) -> FsResult<ReadData<'a>> {
         self.files.gate.ensure_serving()?;
         let data = self.read_current(read, buffer);
-        match self.arrays.first() {
-            Some(array) => self.files.log.record_failed_read(&array.inode, read.offset, read.size, data),
-            None => data,
+        if let Err(Failure::Error(error)) = &data
+            && let Some(array) = self.failed_array(error, read.offset, read.size)
+        {
+            return self.files.log.record_failed_read(&array.inode, read.offset, read.size, data);
         }
+        data
+    }
+
+    fn is_report(&self) -> bool {
+        self.is_report
     }
 
     fn seek(&self, start: u64, wants_hole: bool, _cancellation: &Cancellation) -> FsResult<Option<u64>> {
