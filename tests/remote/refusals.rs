@@ -3,10 +3,12 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::support::mounted::Mount;
 use crate::support::servers::{Kind, Server};
 
 const DOCUMENT: &str = r#"{"zarr_format":3,"node_type":"group","attributes":{"title":"here"}}"#;
@@ -180,6 +182,34 @@ fn redirects_take_no_credentials_along() {
     let output = zarrfs(&["attrs", &format!("{}/x", server.address), "/"], &KEYS);
     assert!(output.status.success(), "{output:?}");
     assert!(target.requests().iter().all(|request| !request.contains("authorization")));
+}
+
+/// Without certificates of authorities no client was made, not even one for http.
+#[test]
+fn a_machine_without_certificates_reads_http() {
+    const NONE: (&str, &str) = ("SSL_CERT_FILE", "/dev/null");
+    let server = Canned::start(Box::new(|request, _| match request.contains("/zarr.json") {
+        true => reply("200 OK", "ETag: \"1\"\r\n", DOCUMENT),
+        false => reply("404 Not Found", "", ""),
+    }));
+    let url = format!("{}/x", server.address);
+    let output = zarrfs(&["attrs", &url, "/"], &[NONE]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("here"), "{output:?}");
+    let with_keys = [KEYS.as_slice(), &[NONE]].concat();
+    let output = zarrfs(&["attrs", "s3://bucket", "/", "--endpoint-url", &server.address], &with_keys);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("here"), "{output:?}");
+    let environment = [(NONE.0, NONE.1.into())];
+    if let Some(mount) = Mount::with_environment(Path::new(&url), &[], &environment, "no certificates") {
+        let attributes = std::fs::read_to_string(mount.path("__group__.json")).unwrap();
+        assert!(attributes.contains("here"), "{attributes}");
+        mount.unmount();
+    }
+    let https = url.replace("http:", "https:");
+    for arguments in [&["ls", &https][..], &["ls", "s3://bucket", "--endpoint-url", &https]] {
+        let sentence = refusal(arguments, &with_keys);
+        assert!(sentence.contains("ca-certificates'") && sentence.contains("SSL_CERT_FILE"), "{sentence}");
+        assert_eq!(sentence.matches("SSL_CERT_FILE").count(), 1, "{sentence}");
+    }
 }
 
 #[test]

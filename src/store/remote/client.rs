@@ -45,6 +45,9 @@ const MAX_REPLY_BYTES: usize = 256 << 20;
 /// Hosts by which a cloud tells its machines who they are.
 const IDENTITY_HOSTS: [&str; 4] =
     ["169.254.169.254", "169.254.170.2", "metadata.google.internal", "[fd00:ec2::254]"];
+/// Why https does not work, and what to do.
+const NO_CERTIFICATES: &str = "this system has no certificates of authorities, by which services are trusted: install them \
+                      ('apt install ca-certificates'), or name a file of them in SSL_CERT_FILE";
 /// The options of object_store's client that are taken; time limits and the rest are set here.
 pub(super) const CLIENT_KEYS: [ClientConfigKey; 7] = [
     ClientConfigKey::AllowHttp,
@@ -135,7 +138,25 @@ impl Connector {
         options: &ClientOptions,
         connections: Connections,
     ) -> object_store::Result<HttpClient> {
-        let failed = |error: reqwest::Error| Error::Generic { store: "HTTP client", source: Box::new(error) };
+        let client = match self.builder(options, connections)?.build() {
+            Ok(client) => HttpClient::new(client),
+            // Nothing but the list of authorities differs: if this client can be made, that is what the first one lacks.
+            Err(error) => match self.builder(options, connections)?.tls_certs_only([]).build() {
+                Ok(client) => HttpClient::new(WithoutCertificates::new(client)),
+                Err(_) => return Err(failed(error)),
+            },
+        };
+        Ok(match self.service {
+            Service::Http => HttpClient::new(Redirects::new(client, self.redirects.clone())),
+            _ => client,
+        })
+    }
+
+    fn builder(
+        &self,
+        options: &ClientOptions,
+        connections: Connections,
+    ) -> object_store::Result<reqwest::ClientBuilder> {
         let value = |key| options.get_config_value(&key);
         let is = |key| value(key).as_deref() == Some("true");
         let user_agent = concat!("zarrfs/", env!("CARGO_PKG_VERSION")).to_owned();
@@ -167,11 +188,35 @@ impl Connector {
         if connections == Connections::New {
             builder = builder.pool_max_idle_per_host(0);
         }
-        let client = HttpClient::new(builder.build().map_err(failed)?);
-        Ok(match self.service {
-            Service::Http => HttpClient::new(Redirects::new(client, self.redirects.clone())),
-            _ => client,
-        })
+        Ok(builder)
+    }
+}
+
+fn failed(error: reqwest::Error) -> Error {
+    Error::Generic { store: "HTTP client", source: Box::new(error) }
+}
+
+/// The transport of a machine that has no certificates of authorities: http works, and https gets a sentence.
+#[derive(Debug)]
+struct WithoutCertificates(HttpClient);
+
+impl WithoutCertificates {
+    /// Makes a client of one with an empty list of authorities.
+    fn new(client: reqwest::Client) -> Self {
+        WithoutCertificates(HttpClient::new(client))
+    }
+}
+
+#[async_trait]
+impl HttpService for WithoutCertificates {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        if request.uri().scheme_str() == Some("https") {
+            // Before a connection is made: the library's own sentence would blame the server.
+            let text = format!("{}: {NO_CERTIFICATES}", Asked::of(&request).shown);
+            let refusal = Refusal { status: 0, cause: Cause::Other, text };
+            return Err(HttpError::new(HttpErrorKind::Unknown, refusal));
+        }
+        self.0.execute(request).await
     }
 }
 
