@@ -70,6 +70,8 @@ pub use slice::WriteBytes;
 use source::keys::Keys;
 use source::load_context::LoadContext;
 use source::pipelines::Pipelines;
+pub use source::stored_objects::StoredObjects;
+pub use source::strays::Strays;
 use source::versions::SeenVersions;
 use source::{Parts, Source};
 use sync::OnceLock;

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use crate::array::Array;
 use crate::array::cache::Content;
+use crate::array::source::strays::Strays;
 use crate::error::{Error, Result};
 use crate::store::Object;
 
@@ -18,7 +19,7 @@ use crate::store::Object;
 const CHUNKS_AHEAD: usize = 4096;
 
 /// The result of a check.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckOutcome {
     /// Stored chunks that decode.
     pub sound: u64,
@@ -26,6 +27,8 @@ pub struct CheckOutcome {
     pub missing: u64,
     /// Chunks that cannot be read.
     pub damaged: u64,
+    /// Objects that belong to no chunk.
+    pub strays: Strays,
 }
 
 impl Array {
@@ -42,6 +45,7 @@ impl Array {
         let outcome = Mutex::new(CheckOutcome::default());
         let (sender, receiver) = sync_channel::<u64>(CHUNKS_AHEAD);
         let receiver = Mutex::new(receiver);
+        let mut strays = Strays::default();
         std::thread::scope(|scope| {
             for _ in 0..threads.max(1) {
                 scope.spawn(|| {
@@ -71,10 +75,11 @@ impl Array {
                 done(chunks.saturating_sub(present));
                 flow
             };
-            inner.each_stored_object(&mut found, &mut |folder, error| report(folder, error));
+            let mut failed = |folder: &str, error: &Error| report(folder, error);
+            inner.each_stored_object_and_stray(&mut found, &mut failed, Some(&mut strays));
             drop(sender);
         });
-        let mut outcome = outcome.into_inner();
+        let mut outcome = CheckOutcome { strays, ..outcome.into_inner() };
         outcome.missing = inner.grid.chunks().saturating_sub(outcome.sound + outcome.damaged);
         outcome
     }

@@ -16,6 +16,7 @@ mod options;
 mod output;
 mod progress;
 mod size;
+mod strays;
 mod subject;
 mod terminal;
 mod usage;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use zarrfs::array::Strays;
 use zarrfs::error::{Error, Result};
 use zarrfs::formats::text_file;
 use zarrfs::hierarchy::{DOCUMENT_NAMES, Node, Tree};
@@ -13,7 +14,7 @@ use zarrfs::store::{Store, StoreOptions};
 
 use super::exit::{Exit, Outcome};
 use super::options::StoreArguments;
-use super::terminal;
+use super::{strays, terminal};
 
 /// How many folders are searched for a first trace of Zarr before a store is accepted without one.
 const MAX_FOLDERS_SEARCHED: usize = 10_000;
@@ -69,6 +70,9 @@ fn with_zarr(store: Arc<dyn Store>) -> Result<Arc<dyn Store>> {
     if is_repository(store.as_ref()) {
         let url = store.describe();
         return Err(Error::Usage(format!("{url} is an Icechunk repository: write icechunk+{url}")));
+    }
+    if let Some(sentence) = strays::sentence(&Strays::of_group(store.as_ref(), "")) {
+        return Err(Error::Usage(format!("{}: not a Zarr store: {sentence}", store.describe())));
     }
     let not_entered = not_entered.map(|error| format!("; not all of these can be entered: {error}"));
     Err(Error::Usage(format!(

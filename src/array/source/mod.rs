@@ -18,6 +18,7 @@ pub mod replacement;
 pub mod resumable_decoders;
 pub mod rewrite;
 pub mod stored_objects;
+pub mod strays;
 pub mod versions;
 
 use std::ops::Range;

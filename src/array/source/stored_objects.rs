@@ -1,12 +1,13 @@
 //! The stored objects of an array, from listing the store's keys below it rather than asking for each.
 //!
 //! Uses its neighbours in `array`, and `store`. A document may declare more chunks than any store can have; a listing
-//! has only what was written. Names that are not keys of the grid are skipped.
+//! has only what was written. Names that are not keys of the grid are strays.
 
 use std::ops::{ControlFlow, Range};
 
 use crate::array::geometry::axis_order::AxisOrder;
 use crate::array::geometry::grid::{Axis, numbers};
+use crate::array::source::strays::Strays;
 use crate::array::{Array, Inner};
 use crate::error::{Error, Result};
 use crate::store::{Entry, Store, join};
@@ -14,6 +15,8 @@ use crate::store::{Entry, Store, join};
 /// A walk through the folders of an array.
 struct Walk<'a> {
     store: &'a dyn Store,
+    /// Of the array.
+    path: &'a str,
     /// The axes of the grid of objects, in the order of the keys.
     axes: Vec<&'a Axis>,
     /// How the numbers in keys become those of the served axes.
@@ -23,6 +26,17 @@ struct Walk<'a> {
     separator: char,
     found: &'a mut dyn FnMut(u64) -> ControlFlow<()>,
     failed: &'a mut dyn FnMut(&str, &Error),
+    /// Takes what is not an object of the grid, if that is wanted.
+    strays: Option<&'a mut Strays>,
+}
+
+/// What is stored of an array.
+#[derive(Clone, Debug, Default)]
+pub struct StoredObjects {
+    /// How many objects are.
+    pub count: u64,
+    /// Objects that belong to no chunk.
+    pub strays: Strays,
 }
 
 impl Array {
@@ -59,6 +73,21 @@ impl Array {
         first_error.map_or(Ok(()), Err)
     }
 
+    /// Counts what is stored. An error if a folder cannot be listed.
+    pub fn stored(&self) -> Result<StoredObjects> {
+        let mut stored = StoredObjects::default();
+        let mut first_error = None;
+        let mut found = |_| {
+            stored.count += 1;
+            ControlFlow::Continue(())
+        };
+        let mut failed = |_: &str, error: &Error| {
+            first_error.get_or_insert_with(|| error.clone());
+        };
+        self.inner.each_stored_object_and_stray(&mut found, &mut failed, Some(&mut stored.strays));
+        first_error.map_or(Ok(stored), Err)
+    }
+
     /// How many objects the array would have if all of it was stored.
     pub fn objects(&self) -> u64 {
         self.inner.source.objects()
@@ -90,6 +119,16 @@ impl Inner {
         found: &mut dyn FnMut(u64) -> ControlFlow<()>,
         failed: &mut dyn FnMut(&str, &Error),
     ) {
+        self.each_stored_object_and_stray(found, failed, None);
+    }
+
+    /// As [`Inner::each_stored_object`], and counts what is neither an object of the array nor its document.
+    pub(in crate::array) fn each_stored_object_and_stray(
+        &self,
+        found: &mut dyn FnMut(u64) -> ControlFlow<()>,
+        failed: &mut dyn FnMut(&str, &Error),
+        mut strays: Option<&mut Strays>,
+    ) {
         let keys = self.source.keys();
         let served: Vec<&Axis> = self.source.object_axes().iter().collect();
         let axes = keys.axis_order().own(&served);
@@ -97,14 +136,19 @@ impl Inner {
             Ok(encoding) => encoding,
             Err(error) => return failed(keys.path(), &error),
         };
+        if let Some(strays) = &mut strays {
+            **strays = Strays::of_array(encoding.clone(), axes.len());
+        }
         let mut walk = Walk {
             store: self.store.as_ref(),
+            path: keys.path(),
             axes,
             axis_order: keys.axis_order(),
             is_prefixed: encoding.prefixed,
             separator: encoding.separator,
             found,
             failed,
+            strays,
         };
         let _ = walk.folder(keys.path(), &[]);
     }
@@ -132,7 +176,7 @@ impl Walk<'_> {
             separator => parts.extend(entry.name.split(separator).map(str::to_owned)),
         }
         let Some(index) = index(&parts, self.is_prefixed, &self.axes) else {
-            return ControlFlow::Continue(());
+            return self.stray(folder, entry);
         };
         let is_whole = index.len() == self.axes.len();
         match (entry.is_folder, is_whole, self.separator) {
@@ -142,8 +186,16 @@ impl Walk<'_> {
                 let number = self.number(index);
                 (self.found)(number)
             }
-            _ => ControlFlow::Continue(()),
+            _ => self.stray(folder, entry),
         }
+    }
+
+    fn stray(&mut self, folder: &str, entry: Entry) -> ControlFlow<()> {
+        if let Some(strays) = &mut self.strays {
+            let below = folder.strip_prefix(self.path).unwrap_or_default().trim_start_matches('/');
+            strays.add(self.store, folder, below, entry);
+        }
+        ControlFlow::Continue(())
     }
 
     /// The number of the object. Missing numbers count as 0.

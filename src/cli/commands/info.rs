@@ -1,13 +1,11 @@
 //! `zarrfs info STORE [PATH]`: all that is known of one node.
 
 use std::fmt::Write as _;
-use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use serde_json::{Map, Value, json};
-use zarrfs::array::{Array, Engine, EngineOptions, Layout};
+use zarrfs::array::{Array, Engine, EngineOptions, Layout, StoredObjects, Strays};
 use zarrfs::formats::json as sidecar;
 use zarrfs::formats::positions::{self, Positions};
 use zarrfs::hierarchy::{Node, Tree};
@@ -16,7 +14,7 @@ use crate::cli::describe::{ArrayDescription, Description, tuple};
 use crate::cli::exit::Outcome;
 use crate::cli::options::{LogArguments, StoreArguments};
 use crate::cli::subject::with_subject;
-use crate::cli::{log, open, output, size, terminal};
+use crate::cli::{log, open, output, size, strays, terminal};
 
 /// Languages that snippets are for.
 const LANGUAGES: [&str; 7] = ["numpy", "r", "matlab", "julia", "idl", "fortran", "c"];
@@ -65,11 +63,17 @@ pub struct Arguments {
 }
 
 /// How many of an array's objects are stored.
-#[derive(Clone, Copy)]
 struct Objects {
     all: u64,
     /// `None` where the store cannot list.
     stored: Option<u64>,
+}
+
+/// Objects of an array, and those that belong to none.
+#[derive(Default)]
+struct Stored {
+    objects: Option<Objects>,
+    strays: Strays,
 }
 
 /// All that is known.
@@ -77,7 +81,7 @@ struct Facts {
     row: Description,
     sidecar: Map<String, Value>,
     positions: Vec<Positions>,
-    objects: Option<Objects>,
+    stored: Stored,
     children: Vec<String>,
 }
 
@@ -110,28 +114,28 @@ fn facts(tree: &Tree, path: &str, node: Node) -> Outcome<Facts> {
     let (sidecar, positions) = with_subject(&engine, tree, (path, &node), Layout::default(), |subject| {
         (sidecar::members(subject), positions::of(subject))
     });
-    let objects = match &node {
+    let stored = match &node {
         Node::Array { metadata, .. } => {
             let array = Array::open(&engine, tree.store(), path, metadata.clone(), Layout::default());
-            array.ok().map(|array| Objects { all: array.objects(), stored: stored_objects(&array) })
+            array.ok().map(|array| stored(&array)).unwrap_or_default()
         }
-        Node::Group { .. } | Node::Broken { .. } => None,
+        Node::Group { .. } => Stored { objects: None, strays: Strays::of_group(tree.store().as_ref(), path) },
+        Node::Broken { .. } => Stored::default(),
     };
     let children = match &node {
         Node::Group { .. } => tree.children(path)?.into_iter().map(|child| child.name).collect(),
         Node::Array { .. } | Node::Broken { .. } => Vec::new(),
     };
     let row = Description::of(&engine, tree.store(), path, &Ok(node));
-    Ok(Facts { row, sidecar: sidecar?, positions, objects, children })
+    Ok(Facts { row, sidecar: sidecar?, positions, stored, children })
 }
 
-fn stored_objects(array: &Arc<Array>) -> Option<u64> {
-    let mut stored = 0;
-    let listed = array.each_stored(&mut |_| {
-        stored += 1;
-        ControlFlow::Continue(())
-    });
-    listed.ok().map(|()| stored)
+fn stored(array: &Array) -> Stored {
+    let (count, strays) = match array.stored() {
+        Ok(StoredObjects { count, strays }) => (Some(count), strays),
+        Err(_) => (None, Strays::default()),
+    };
+    Stored { objects: Some(Objects { all: array.objects(), stored: count }), strays }
 }
 
 /// The text, made of names and values.
@@ -183,9 +187,12 @@ impl Page {
 impl Facts {
     fn to_json(&self) -> Map<String, Value> {
         let mut members = self.row.to_json(self.sidecar.clone());
-        if let Some(objects) = self.objects {
+        if let Some(objects) = &self.stored.objects {
             members.insert("objects".into(), objects.all.into());
             members.insert("stored_objects".into(), objects.stored.into());
+        }
+        if self.row.broken.is_none() {
+            members.insert("strays".into(), strays::to_json(&self.stored.strays));
         }
         if let Some(ratio) = self.ratio() {
             members.insert("ratio".into(), json!(ratio));
@@ -255,10 +262,11 @@ impl Facts {
             .map_or(String::new(), |ratio| format!(", ratio {}", positions::number_text(round(ratio))));
         let (flat, stored) = (show(array.sizes.flat_bytes), show(array.sizes.stored_bytes));
         page.line("size", &format!("{flat} flat, {stored} stored{ratio}"));
-        if let Some(objects) = self.objects {
+        if let Some(objects) = &self.stored.objects {
             let noun = if array.shard_shape.is_null() { "chunks" } else { "shards" };
             page.line("stored", &stored_text(objects, noun));
         }
+        self.write_strays(page);
         if let Some(bytes) = array.slab_bytes {
             page.line("one pass", &format!("{} of decoded chunks", size::show(bytes)));
         }
@@ -285,6 +293,13 @@ impl Facts {
         };
         let holds = if shown.is_empty() { "nothing".to_owned() } else { shown.join(", ") + &more };
         page.line("group of", &holds);
+        self.write_strays(page);
+    }
+
+    fn write_strays(&self, page: &mut Page) {
+        if let Some(sentence) = strays::sentence(&self.stored.strays) {
+            page.line("strays", &sentence);
+        }
     }
 
     fn write_zarr(&self, page: &mut Page) {
@@ -330,10 +345,10 @@ fn shape_text(array: &ArrayDescription) -> String {
     array.shape.iter().enumerate().map(axis).collect::<Vec<_>>().join(" × ")
 }
 
-fn stored_text(Objects { all, stored }: Objects, noun: &str) -> String {
-    match stored {
+fn stored_text(Objects { all, stored }: &Objects, noun: &str) -> String {
+    match *stored {
         None => format!("unknown of {all} {noun}: the store cannot list them"),
-        Some(stored) if stored == all => format!("all {all} {noun}"),
+        Some(stored) if stored == *all => format!("all {all} {noun}"),
         Some(stored) => {
             format!(
                 "{stored} of {all} {noun}; {} missing, which read as the fill value",

@@ -1,6 +1,7 @@
 //! `ls` with paths, globs and widths, `info`, `check` with its options, and the refusals of `preview`.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -151,6 +152,90 @@ fn check_tells_of_missing_chunks_and_checksums() {
         (&of("/small/mostly_missing")["missing"], &of("/small/is_prime")["checksum"]),
         (&json!(63), &json!(true))
     );
+}
+
+/// A zip file with these members, as programs on Windows make them.
+fn zip_of_windows(path: &Path, members: &[(&str, &str)]) {
+    let mut writer = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    for (name, text) in members {
+        writer.start_file(*name, zip::write::SimpleFileOptions::default()).unwrap();
+        writer.write_all(text.as_bytes()).unwrap();
+    }
+    let mut bytes = writer.finish().unwrap().into_inner();
+    for (name, _) in members {
+        // Once in its own header, and once in the directory. No checksum covers it.
+        for at in 0..bytes.len() - name.len() {
+            if bytes[at..].starts_with(name.as_bytes()) {
+                let name = name.replace('/', "\\");
+                bytes[at..at + name.len()].copy_from_slice(name.as_bytes());
+            }
+        }
+    }
+    fs::write(path, bytes).unwrap();
+}
+
+/// An array whose chunks have other names was fill value without a word.
+#[test]
+fn objects_that_belong_to_no_chunk_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("s.zarr");
+    let path = store.to_str().unwrap();
+    let v2 = |separator: &str| {
+        format!(
+            r#"{{"zarr_format":2,"shape":[4,4],"chunks":[2,2],"dtype":"|u1","compressor":null,"fill_value":7,"order":"C",
+                "filters":null,"dimension_separator":"{separator}"}}"#
+        )
+    };
+    put(&store, "dots/.zarray", &v2("."));
+    put(&store, "slashes/.zarray", &v2("/"));
+    put(&store, "slashes/.zattrs", "{}");
+    for number in ["0", "1"] {
+        put(&store, &format!("dots/{number}/0"), "abcd");
+        put(&store, &format!("slashes/{number}.1"), "abcd");
+    }
+    put(&store, "slashes/0/0", "abcd");
+    let v3 = r#"{"zarr_format":3,"node_type":"array","shape":[2],"data_type":"uint8","fill_value":0,"codecs":["bytes"],
+        "chunk_grid":{"name":"regular","configuration":{"chunk_shape":[1]}},"chunk_key_encoding":{"name":"default"}}"#;
+    put(&store, "shrunk/zarr.json", v3);
+    for number in 0..12 {
+        put(&store, &format!("shrunk/c/{number}"), "a");
+    }
+    let (code, json, notes) = outcome(&run(&["check", "--json", path]));
+    assert_eq!(code, 0, "{notes}");
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let strays = |path: &str| {
+        let mut rows = json["arrays"].as_array().unwrap().iter();
+        rows.find(|row| row["path"] == path).unwrap()["strays"].clone()
+    };
+    assert_eq!((&strays("/dots")["count"], &strays("/slashes")["count"]), (&json!(2), &json!(2)));
+    assert_eq!(strays("/dots")["reason"], "chunks named with '/' while the document says '.'");
+    assert_eq!(strays("/slashes")["names"], json!(["0.1", "1.1"]));
+    assert_eq!(strays("/shrunk")["count"], 10);
+    assert!(notes.contains("note: dots: 2 objects belong to no chunk") && notes.contains("0/0"), "{notes}");
+    assert!(notes.contains("past the end of the array") && notes.contains(" and 2 more"), "{notes}");
+    let (_, _, quiet) = outcome(&run(&["check", "-q", path]));
+    assert_eq!(quiet, "");
+    let info = shown(&["info", path, "slashes"]);
+    assert!(info.contains("strays        2 objects belong to no chunk"), "{info}");
+    assert!(info.contains("chunks named with '.' while the document says '/'"), "{info}");
+    assert!(!shown(&["info", path]).contains("strays"), "a group may have any file");
+
+    let archive = folder.path().join("windows.zip");
+    zip_of_windows(&archive, &[("zarr.json", v3), ("c/0", "a"), ("c/1", "b")]);
+    let info: Value = serde_json::from_str(&shown(&["info", "--json", archive.to_str().unwrap()])).unwrap();
+    assert_eq!(info["strays"]["names"], json!([r"c\0", r"c\1"]));
+    assert!(info["strays"]["reason"].as_str().unwrap().contains("Windows"), "{info}");
+    // Nothing is found at all in this one.
+    zip_of_windows(&archive, &[("a/zarr.json", v3), ("a/c/0", "a")]);
+    let (code, _, sentence) = outcome(&run(&["ls", archive.to_str().unwrap()]));
+    assert!(code == 1 && sentence.contains("not a Zarr store: 2 objects"), "{sentence}");
+    assert!(sentence.contains("Windows"), "{sentence}");
+    let group = r#"{"zarr_format":3,"node_type":"group"}"#;
+    zip_of_windows(&archive, &[("zarr.json", group), ("a/zarr.json", v3), ("a/c/0", "a")]);
+    let archive = archive.to_str().unwrap();
+    assert!(shown(&["info", archive]).contains("2 objects belong to no chunk"));
+    let (_, _, notes) = outcome(&run(&["check", archive]));
+    assert!(notes.contains("Windows") && notes.contains(r"a\\zarr.json"), "{notes}");
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
-use zarrfs::array::CheckOutcome;
+use zarrfs::array::{CheckOutcome, Strays};
 use zarrfs::error::Error;
 
 use crate::cli::exit::{Exit, Outcome};
-use crate::cli::{open, output, terminal};
+use crate::cli::{open, output, strays, terminal};
 
 /// The most arrays that a line for people names.
 const MAX_NAMED: usize = 12;
@@ -84,6 +84,15 @@ impl Report {
         }
     }
 
+    /// Names objects that belong to no chunk. They are no failure, as missing chunks are none: a program that made the array shorter may
+    /// have left them. An array that has its chunks under other names only fails with --missing=error.
+    pub fn strays(&self, path: &str, strays: &Strays) {
+        if let Some(sentence) = strays::sentence(strays).filter(|_| !self.style.is_quiet) {
+            self.bar
+                .suspend(|| output::note(format_args!("zarrfs: note: {}: {sentence}", open::shown(path))));
+        }
+    }
+
     /// Takes what was found in an array that could be checked.
     pub fn add(&mut self, path: &str, found: ArrayFindings) {
         let ArrayFindings { outcome, chunks, damaged, damaged_objects, has_checksum } = found;
@@ -91,6 +100,7 @@ impl Report {
         self.chunks += outcome.sound + outcome.damaged;
         self.missing += u128::from(outcome.missing);
         self.damaged += damaged_objects;
+        self.strays(path, &outcome.strays);
         let is_incomplete = self.style.missing == Missing::Error && outcome.missing > 0;
         if is_incomplete && !self.style.is_json {
             let line = format!("{}: {} of {chunks} chunks are missing", open::shown(path), outcome.missing);
@@ -113,7 +123,7 @@ impl Report {
                 damaged.iter().map(|(key, error)| json!({"key": key, "error": error})).collect();
             let mut row = json!({"path": format!("/{path}"), "result": result, "chunks": chunks,
                 "read": outcome.sound + outcome.damaged, "missing": outcome.missing, "checksum": has_checksum,
-                "damaged": damaged});
+                "damaged": damaged, "strays": strays::to_json(&outcome.strays)});
             if let Some(members) = row.as_object_mut().filter(|_| self.style.missing == Missing::Ignore) {
                 members.remove("missing");
             }

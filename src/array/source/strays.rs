@@ -1,0 +1,234 @@
+//! Strays: objects in the folder of a node that are neither documents nor chunks, so that no reader ever sees them.
+//!
+//! Uses `metadata` and `store`. Programs that name chunks otherwise than the document says leave an array that reads as fill value
+//! everywhere. Nothing fails then, and only the names of the strays show the mistake.
+
+use std::ops::ControlFlow;
+
+use crate::metadata::ChunkKeyEncoding;
+use crate::store::{Entry, Store, join};
+
+/// How many are counted at most.
+const MAX_COUNTED: u64 = 10_000;
+/// How many are named at most.
+const MAX_NAMED: usize = 8;
+/// Documents that are not hidden: those of v3 and v1.
+const DOCUMENTS: [&str; 3] = ["zarr.json", "meta", "attrs"];
+
+/// Why a program may have given a stray its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    /// The numbers of a chunk, with the other separator.
+    Separator,
+    /// The numbers of a chunk, with or without `c` in front of them.
+    Prefix,
+    /// The name has a backslash.
+    Backslash,
+    /// The key of a chunk that a longer array would have.
+    Outside,
+    /// It is not like the key of a chunk.
+    Unknown,
+}
+
+const CAUSES: [Cause; 5] =
+    [Cause::Separator, Cause::Prefix, Cause::Backslash, Cause::Outside, Cause::Unknown];
+
+/// The strays of one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Strays {
+    count: u64,
+    /// Folders and objects that were looked at.
+    looked_at: u64,
+    names: Vec<String>,
+    /// How many have each of [`CAUSES`].
+    causes: [u64; CAUSES.len()],
+    /// How the node's chunks are named, and along how many axes; `None` for a group.
+    expected: Option<(ChunkKeyEncoding, usize)>,
+}
+
+impl Strays {
+    /// None yet, of an array with as many axes.
+    pub(super) fn of_array(encoding: ChunkKeyEncoding, rank: usize) -> Self {
+        Strays { expected: Some((encoding, rank)), ..Strays::default() }
+    }
+
+    /// The objects in a group's folder that have a backslash in their names: a zip file made on Windows may have it instead of `/`.
+    /// Any other object may lie in a group.
+    pub fn of_group(store: &dyn Store, path: &str) -> Self {
+        let mut strays = Strays::default();
+        let listed = store.each_name(path, &mut |entry| {
+            if entry.name.contains('\\') {
+                strays.add(store, path, "", entry);
+            }
+            strays.flow()
+        });
+        if let Err(error) = listed {
+            log::debug!("cannot list {path}: {error}");
+        }
+        strays
+    }
+
+    /// How many objects there are; a lower bound if [`Strays::is_cut`].
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether there may be more than were counted.
+    pub fn is_cut(&self) -> bool {
+        self.looked_at >= MAX_COUNTED
+    }
+
+    /// The names of the first, below the node, sorted.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Why most of them are strays, if their names tell.
+    pub fn reason(&self) -> Option<String> {
+        let most = self.causes.iter().zip(CAUSES).max_by_key(|(count, _)| **count)?.1;
+        let (separator, is_prefixed) = match &self.expected {
+            Some((encoding, _)) => (encoding.separator, encoding.prefixed),
+            None => ('/', false),
+        };
+        Some(match most {
+            Cause::Separator => {
+                format!("chunks named with '{}' while the document says '{separator}'", other(separator))
+            }
+            Cause::Prefix if is_prefixed => {
+                format!(
+                    "chunks named without 'c' in front of the numbers while the document says 'c{separator}'"
+                )
+            }
+            Cause::Prefix => {
+                "chunks named with 'c' in front of the numbers while the document says numbers alone"
+                    .to_owned()
+            }
+            Cause::Backslash => {
+                r"names with '\' instead of '/', as a zip file made on Windows may have them".to_owned()
+            }
+            Cause::Outside => "chunks past the end of the array".to_owned(),
+            Cause::Unknown => return None,
+        })
+    }
+
+    /// Takes an entry of a folder that leads to no chunk. `below` is the folder's path below the node.
+    pub(super) fn add(&mut self, store: &dyn Store, folder: &str, below: &str, entry: Entry) {
+        if below.is_empty() && DOCUMENTS.contains(&entry.name.as_str()) {
+            return;
+        }
+        // A list instead of a recursion: only the store's limits bound the depth.
+        let mut waiting = vec![(join(below, &entry.name), join(folder, &entry.name), entry)];
+        while let Some((below, key, entry)) = waiting.pop() {
+            // Hidden files are other programs' notes, or our own unfinished ones.
+            if self.is_cut() || entry.name.starts_with('.') {
+                continue;
+            }
+            self.looked_at += 1;
+            if !entry.is_folder {
+                self.add_object(below);
+                continue;
+            }
+            let room = MAX_COUNTED.saturating_sub(self.looked_at + waiting.len() as u64);
+            let mut found = 0;
+            let listed = store.each_name(&key, &mut |entry| {
+                if found == room {
+                    return ControlFlow::Break(());
+                }
+                found += 1;
+                waiting.push((join(&below, &entry.name), join(&key, &entry.name), entry));
+                ControlFlow::Continue(())
+            });
+            if let Err(error) = listed {
+                log::debug!("cannot list {key}: {error}");
+            }
+        }
+    }
+
+    fn add_object(&mut self, below: String) {
+        self.count += 1;
+        let cause = self.cause(&below);
+        if let Some(place) = CAUSES.iter().position(|known| *known == cause)
+            && let Some(count) = self.causes.get_mut(place)
+        {
+            *count += 1;
+        }
+        // Stores list in no order.
+        let place = self.names.partition_point(|name| *name < below);
+        self.names.insert(place, below);
+        self.names.truncate(MAX_NAMED);
+    }
+
+    fn flow(&self) -> ControlFlow<()> {
+        if self.is_cut() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Why the object with this name below the node may have it.
+    fn cause(&self, name: &str) -> Cause {
+        if name.contains('\\') {
+            return Cause::Backslash;
+        }
+        let Some((ChunkKeyEncoding { prefixed, separator, .. }, rank)) = &self.expected else {
+            return Cause::Unknown;
+        };
+        if is_key_like(name, *prefixed, *separator, *rank) {
+            Cause::Outside
+        } else if is_key_like(name, *prefixed, other(*separator), *rank) {
+            Cause::Separator
+        } else if ['/', '.'].iter().any(|separator| is_key_like(name, !prefixed, *separator, *rank)) {
+            Cause::Prefix
+        } else {
+            Cause::Unknown
+        }
+    }
+}
+
+fn other(separator: char) -> char {
+    if separator == '/' { '.' } else { '/' }
+}
+
+/// Whether a name has the form of a chunk's key in an encoding.
+fn is_key_like(name: &str, is_prefixed: bool, separator: char, rank: usize) -> bool {
+    let numbers = match (is_prefixed, rank) {
+        (true, 0) => return name == "c",
+        (false, 0) => return name == "0",
+        (true, _) => name.strip_prefix('c').and_then(|rest| rest.strip_prefix(separator)),
+        (false, _) => Some(name),
+    };
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    numbers.is_some_and(|numbers| {
+        numbers.split(separator).count() == rank && numbers.split(separator).all(is_number)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(prefixed: bool, separator: char, rank: usize, name: &str) -> Option<String> {
+        let encoding = ChunkKeyEncoding { prefixed, separator, separator_is_assumed: false };
+        let mut strays = Strays::of_array(encoding, rank);
+        strays.add_object(name.to_owned());
+        strays.reason()
+    }
+
+    #[test]
+    fn names_tell_why() {
+        for (prefixed, separator, name, expected) in [
+            (false, '.', "0/1", "with '/' while the document says '.'"),
+            (false, '/', "0.1", "with '.' while the document says '/'"),
+            (true, '/', "c.0.1", "with '.' while the document says '/'"),
+            (true, '.', "c/0/1", "with '/' while the document says '.'"),
+            (true, '/', "0.1", "without 'c'"),
+            (false, '.', "c/0/1", "with 'c' in front"),
+            (true, '/', r"c\0\1", "Windows"),
+            (false, '.', "9.0", "past the end"),
+        ] {
+            let found = reason(prefixed, separator, 2, name).unwrap_or_default();
+            assert!(found.contains(expected), "{name}: {found}");
+        }
+        for (prefixed, rank, name) in [(true, 2, "c/0"), (true, 2, "README"), (false, 1, "x.0")] {
+            assert_eq!(reason(prefixed, '/', rank, name), None, "{name}");
+        }
+        assert!(reason(true, '/', 0, "0").is_some_and(|reason| reason.contains("without 'c'")));
+    }
+}
