@@ -21,6 +21,10 @@ says() { grep -q "$1" said || { echo "not said: $1, but:"; cat said; exit 1; } }
 fails() { if "$@" >said 2>&1; then echo "went well: $*"; exit 1; fi }
 mounted() { grep -q " $mnt .* - fuse.zarrfs " /proc/self/mountinfo; }
 gone() { if mounted; then echo "still mounted"; exit 1; fi }
+known() { grep -q "TARGET=$mnt .*uhelper=fuse.zarrfs" /run/mount/utab; }
+forgotten() { if grep "TARGET=$mnt " /run/mount/utab; then echo "still in utab"; exit 1; fi }
+pid() { sed -n 's/.*"pid": \([0-9]*\).*/\1/p' "${1:-mnt}/__zarrfs__/config.json"; }
+ended() { while readlink "/proc/$1/exe" >/dev/null; do sleep 0.01; done }
 "#;
 
 fn run(place: &Place, script: &str) {
@@ -108,10 +112,6 @@ fn umount_of_an_absolute_path_waits_and_refuses_as_well() {
     run(
         &place,
         r#"
-mount -t tmpfs tmpfs /run
-known() { grep -q "TARGET=$mnt .*uhelper=fuse.zarrfs" /run/mount/utab; }
-forgotten() { if grep "TARGET=$mnt " /run/mount/utab; then echo "still in utab"; exit 1; fi }
-pid() { sed -n 's/.*"pid": \([0-9]*\).*/\1/p' mnt/__zarrfs__/config.json; }
 # In use: the helper names the user, umount itself would say 'target is busy'.
 for how in "mount -t zarrfs -o x-some=thing" "mount -t fuse.zarrfs" "./zarrfs mount"; do
     $how "$store" "$mnt"
@@ -136,6 +136,59 @@ kill -9 "$(pid)"
 until fails cat mnt/small/answer; do :; done
 ./zarrfs umount --stale "$mnt"
 forgotten
+"#,
+    );
+}
+
+/// Whoever detaches a mount while its daemon registers it finds no entry to remove; fusermount3 and the kernel know nothing of entries.
+#[test]
+fn entries_for_umount_go_with_their_mounts() {
+    if !possible() {
+        return;
+    }
+    let place = Place::demo();
+    run(
+        &place,
+        r#"
+./zarrfs mount "$store" "$mnt"
+known
+daemon=$(pid)
+fusermount3 -u "$mnt"
+ended "$daemon"
+forgotten
+# Another program is quicker than the daemon, which is about to end when the entry is made.
+mkdir bin
+cat >bin/mount <<EOF
+#!/bin/sh
+fusermount3 -u -z "$mnt"
+sleep 0.5
+exec /bin/mount "\$@"
+EOF
+chmod +x bin/mount
+PATH=$PWD/bin:$PATH ./zarrfs mount --foreground "$store" "$mnt" 2>said
+gone
+forgotten
+# The daemon is killed, and others take its mount away.
+./zarrfs mount "$store" "$mnt"
+daemon=$(pid)
+kill -9 "$daemon"
+ended "$daemon"
+fusermount3 -u -z "$mnt"
+known
+/bin/mount -c -i -f -t fuse.zarrfs -o uhelper=fuse.zarrfs -- a "/tmp/gone with it"
+/bin/mount -c -i -f -t fuse.sshfs -o uhelper=fuse.sshfs -- a /tmp/of_another
+mkdir inner
+unshare --mount bash -c './zarrfs mount "$0" "$PWD/inner"; sed -n "s/.*\"pid\": \([0-9]*\).*/\1/p" inner/__zarrfs__/config.json >inner.pid' "$store"
+./zarrfs mounts >list
+forgotten
+if grep "gone" /run/mount/utab; then echo "not cleaned"; exit 1; fi
+grep -q "TARGET=/tmp/of_another" /run/mount/utab
+# It is mounted in another namespace, which shares the file.
+grep -q "TARGET=$PWD/inner " /run/mount/utab
+kill -9 "$(cat inner.pid)"
+ended "$(cat inner.pid)"
+./zarrfs umount --stale "$mnt"
+if grep "inner" /run/mount/utab; then echo "not cleaned"; exit 1; fi
 "#,
     );
 }

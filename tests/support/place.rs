@@ -16,8 +16,10 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_zarrfs");
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The first lines of a script that runs in a mount namespace of its own, in the folder of a [`Place`]: it lets go of the mounts
-/// of other tests, which are below the same folder and would otherwise last as long as the namespace.
+/// of other tests, which are below the same folder and would otherwise last as long as the namespace. What is entered in
+/// /run/mount/utab, or removed, is not entered in the machine's.
 pub const LEAVE_OTHER_MOUNTS: &str = r#"
+if [ "$(id -u)" = 0 ]; then mount -t tmpfs tmpfs /run; fi
 cut -d' ' -f5 /proc/self/mountinfo | grep "^$(dirname "$PWD")/" | while read -r other; do
     umount -i -c -l "$other" || true
 done

@@ -199,8 +199,9 @@ fn unmount_dead(mountpoint: &Path, entry: &MountEntry) -> Result<()> {
 }
 
 /// Detaches the mount of a crashed daemon (it replies ENOTCONN); leaves any other mount alone, without an
-/// error.
+/// error. Also removes what mounts that are gone have left for umount(8).
 pub fn unmount_stale(mountpoint: &Path) -> Result<()> {
+    utab::forget_stale();
     let Ok(entry) = find(mountpoint) else { return Ok(()) };
     if !is_dead(&entry.mountpoint) {
         return Ok(());

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::mount::daemon::detach::{DAEMON_TIMEOUT, find, is_daemon_gone};
 use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, MountEntry, mounts, with_timeout};
+use crate::mount::daemon::utab;
 use crate::mount::fs::{CONFIG, INTERNALS, STATS};
 use crate::sys;
 
@@ -41,8 +42,10 @@ pub struct Mounted {
     pub stats: Option<String>,
 }
 
-/// All zarrfs mounts that this process sees, in the order of mounting, those of other users too.
+/// All zarrfs mounts that this process sees, in the order of mounting, those of other users too. Removes what mounts that are gone have
+/// left for umount(8).
 pub fn list() -> Result<Vec<Mounted>> {
+    utab::forget_stale();
     let entries = entries()?;
     // A mount that hangs takes its time; the others do not wait for it.
     let ask = |entry: MountEntry| std::thread::spawn(move || ask(entry));

@@ -1,5 +1,6 @@
 //! Processes and mounts, read from /proc.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
@@ -44,7 +45,35 @@ pub struct MountEntry {
 
 /// All mounts that this process sees, in the order of mounting.
 pub fn mounts() -> io::Result<Vec<MountEntry>> {
-    Ok(fs::read("/proc/self/mountinfo")?.split(|&byte| byte == b'\n').filter_map(parse_mount).collect())
+    Ok(parse_mounts(&fs::read("/proc/self/mountinfo")?))
+}
+
+fn parse_mounts(text: &[u8]) -> Vec<MountEntry> {
+    text.split(|&byte| byte == b'\n').filter_map(parse_mount).collect()
+}
+
+/// Whether one of our mounts is at a mount point, as any process sees it that this one may look at.
+pub fn is_mounted_anywhere(mountpoint: &Path) -> bool {
+    let has = |process: &Path| {
+        let text = fs::read(process.join("mountinfo")).unwrap_or_default();
+        parse_mounts(&text)
+            .iter()
+            .any(|entry| entry.filesystem_type == FILESYSTEM_TYPE && entry.mountpoint == mountpoint)
+    };
+    if has(Path::new("/proc/self")) {
+        return true;
+    }
+    // Processes with the same namespace and the same root see the same.
+    let mut seen = HashSet::from([view_of_mounts(Path::new("/proc/self"))]);
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes =
+        entries.filter(|entry| entry.file_name().as_bytes().first().is_some_and(u8::is_ascii_digit));
+    processes.map(|entry| entry.path()).any(|process| seen.insert(view_of_mounts(&process)) && has(&process))
+}
+
+/// What decides which mounts a process sees, and under which paths.
+fn view_of_mounts(process: &Path) -> [PathBuf; 2] {
+    ["ns/mnt", "root"].map(|link| fs::read_link(process.join(link)).unwrap_or_default())
 }
 
 /// The topmost mount at a mount point.
@@ -70,7 +99,7 @@ fn parse_mount(line: &[u8]) -> Option<MountEntry> {
 }
 
 /// Space, tab, newline and backslash are written as three octal digits.
-fn unescape(word: &[u8]) -> OsString {
+pub(super) fn unescape(word: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(word.len());
     let mut rest = word;
     while let Some((&byte, tail)) = rest.split_first() {

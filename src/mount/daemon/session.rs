@@ -23,7 +23,6 @@ use crate::mount::daemon::procfs::{start_ticks, thread_count, thread_group};
 use crate::mount::daemon::sd_notify;
 use crate::mount::daemon::shutdown::{ActiveMount, spawn};
 use crate::mount::daemon::syslog;
-use crate::mount::daemon::utab;
 use crate::mount::fs::error::Blocking;
 use crate::mount::fs::inode::ROOT;
 use crate::mount::fs::{DaemonInfo, FileSystem};
@@ -179,13 +178,14 @@ fn serve(started: ReadySession, signals: SignalSet, report: Option<PipeWriter>) 
         wait_for_first_answer(&ready_mount);
         // Not before: mount(8) may look at the mount point.
         let options = ready_mount.fs.options();
-        utab::register(attach::source_name(options), &options.mountpoint, &options.utab_words);
+        ready_mount.registration.register(attach::source_name(options), &options.utab_words);
         sd_notify::ready(&ready_mount.fs.options().source, report.is_some());
         if let Some(report) = report {
             report_ready(report);
         }
     })?;
     let ended = session.run();
+    mount.registration.end();
     mount.announce_stop();
     log::info!("the mount on {} has ended", mount.mountpoint().display());
     mount.store_all()?;

@@ -21,6 +21,7 @@ use crate::mount::daemon::privileges::MountThread;
 use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, MountEntry, mount_at, with_timeout};
 use crate::mount::daemon::sd_notify;
 use crate::mount::daemon::syslog;
+use crate::mount::daemon::utab::Registration;
 use crate::mount::fs::FileSystem;
 use crate::sys;
 
@@ -40,6 +41,8 @@ pub struct ActiveMount {
     exit_status: ExitStatus,
     mount_thread: Arc<MountThread>,
     notifier: Arc<OnceLock<Notifier>>,
+    /// Its entry for umount(8).
+    pub registration: Registration,
     is_stopping: AtomicBool,
     is_announced: AtomicBool,
     /// As [`MountEntry::device`], once it is known: ours may have been unmounted and another file system
@@ -57,6 +60,7 @@ impl ActiveMount {
     ) -> Self {
         let (is_stopping, is_announced) = (AtomicBool::new(false), AtomicBool::new(false));
         ActiveMount {
+            registration: Registration::new(&fs.options().mountpoint),
             fs,
             exit_status,
             mount_thread,
@@ -161,6 +165,7 @@ impl ActiveMount {
         if let Err(error) = &stored {
             log::error!("{error}");
         }
+        self.registration.end();
         syslog::flush();
         std::process::exit(i32::from(stored.is_err()));
     }

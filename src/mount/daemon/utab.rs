@@ -4,54 +4,145 @@
 //! the mount itself: it returns before everything is stored, and says nothing of what cannot be. mount(8) and umount(8) write the
 //! file, under the lock of libmount; they can do that without mounting anything. Where one of them is missing or fails, the mount is as
 //! good as without an entry. Only root may write there. Manual pages: mount(8), umount(8). Uses `procfs.rs`.
+//!
+//! Invariant: an entry does not outlive its mount. The daemon registers while others may already detach the mount, so it looks again
+//! afterwards, and it ends only when that is done. What a daemon leaves that is killed goes with `zarrfs umount --stale` and
+//! `zarrfs mounts`.
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, mount_at, with_timeout};
+use parking_lot::Mutex;
+
+use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, is_mounted_anywhere, mount_at, unescape};
 use crate::sys;
 
 const UTAB: &str = "/run/mount/utab";
 /// The option that names the helper: `umount.` and the type.
 const HELPER: &str = "uhelper=fuse.zarrfs";
-/// Another program may hold the lock.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long mount(8) and umount(8) may wait for the lock, which another program may hold.
+const LOCK_TIMEOUT_MS: i32 = 5_000;
+/// The most entries that are removed at once because their mounts are gone.
+const MAX_STALE: usize = 256;
 
-/// Has umount(8) call the helper for this mount. mount(8), if it runs this program, adds nothing to an entry that is there:
-/// `words` are the options that it would have written.
-pub fn register(source: &str, mountpoint: &Path, words: &[String]) {
+/// The entry of the mount that this process serves.
+pub struct Registration {
+    mountpoint: PathBuf,
+    /// Whether the mount is over. Held as long as the file is being changed.
+    is_over: Mutex<bool>,
+}
+
+impl Registration {
+    /// No entry yet.
+    pub fn new(mountpoint: &Path) -> Self {
+        Registration { mountpoint: mountpoint.to_owned(), is_over: Mutex::new(false) }
+    }
+
+    /// Has umount(8) call the helper for this mount. mount(8), if it runs this program, adds nothing to an entry that is there:
+    /// `words` are the options that it would have written.
+    pub fn register(&self, source: &str, words: &[String]) {
+        let is_over = self.is_over.lock();
+        if *is_over || sys::effective_ids().0 != 0 {
+            return;
+        }
+        let options = words.iter().fold(HELPER.to_owned(), |options, word| options + "," + word);
+        let mut command = Command::new("mount");
+        command.args(["-c", "-i", "-f", "-t", FILESYSTEM_TYPE, "-o", &options, "--"]);
+        run(command, &[OsStr::new(source), self.mountpoint.as_os_str()]);
+        // Whoever detached the mount in the meantime found no entry to remove.
+        forget(&self.mountpoint);
+    }
+
+    /// The mount is over: removes the entry if it is detached, after a registration that is under way. No other one begins.
+    pub fn end(&self) {
+        *self.is_over.lock() = true;
+        forget(&self.mountpoint);
+    }
+}
+
+/// Removes the entry of a mount, if it is detached.
+pub fn forget(mountpoint: &Path) {
+    if sys::effective_ids().0 != 0
+        || !fs::read(UTAB).is_ok_and(|text| targets(&text).any(|it| it == mountpoint))
+    {
+        return;
+    }
+    // Another mount may be there already.
+    if mount_at(mountpoint).is_ok_and(|entry| entry.is_none_or(|it| it.filesystem_type != FILESYSTEM_TYPE)) {
+        remove(mountpoint);
+    }
+}
+
+/// Removes the entries of this program whose mounts are gone. A mount in another namespace of mounts is not gone: all of them share
+/// the file.
+pub fn forget_stale() {
+    let Ok(text) = fs::read(UTAB) else { return };
     if sys::effective_ids().0 != 0 {
         return;
     }
-    let options = words.iter().fold(HELPER.to_owned(), |options, word| options + "," + word);
-    let mut command = Command::new("mount");
-    command.args(["-c", "-i", "-f", "-t", FILESYSTEM_TYPE, "-o", &options, "--"]);
-    run(command, &[OsStr::new(source), mountpoint.as_os_str()]);
-}
-
-/// Removes the entry of a mount that is detached.
-pub fn forget(mountpoint: &Path) {
-    let has_entries = fs::read_to_string(UTAB).is_ok_and(|text| text.contains(HELPER));
-    // Another mount may be there already.
-    let is_free =
-        mount_at(mountpoint).is_ok_and(|entry| entry.is_none_or(|it| it.filesystem_type != FILESYSTEM_TYPE));
-    if sys::effective_ids().0 == 0 && has_entries && is_free {
-        let mut command = Command::new("umount");
-        command.args(["-c", "-i", "--fake", "--"]);
-        run(command, &[mountpoint.as_os_str()]);
+    for mountpoint in targets(&text).take(MAX_STALE) {
+        if !is_mounted_anywhere(&mountpoint) {
+            remove(&mountpoint);
+        }
     }
 }
 
+fn remove(mountpoint: &Path) {
+    let mut command = Command::new("umount");
+    command.args(["-c", "-i", "--fake", "--"]);
+    run(command, &[mountpoint.as_os_str()]);
+}
+
+/// The mount points of this program's entries: `SRC=… TARGET=… ROOT=… OPTS=…`, with escapes as in /proc/self/mountinfo.
+fn targets(text: &[u8]) -> impl Iterator<Item = PathBuf> {
+    text.split(|&byte| byte == b'\n').filter_map(|line| {
+        let mut words = line.split(|&byte| byte == b' ');
+        let mut word = |name: &[u8]| words.find_map(|word| word.strip_prefix(name));
+        let target = word(b"TARGET=")?;
+        let options = unescape(word(b"OPTS=")?);
+        let mut options = options.as_bytes().split(|&byte| byte == b',');
+        options.any(|option| option == HELPER.as_bytes()).then(|| PathBuf::from(unescape(target)))
+    })
+}
+
+/// Runs a program that takes the lock, and ends it if it does not return: it would make its entry at any later time.
 fn run(mut command: Command, operands: &[&OsStr]) {
-    command.args(operands).stdin(Stdio::null());
+    command.args(operands).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let shown = format!("{command:?}");
-    match with_timeout(LOCK_TIMEOUT, move || command.output()) {
-        Some(Ok(output)) if output.status.success() => {}
-        Some(Ok(output)) => log::debug!("{shown}: {}", String::from_utf8_lossy(&output.stderr).trim()),
-        Some(Err(error)) => log::debug!("{shown}: {error}"),
-        None => log::debug!("{shown} does not return"),
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return log::debug!("{shown}: {error}"),
+    };
+    let process = sys::open_process(child.id());
+    let has_ended = process.and_then(|process| sys::wait_readable(process.as_fd(), LOCK_TIMEOUT_MS));
+    if matches!(has_ended, Ok(false)) {
+        log::debug!("{shown} does not return");
+        let _ = child.kill();
+    }
+    match child.wait_with_output() {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => log::debug!("{shown}: {}", String::from_utf8_lossy(&output.stderr).trim()),
+        Err(error) => log::debug!("{shown}: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_this_program_are_told_from_others() {
+        let text = b"SRC=s TARGET=/mnt/a\\040b ROOT=/ OPTS=uhelper=fuse.zarrfs,_netdev\n\
+            ID=7 SRC=/dev/x TARGET=/mnt/c ROOT=/ OPTS=_netdev\n\
+            SRC=s TARGET=/mnt/d ROOT=/ OPTS=uhelper=fuse.zarrfs2\n\
+            SRC=s TARGET=/mnt/e OPTS=_netdev,uhelper=fuse.zarrfs\n\
+            TARGET=/mnt/f\nnonsense\n";
+        let found: Vec<PathBuf> = targets(text).collect();
+        assert_eq!(found, [Path::new("/mnt/a b"), Path::new("/mnt/e")]);
+        assert_eq!(targets(b"").count(), 0);
     }
 }
