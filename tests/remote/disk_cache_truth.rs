@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
+use crate::support::misbehaving::{BUCKET, Service};
 use crate::support::mounted::Mount;
 use crate::support::servers::{Kind, Server};
 
@@ -135,4 +136,45 @@ fn fill_says_that_small_objects_do_not_stay() {
     let output = program.arg(cache.path()).output().unwrap();
     let expected: Vec<u8> = (1..=600_i32).flat_map(|number| number.to_le_bytes().repeat(10)).collect();
     assert!(output.stdout == expected, "{}", String::from_utf8_lossy(&output.stderr));
+    // The name with its brackets is a name that nobody has asked for, and that no listing has.
+    assert_eq!(read(&server, cache.path(), 7, &["--offline"]), Ok(8));
+    let Some(mount) = mount(&server, cache.path(), &["--offline"]) else { return };
+    assert!(fs::read(mount.path("a")).unwrap() == expected);
+    let error = fs::metadata(mount.path("none")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ENOENT), "{error}");
+    mount.unmount();
+}
+
+/// A web server that lists nothing: what there is to fetch is known by the consolidated metadata alone.
+#[test]
+fn fill_asks_an_unlisted_server_for_all_that_is_declared() {
+    let (folder, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    write_array(folder.path(), 40, |number| number % 2 == 0);
+    let store = folder.path().join("store");
+    let array: serde_json::Value =
+        serde_json::from_slice(&fs::read(store.join("a/.zarray")).unwrap()).unwrap();
+    let metadata = serde_json::json!({".zgroup": {"zarr_format": 2}, "a/.zarray": array});
+    let consolidated = serde_json::json!({"zarr_consolidated_format": 1, "metadata": metadata});
+    fs::write(store.join(".zmetadata"), consolidated.to_string()).unwrap();
+    let service = Service::start(&store);
+    let url = format!("{}/{BUCKET}", service.endpoint());
+    let run = |arguments: &[&str]| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_zarrfs"));
+        let output = program.args(arguments).arg("--disk-cache").arg(cache.path()).output().unwrap();
+        (output.status.code(), output.stdout, String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, _, said) = run(&["cache", "fill", &url]);
+    assert!(code == Some(0) && said.contains("40 objects"), "{said}");
+    service.die();
+    let expected = |number: i32| if number % 2 == 0 { (number + 1).to_le_bytes() } else { [0; 4] };
+    for number in [6, 7] {
+        let slice = format!("a[{}:{}]", number * 10, number * 10 + 1);
+        let (_, bytes, said) = run(&["cat", &url, &slice, "--offline"]);
+        assert_eq!(bytes, expected(number), "{said}");
+    }
+    let options = ["--offline", "--disk-cache", cache.path().to_str().unwrap()];
+    let Some(mount) = Mount::new(Path::new(&url), &options, "an unlisted server offline") else { return };
+    let bytes = fs::read(mount.path("a")).unwrap_or_else(|error| panic!("{error}: {}", mount.log()));
+    assert!(bytes == (0..40).flat_map(|number| expected(number).repeat(10)).collect::<Vec<u8>>());
+    mount.unmount();
 }

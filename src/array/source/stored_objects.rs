@@ -88,6 +88,18 @@ impl Array {
         first_error.map_or(Ok(stored), Err)
     }
 
+    /// Calls `each` with the key of each object that the array has if all of it is stored, until it breaks.
+    pub fn each_object_key(&self, each: &mut dyn FnMut(String) -> ControlFlow<()>) -> Result<()> {
+        let source = &self.inner.source;
+        for object in 0..source.objects() {
+            let key = source.key(&self.inner.load_context(), &source.first_chunk(object))?;
+            if each(key).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// How many objects the array would have if all of it was stored.
     pub fn objects(&self) -> u64 {
         self.inner.source.objects()

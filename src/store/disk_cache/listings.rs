@@ -19,12 +19,10 @@ impl DiskCache {
     /// Whether an object or a listing is not named where it would be: in the nearest folder with a listing.
     pub(super) fn is_unlisted(&self, object: &ObjectName) -> bool {
         for above in object.above() {
-            if above.name.starts_with('.') {
-                return false;
-            }
-            if let Some(listing) = self.stored_listing(&above.listing) {
-                return !listing.is_former && !listing.names.has(above.is_object, above.name);
-            }
+            // Without a listing of its own, a folder may be missing itself.
+            let Some(listing) = self.stored_listing(&above.listing) else { continue };
+            let is_hidden = above.name.starts_with('.');
+            return !is_hidden && !listing.is_former && !listing.names.has(above.is_object, above.name);
         }
         false
     }

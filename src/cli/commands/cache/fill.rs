@@ -4,6 +4,7 @@
 //! tried: all is read once more without the service, because the cache may be too small, and others may remove what was kept.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -11,8 +12,10 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use clap::Args;
 use indicatif::ProgressBar;
 use parking_lot::Mutex;
+use zarrfs::array::{Array, Engine, Layout};
 use zarrfs::error::{Error, Result, grouped};
 use zarrfs::hierarchy::{Node, Tree};
+use zarrfs::metadata::ArrayMetadata;
 use zarrfs::store::overlay::Access;
 use zarrfs::store::{Store, Wanted, join};
 
@@ -24,6 +27,8 @@ use crate::cli::{log, open, output, progress, size};
 const MAX_JOBS: u64 = 32;
 /// Longer objects are fetched in pieces.
 const PIECE_BYTES: u64 = 4 << 20;
+/// Of an array that the service does not list, at most this many objects are asked for.
+const MAX_DECLARED: u64 = 1 << 20;
 /// Keys that are listed and wait to be fetched.
 const KEYS_AHEAD: usize = 4096;
 /// Files of the cache are counted in blocks of this size, and begin with one.
@@ -72,7 +77,10 @@ impl Arguments {
             }
         }
         let jobs = self.store.access.base.remote.max_connections.clamp(1, MAX_JOBS);
-        let fill = Fill::new(store.as_ref(), progress::fetched(!self.quiet), Pass::Fetch);
+        // Of a web server that does not list, all chunks are asked for that the documents declare.
+        let is_listed =
+            !matches!(store.each_name("", &mut |_| ControlFlow::Break(())), Err(Error::Unlisted { .. }));
+        let fill = Fill::new(store.as_ref(), progress::fetched(!self.quiet), Pass::Fetch, is_listed);
         fill.run(&tree, &paths, jobs);
         fill.check_fetched()?;
 
@@ -82,7 +90,7 @@ impl Arguments {
         let bar = progress::verified(!self.quiet);
         let is_there = match open::zarr_store(&self.store.store, &options) {
             Ok(offline) => {
-                let check = Fill::new(offline.as_ref(), bar, Pass::Check);
+                let check = Fill::new(offline.as_ref(), bar, Pass::Check, is_listed);
                 check.run(&Tree::for_one_look(Arc::clone(&offline)), &paths, jobs);
                 check.failed.into_inner() == 0
             }
@@ -113,16 +121,19 @@ struct Fill<'a> {
     /// What they take in the cache, at least.
     room_bytes: AtomicU64,
     pass: Pass,
+    /// Whether the store says what is in a folder.
+    is_listed: bool,
     failed: AtomicU64,
     /// Nothing more can be kept, or need be looked at.
     is_ended: AtomicBool,
 }
 
 impl<'a> Fill<'a> {
-    fn new(store: &'a dyn Store, bar: ProgressBar, pass: Pass) -> Self {
+    fn new(store: &'a dyn Store, bar: ProgressBar, pass: Pass, is_listed: bool) -> Self {
         let zero = || AtomicU64::new(0);
         let (objects, bytes, room_bytes, failed) = (zero(), zero(), zero(), zero());
-        Fill { store, bar, objects, bytes, room_bytes, pass, failed, is_ended: AtomicBool::new(false) }
+        let is_ended = AtomicBool::new(false);
+        Fill { store, bar, objects, bytes, room_bytes, pass, is_listed, failed, is_ended }
     }
 
     /// Does it with all below these paths and the metadata above them; everything, if there are none.
@@ -148,7 +159,9 @@ impl<'a> Fill<'a> {
                         let mut above = path.as_str();
                         while !above.is_empty() {
                             above = above.rsplit_once('/').map_or("", |(above, _)| above);
-                            self.folder(above, &sender);
+                            if self.is_listed {
+                                self.folder(above, &sender);
+                            }
                         }
                         self.below(tree, path, &sender);
                     }
@@ -163,16 +176,51 @@ impl<'a> Fill<'a> {
     fn below(&self, tree: &Tree, path: &str, keys: &SyncSender<String>) {
         // A mount asks for documents that are missing, and some web servers list none that begin with a dot.
         for visit in tree.walk(path, usize::MAX) {
-            // A document that is there and not understood is kept all the same.
-            if let Err(error) | Ok(Node::Broken { error: error @ Error::Store { .. }, .. }) = visit.node {
-                self.note(Err(error));
+            match visit.node {
+                Err(error) | Ok(Node::Broken { error: error @ Error::Store { .. }, .. }) => {
+                    self.note(Err(error));
+                }
+                Ok(Node::Array { metadata, .. }) if !self.is_listed => {
+                    if let Err(error) = self.declared(tree, &visit.path, metadata, keys) {
+                        self.note(Err(error));
+                    }
+                }
+                // A document that is there and not understood is kept all the same.
+                Ok(_) => {}
             }
+        }
+        if !self.is_listed {
+            return;
         }
         let mut folders = vec![path.to_owned()];
         while let Some(folder) = folders.pop().filter(|_| !self.is_ended.load(Ordering::Relaxed)) {
             self.bar.set_message(open::shown(&folder));
             folders.extend(self.folder(&folder, keys));
         }
+    }
+
+    /// Sends the keys of all objects that an array may have.
+    fn declared(
+        &self,
+        tree: &Tree,
+        path: &str,
+        metadata: Arc<ArrayMetadata>,
+        keys: &SyncSender<String>,
+    ) -> Result<()> {
+        self.bar.set_message(open::shown(path));
+        let engine = Engine::new(0, 1);
+        let array = Array::open(&engine, tree.store(), path, metadata, Layout::default())?;
+        if array.objects() > MAX_DECLARED {
+            let reason = format!(
+                "the web server does not say what is stored of it, and {} chunks are too many to ask for each",
+                grouped(array.objects())
+            );
+            return Err(Error::Unlisted { key: path.to_owned(), reason });
+        }
+        array.each_object_key(&mut |key| {
+            let is_over = self.is_ended.load(Ordering::Relaxed) || keys.send(key).is_err();
+            if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
     }
 
     /// Sends the keys of the objects directly in a folder, and returns the folders in it.
@@ -183,9 +231,9 @@ impl<'a> Fill<'a> {
                 let key = join(folder, &entry.name);
                 if entry.is_folder {
                     folders.push(key);
-                    return std::ops::ControlFlow::Continue(());
+                    return ControlFlow::Continue(());
                 }
-                keys.send(key).map_or(std::ops::ControlFlow::Break(()), std::ops::ControlFlow::Continue)
+                keys.send(key).map_or(ControlFlow::Break(()), ControlFlow::Continue)
             })
         });
         if let Err(error) = listed {

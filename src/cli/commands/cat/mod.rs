@@ -9,8 +9,9 @@ use std::sync::Arc;
 use clap::Args;
 use zarrfs::array::{Array, Engine, EngineOptions};
 use zarrfs::cancellation::Cancellation;
+use zarrfs::error::{Error, Result};
 use zarrfs::formats::{Format, npy};
-use zarrfs::hierarchy::Tree;
+use zarrfs::hierarchy::{Node, Tree};
 use zarrfs::metadata::ArrayMetadata;
 
 use crate::cli::exit::{Exit, Outcome};
@@ -65,7 +66,7 @@ impl Arguments {
         let whole = open::path(&self.path);
         // A node with this very name wins over an index.
         let index = match index::split(&self.path) {
-            Some((path, index)) if tree.node(&whole)?.is_none() => Some((open::path(path), index)),
+            Some((path, index)) if !is_node(&tree, &whole)? => Some((open::path(path), index)),
             _ => None,
         };
         match (format, index) {
@@ -138,6 +139,16 @@ impl Arguments {
         })?;
         bar.finish_and_clear();
         Ok(())
+    }
+}
+
+/// Whether there is a node with this very name. Offline the cache may not know that there is none, because nobody has asked for it
+/// before: then the name is an index.
+fn is_node(tree: &Tree, path: &str) -> Result<bool> {
+    let is_unknown = |error: &Error| matches!(error, Error::Store { source, .. } if source.kind() == std::io::ErrorKind::NetworkUnreachable);
+    match tree.node(path) {
+        Err(error) | Ok(Some(Node::Broken { error, .. })) if is_unknown(&error) => Ok(false),
+        found => Ok(found?.is_some()),
     }
 }
 
