@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tempfile::TempDir;
 
@@ -106,6 +106,20 @@ impl Scene {
     pub fn make(&self, version: u32, names: &[&str]) {
         let (folder, version) = (self.folder.path().to_str().unwrap(), version.to_string());
         self.run(MAKE, &[&[folder, &version], names].concat());
+    }
+
+    /// Has all objects be an hour old, so that no other version has the same time.
+    pub fn age(&self) {
+        let then = SystemTime::now() - Duration::from_secs(3600);
+        let mut folders = vec![self.path("")];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap().flatten() {
+                match entry.path() {
+                    path if path.is_dir() => folders.push(path),
+                    path => File::options().write(true).open(path).unwrap().set_modified(then).unwrap(),
+                }
+            }
+        }
     }
 
     /// The bytes of a version of an array.

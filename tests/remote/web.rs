@@ -89,6 +89,51 @@ fn hosts_behind_one_name_that_keep_connections() {
     });
 }
 
+/// Every object was another one at each reply, and stale for ever.
+#[test]
+fn another_etag_for_each_reply() {
+    for fault in [Fault::NewTag, Fault::NewTagUnconditionally] {
+        let what = format!("{fault:?}");
+        let Some(scene) = Scene::new(&ALL, &what) else { return };
+        scene.service.tags(false);
+        scene.age();
+        scene.service.misbehave(move |asked| (!asked.is_listing).then(|| fault.clone()));
+        let Some(mount) = scene.mount_web(&SMALL_CACHE, &what) else { return };
+        let version = |number| -> Expected {
+            ALL.iter().map(|name| ((*name).to_owned(), scene.bytes(name, number))).collect()
+        };
+        for _ in 0..2 {
+            let tally = read_all(&mount, &version(0), crate::scene::HANG);
+            scene.report(&what, tally);
+            assert_eq!(tally.errors, 0, "{what}: {}", mount.log());
+        }
+        assert_eq!(mount.log().matches("gives each reply another ETag").count(), 1, "{}", mount.log());
+        // What is left tells versions apart.
+        scene.make(1, &ALL);
+        recovers(&mount, &version(1));
+        mount.unmount();
+    }
+}
+
+/// Each range cost a transfer of the whole object.
+#[test]
+fn lengths_that_only_the_whole_object_tells() {
+    let Some(scene) = Scene::new(&["shards"], "no lengths") else { return };
+    let expected: Expected = [("shards".to_owned(), scene.bytes("shards", 0))].into();
+    scene.service.misbehave(|asked| asked.is_chunk().then_some(Fault::NoLength));
+    let what = "no lengths";
+    let Some(mount) = scene.mount_web(&SMALL_CACHE, what) else { return };
+    for _ in 0..2 {
+        let tally = read_all(&mount, &expected, crate::scene::HANG);
+        scene.report(what, tally);
+        assert_eq!(tally.errors, 0, "{}", mount.log());
+    }
+    let wholes = scene.service.count("GET of all");
+    // One by HEAD at the open, and one by the first of several ranges at once.
+    assert!(wholes <= 3, "{wholes} transfers of the shard: {}", scene.service.counts());
+    mount.unmount();
+}
+
 #[test]
 fn short_bodies_without_ranges_are_tried_again() {
     let Some(scene) = Scene::new(&SMALL, "short bodies") else { return };

@@ -125,15 +125,15 @@ impl Object for RemoteObject {
             }
         }
         let path = self.connection.path(&self.key).map_err(failed)?;
-        let if_match = self.first.meta.e_tag.as_deref();
+        let version = &self.first.meta;
         if let [(range, out)] = missing.as_mut_slice() {
             let fetched =
-                self.connection.fetch(&Request::range(&path, range.clone(), if_match)).map_err(failed)?;
+                self.connection.fetch(&Request::range(&path, range.clone(), version)).map_err(failed)?;
             return self.take(fetched, range, out);
         }
         let (origin, stall_time) =
             (self.connection.transfers.origin(), self.connection.transfers.stall_time());
-        let fetches = missing.iter().map(|(range, _)| Request::range(&path, range.clone(), if_match));
+        let fetches = missing.iter().map(|(range, _)| Request::range(&path, range.clone(), version));
         let fetches = fetches.map(|request| async move { origin.fetch(&request, stall_time).await });
         let fetched = self.connection.transfers.wait_all(fetches).map_err(failed)?;
         for ((range, out), fetched) in missing.into_iter().zip(fetched) {

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::StreamExt;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore};
+use object_store::{Extensions, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::replies::failure::{Failure, Reply};
@@ -75,6 +75,8 @@ pub(super) struct Request<'a> {
     pub range: Option<GetRange>,
     /// The ETag that the object must have.
     pub if_match: Option<&'a str>,
+    /// What is known of that version: it is told to the client of web servers (`web/validators.rs`), and not to the service.
+    pub version: Option<&'a ObjectMeta>,
     /// The ETag that the object must not have: then it is `NotModified`.
     pub if_none_match: Option<&'a str>,
     /// More bytes than this are a failure before anything is allocated.
@@ -84,7 +86,7 @@ pub(super) struct Request<'a> {
 impl<'a> Request<'a> {
     /// Asks for all bytes of an object.
     pub(super) fn whole(path: &'a Path, limit_bytes: u64) -> Self {
-        Request { path, range: None, if_match: None, if_none_match: None, limit_bytes }
+        Request { path, range: None, if_match: None, version: None, if_none_match: None, limit_bytes }
     }
 
     /// Asks for what a reader wants first. Of an object that is wanted as a whole, the first [`FIRST_BYTES`].
@@ -98,15 +100,22 @@ impl<'a> Request<'a> {
             path,
             range: Some(range),
             if_match: None,
+            version: None,
             if_none_match: None,
             limit_bytes: MAX_TRANSFER_BYTES,
         }
     }
 
     /// Asks for a range of one version of an object.
-    pub(super) fn range(path: &'a Path, range: Range<u64>, if_match: Option<&'a str>) -> Self {
-        let range = Some(GetRange::Bounded(range));
-        Request { path, range, if_match, if_none_match: None, limit_bytes: MAX_TRANSFER_BYTES }
+    pub(super) fn range(path: &'a Path, range: Range<u64>, version: &'a ObjectMeta) -> Self {
+        Request {
+            path,
+            range: Some(GetRange::Bounded(range)),
+            if_match: version.e_tag.as_deref(),
+            version: Some(version),
+            if_none_match: None,
+            limit_bytes: MAX_TRANSFER_BYTES,
+        }
     }
 }
 
@@ -184,12 +193,12 @@ async fn read_body(
             filled = 0;
         }
         let rest = range.start + filled as u64..range.end;
-        let if_match = meta.e_tag.as_deref();
-        result = match request(store, &Request::range(path, rest, if_match)).await {
+        let continued = Request::range(path, rest, &meta);
+        result = match request(store, &continued).await {
             // A web server that knows no ranges has to send all of it again.
             Err(Failure::NotSupported(_)) if range == (0..meta.size) => {
                 filled = 0;
-                request(store, &Request { if_match, ..Request::whole(path, limit_bytes) }).await?
+                request(store, &Request { range: None, limit_bytes, ..continued }).await?
             }
             reply => reply?,
         };
@@ -204,8 +213,17 @@ async fn request(store: &dyn ObjectStore, wanted: &Request<'_>) -> Reply<GetResu
     // An If-Match with a weak one is never true. Callers compare what comes.
     let strong = wanted.if_match.filter(|tag| !tag.starts_with("W/"));
     let (if_match, if_none_match) = (tag(strong), tag(wanted.if_none_match));
-    let options =
-        GetOptions { range: wanted.range.clone(), if_match, if_none_match, ..GetOptions::default() };
+    let mut extensions = Extensions::new();
+    if let Some(version) = wanted.version {
+        extensions.insert(version.clone());
+    }
+    let options = GetOptions {
+        range: wanted.range.clone(),
+        if_match,
+        if_none_match,
+        extensions,
+        ..GetOptions::default()
+    };
     Ok(store.get_opts(wanted.path, options).await?)
 }
 

@@ -53,6 +53,12 @@ pub enum Fault {
     CutWithoutRanges(f64),
     /// Another host answers, which has the same objects with ETags of its own.
     OtherHost,
+    /// Each reply has another ETag, and no condition on one is true.
+    NewTag,
+    /// The same, but conditions are not looked at.
+    NewTagUnconditionally,
+    /// HEAD tells no length, and a range comes without that of the object.
+    NoLength,
     /// One byte a second, until the service hangs up.
     Drip,
     /// Half of the body, and then nothing while the connection stays open.
@@ -95,6 +101,8 @@ struct Shared {
     /// Listings that are told again and again, while there is a table.
     stale_listings: Mutex<Option<HashMap<String, String>>>,
     has_tags: AtomicBool,
+    /// How many ETags were made for one reply alone.
+    new_tags: AtomicU64,
     /// Keys that listings have as well, which no folder could hold.
     odd_keys: Mutex<Vec<String>>,
     /// The metadata of objects that were put, by their keys.
@@ -121,6 +129,7 @@ impl Service {
             counts: Mutex::default(),
             stale_listings: Mutex::default(),
             has_tags: AtomicBool::new(true),
+            new_tags: AtomicU64::new(0),
             odd_keys: Mutex::default(),
             metadata: Mutex::default(),
             drops_metadata: AtomicBool::new(false),
@@ -289,6 +298,9 @@ impl Shared {
     ) -> Option<()> {
         let asked = Asked { connection, ..read_request(reader, stream)? };
         self.count(if asked.is_listing { "LIST" } else { &asked.method });
+        if asked.is_chunk() && asked.method == "GET" && asked.range.is_none() {
+            self.count("GET of all");
+        }
         let fault = self.rule.lock().unwrap().as_mut().and_then(|rule| rule(&asked));
         if let Some(fault) = &fault {
             let name = format!("{fault:?}");
@@ -356,7 +368,21 @@ impl Shared {
                 let answer = self.carry_out(&asked.clone().of_all()).compressed();
                 send(stream, &answer.part(asked), asked)
             }
-            Fault::NoTotal => {
+            Fault::NewTag if asked.if_match.is_some() => {
+                send(stream, &Answer::code(412, "PreconditionFailed"), asked)
+            }
+            Fault::NewTag | Fault::NewTagUnconditionally => {
+                let asked = Asked { if_match: None, if_none_match: None, ..asked.clone() };
+                let mut answer = self.carry_out(&asked);
+                answer.1.retain(|(name, _)| *name != "ETag");
+                let number = self.new_tags.fetch_add(1, Ordering::SeqCst);
+                answer.1.push(("ETag", format!("\"reply-{number}\"")));
+                send(stream, &answer, &asked)
+            }
+            Fault::NoLength if asked.method == "HEAD" => {
+                (&*stream).write_all(self.carry_out(asked).head(None).as_bytes()).ok()
+            }
+            Fault::NoTotal | Fault::NoLength => {
                 let mut answer = self.carry_out(asked);
                 for (_, value) in answer.1.iter_mut().filter(|(name, _)| *name == "Content-Range") {
                     *value = format!("{}/*", value.split('/').next().unwrap());

@@ -13,9 +13,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
+use object_store::ObjectMeta;
 use object_store::client::{HttpClient, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService};
 use reqwest::{Method, StatusCode};
+use tokio::sync::Mutex;
 
+use super::headers::{encoding, length, text};
+use super::validators::{Validators, Version};
 use crate::store::remote::asked::Asked;
 use crate::store::remote::replies::bodies::{Broken, all_of};
 use crate::store::remote::replies::refusal::{Cause, Refusal};
@@ -35,6 +39,9 @@ pub(in crate::store::remote) struct WebServer {
     patience: Duration,
     /// Whether the server has been found to refuse HEAD where it answers GET.
     refuses_head: AtomicBool,
+    validators: Validators,
+    /// Held while the length of an object is learned by a transfer of all of it: readers of other parts wait for that.
+    learning: Mutex<()>,
 }
 
 type Reply = Result<HttpResponse, HttpError>;
@@ -57,17 +64,32 @@ impl WebServer {
         elsewhere: HttpClient,
         patience: Duration,
     ) -> Self {
-        WebServer { client, elsewhere, patience, refuses_head: AtomicBool::new(false) }
+        let (refuses_head, validators) = (AtomicBool::new(false), Validators::default());
+        WebServer { client, elsewhere, patience, refuses_head, validators, learning: Mutex::new(()) }
     }
 
     /// The reply in the version that the request names, if any host has it; else 412.
     async fn ask(&self, request: HttpRequest) -> Reply {
+        let opened = request.extensions().get::<ObjectMeta>().and_then(Version::of_object);
+        if self.validators.distrusts_tags() {
+            return self.ask_without_tags(request, opened).await;
+        }
+        // A weak ETag is no condition for the server, but is compared all the same.
         let named = text(request.headers().get("if-match"));
-        let Some(named) = named else { return self.client.execute(request).await };
+        let Some(named) = named.or_else(|| opened.as_ref().map(|version| version.tag.clone())) else {
+            return self.ask_for_any(request).await;
+        };
         let mut response = self.client.execute(request.clone()).await?;
-        for _ in 0..OTHER_CONNECTIONS {
+        for attempt in 0..OTHER_CONNECTIONS {
             if !is_of_other_version(&response, &named) {
                 return Ok(response);
+            }
+            // After one retry: perhaps no reply would ever have it.
+            if let (1, Some(opened)) = (attempt, &opened) {
+                self.judge_tags(&request, opened).await;
+                if self.validators.distrusts_tags() {
+                    return self.ask_without_tags(request, Some(opened.clone())).await;
+                }
             }
             response = self.elsewhere.execute(request.clone()).await?;
         }
@@ -78,6 +100,46 @@ impl WebServer {
             return Ok(HttpResponse::from_parts(parts, Vec::new().into()));
         }
         Ok(response)
+    }
+
+    /// The reply in whatever version there is.
+    async fn ask_for_any(&self, request: HttpRequest) -> Reply {
+        let response = self.client.execute(request.clone()).await?;
+        let version = Version::of_reply(&response);
+        let Some(before) = version.and_then(|version| self.validators.note(&request, &version)) else {
+            return Ok(response);
+        };
+        self.judge_tags(&request, &before).await;
+        if self.validators.distrusts_tags() {
+            return Ok(Validators::without_tag(response, None));
+        }
+        Ok(response)
+    }
+
+    /// The reply of a server whose ETags say nothing.
+    async fn ask_without_tags(&self, mut request: HttpRequest, opened: Option<Version>) -> Reply {
+        for condition in ["if-match", "if-none-match"] {
+            request.headers_mut().remove(condition);
+        }
+        let response = self.client.execute(request).await?;
+        Ok(Validators::without_tag(response, opened.as_ref()))
+    }
+
+    /// Looks whether two replies in a row have the same ETag. Without an answer the question stays open.
+    async fn judge_tags(&self, request: &HttpRequest, known: &Version) {
+        let mut first_byte = request.clone();
+        *first_byte.method_mut() = Method::GET;
+        for condition in ["if-match", "if-none-match"] {
+            first_byte.headers_mut().remove(condition);
+        }
+        set(&mut first_byte, "range", "bytes=0-0");
+        let version = async || {
+            let response = self.client.execute(first_byte.clone()).await.ok()?;
+            Version::of_reply(&response)
+        };
+        if let (Some(first), Some(second)) = (version().await, version().await) {
+            self.validators.judge(request.uri().host().unwrap_or_default(), known, [&first, &second]);
+        }
     }
 
     async fn get(&self, request: HttpRequest) -> Reply {
@@ -122,12 +184,9 @@ impl WebServer {
         let Some(range) = text(response.headers().get("content-range")) else { return Ok(response) };
         let Some((range, total)) = range.trim().split_once('/') else { return Ok(response) };
         if total == "*" {
-            let whole = self.describe(request).await?;
-            let tags = [&response, &whole].map(|reply| text(reply.headers().get("etag")));
-            let size = length(&whole).filter(|_| whole.status().is_success() && tags[0] == tags[1]);
-            let Some(size) = size else {
-                let text = format!("{}: the length of the object is not known", shown(request));
-                return Err(HttpError::new(HttpErrorKind::Interrupted, Refusal::without_reply(text)));
+            let size = match self.validators.length(request, &response) {
+                Some(size) => size,
+                None => self.learn_length(request, &response).await?,
             };
             let range = format!("{range}/{size}").parse().map_err(|_| refused(request, "not a range"))?;
             response.headers_mut().insert("content-range", range);
@@ -137,6 +196,24 @@ impl WebServer {
             response.headers_mut().insert("content-length", 0.into());
         }
         Ok(response)
+    }
+
+    /// The length of the object that a reply has a part of. Where HEAD does not say it, this costs a transfer of the whole object, so it
+    /// is learned once for each version.
+    async fn learn_length(&self, request: &HttpRequest, response: &HttpResponse) -> Result<u64, HttpError> {
+        let _one_at_a_time = self.learning.lock().await;
+        if let Some(length) = self.validators.length(request, response) {
+            return Ok(length);
+        }
+        let whole = self.describe(request).await?;
+        let tags = [response, &whole].map(|reply| text(reply.headers().get("etag")));
+        let size = length(&whole).filter(|_| whole.status().is_success() && tags[0] == tags[1]);
+        let Some(size) = size else {
+            let text = format!("{}: the length of the object is not known", shown(request));
+            return Err(HttpError::new(HttpErrorKind::Interrupted, Refusal::without_reply(text)));
+        };
+        self.validators.note_length(request, response, size);
+        Ok(size)
     }
 
     /// The head of a reply with all of an object: from HEAD, or from GET where that does not say it.
@@ -186,15 +263,18 @@ impl WebServer {
             (StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE, Some(total))
                 if encoding(&response).is_none() =>
             {
-                let mut response = without_body(response);
-                *response.status_mut() = StatusCode::OK;
-                response.headers_mut().remove("content-range");
-                response.headers_mut().insert("content-length", total.into());
-                Ok(response)
+                Ok(head_of(response, total))
             }
             (StatusCode::OK, _) => Ok(without_body(self.with_length(&request, response).await?)),
             (StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE, _) => {
-                self.describe(&request).await
+                if let Some(length) = self.validators.length(&request, &response) {
+                    return Ok(head_of(response, length));
+                }
+                let whole = self.describe(&request).await?;
+                if let Some(length) = length(&whole).filter(|_| whole.status().is_success()) {
+                    self.validators.note_length(&request, &whole, length);
+                }
+                Ok(whole)
             }
             _ => Ok(response),
         }
@@ -203,20 +283,6 @@ impl WebServer {
 
 fn set(request: &mut HttpRequest, name: &'static str, value: &'static str) {
     request.headers_mut().insert(name, reqwest::header::HeaderValue::from_static(value));
-}
-
-fn text(value: Option<&reqwest::header::HeaderValue>) -> Option<String> {
-    value.and_then(|value| value.to_str().ok()).map(str::to_owned)
-}
-
-fn length(response: &HttpResponse) -> Option<u64> {
-    text(response.headers().get("content-length"))?.trim().parse().ok()
-}
-
-/// The encoding of a body that is not the object itself.
-fn encoding(response: &HttpResponse) -> Option<String> {
-    let encoding = text(response.headers().get("content-encoding"))?.trim().to_ascii_lowercase();
-    (!encoding.is_empty() && encoding != "identity").then_some(encoding)
 }
 
 /// Whether the head of a reply says how long the object is.
@@ -234,6 +300,15 @@ fn is_of_other_version(response: &HttpResponse, named: &str) -> bool {
 fn is_refusal_of_method(error: &HttpError) -> bool {
     let refusal = error.source().and_then(|source| source.downcast_ref::<Refusal>());
     refusal.is_some_and(|refusal| [403, 405, 501].contains(&refusal.status))
+}
+
+/// The head of an object, from a reply with a part of it.
+fn head_of(response: HttpResponse, length: u64) -> HttpResponse {
+    let mut response = without_body(response);
+    *response.status_mut() = StatusCode::OK;
+    response.headers_mut().remove("content-range");
+    response.headers_mut().insert("content-length", length.into());
+    response
 }
 
 fn without_body(response: HttpResponse) -> HttpResponse {
