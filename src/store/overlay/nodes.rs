@@ -6,6 +6,7 @@
 //! was not there. A folder that only the overlay has is renamed in
 //! `objects/` between two lines, and the next writer ends what a crash has left between them.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io;
 use std::ops::ControlFlow;
@@ -17,7 +18,7 @@ use super::line::{Hidden, Step};
 use super::{OverlayStore, failed};
 use crate::error::{Error, Result};
 use crate::store::{
-    GetReply, GetRequest, Info, ObjectVersion, Precondition, StagedFolder, Store, VersionDigest,
+    FileId, GetReply, GetRequest, Info, ObjectVersion, Precondition, StagedFolder, Store, VersionDigest,
     is_temporary_name, join,
 };
 use crate::sys;
@@ -32,8 +33,6 @@ const MAX_DOCUMENT_BYTES: u64 = 64 << 20;
 const BATCH_FOLDERS: usize = 100;
 /// How many objects are looked at in one batch.
 const BATCH_OBJECTS: usize = 1000;
-/// How deep folders are looked at: below that, a link leads back up.
-const MAX_DEPTH: usize = 64;
 
 /// A node of the base that the overlay has removed, with all below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,17 +62,51 @@ fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(above, _)| above)
 }
 
+/// A walk down through folders that ends however links lead.
+struct Descent<'a> {
+    base: &'a dyn Store,
+    /// The folders that were entered, by their paths.
+    entered: HashMap<String, FileId>,
+}
+
+impl<'a> Descent<'a> {
+    fn new(base: &'a dyn Store) -> Self {
+        Descent { base, entered: HashMap::new() }
+    }
+
+    /// Whether to look into a folder: not if a link has led back up to one of those above it. Only folders of a file system have links.
+    fn enter(&mut self, folder: &str) -> Result<bool> {
+        if self.base.is_remote() {
+            return Ok(true);
+        }
+        let Some(file) = self.base.head(folder)?.and_then(|info| info.posix?.file) else { return Ok(true) };
+        let mut above = folder;
+        while let Some((path, _)) = above.rsplit_once('/') {
+            if self.entered.get(path) == Some(&file) {
+                return Ok(false);
+            }
+            above = path;
+        }
+        self.entered.insert(folder.to_owned(), file);
+        Ok(true)
+    }
+}
+
 /// What tells the nodes at and below a folder from others: the versions of their documents. `None` where there is nothing. The
 /// folders of arrays are not listed.
 fn census(base: &dyn Store, folder: &str) -> Result<Option<VersionDigest>> {
     let mut lines = Vec::new();
+    let mut descent = Descent::new(base);
     let mut level = vec![folder.to_owned()];
-    for _ in 0..MAX_DEPTH {
+    while !level.is_empty() {
         let mut next = Vec::new();
         for batch in level.chunks(BATCH_FOLDERS) {
             let groups = documents_of(base, batch, &mut lines)?;
             // Where nobody can write, no commit looks at it.
             for group in groups.iter().filter(|_| is_committable(base)) {
+                if !descent.enter(group)? {
+                    continue;
+                }
                 base.each_name(group, &mut |entry| {
                     if entry.is_folder {
                         next.push(join(group, &entry.name));
@@ -113,10 +146,14 @@ fn newer_object(base: &dyn Store, folder: &str, at: i64) -> Result<Option<String
         let has_changed = info.version.changed().is_some_and(|changed| changed > at);
         Ok::<_, Error>(is_later(info.modified) || (has_changed && is_later(base.made_at(key)?)))
     };
+    let mut descent = Descent::new(base);
     let mut level = vec![folder.to_owned()];
-    for _ in 0..MAX_DEPTH {
+    while !level.is_empty() {
         let mut next = Vec::new();
         for folder in &level {
+            if !descent.enter(folder)? {
+                continue;
+            }
             let mut keys = Vec::new();
             base.each_name(folder, &mut |entry| {
                 let key = join(folder, &entry.name);
@@ -140,8 +177,7 @@ fn newer_object(base: &dyn Store, folder: &str, at: i64) -> Result<Option<String
         }
         level = next;
     }
-    // What nobody has looked at may be newer.
-    Ok(level.into_iter().next())
+    Ok(None)
 }
 
 /// Whether changes can be committed to a store.

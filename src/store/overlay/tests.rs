@@ -359,3 +359,35 @@ fn only_what_the_overlay_has_made_is_renamed() {
         assert_eq!(names(&store, "g"), ["zarr.json"], "{access:?}");
     }
 }
+
+/// A store in a folder, and an overlay over it.
+fn over_folder(folder: &std::path::Path) -> OverlayStore {
+    let place = folder.join("store");
+    let options = OverlayOptions { folder: folder.join("overlay"), access: Access::Write };
+    let base = Arc::new(DirectoryStore::open(&place, false).unwrap());
+    OverlayStore::open(base, place.to_str().unwrap(), &RemoteOptions::default(), &options).unwrap()
+}
+
+/// The look ended at the 64th level, so that a removal of deeper nodes was a conflict for ever.
+#[test]
+fn a_removal_is_compared_at_any_depth_and_links_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut deepest = folder.path().join("store/g");
+    std::fs::create_dir_all(&deepest).unwrap();
+    // Each of them doubles what a walk that follows both would see at the next level.
+    for name in ["one", "other"] {
+        std::os::unix::fs::symlink("../g", deepest.join(name)).unwrap();
+    }
+    for _ in 0..100 {
+        std::fs::write(deepest.join("zarr.json"), r#"{"node_type":"group"}"#).unwrap();
+        deepest.push("n");
+        std::fs::create_dir(&deepest).unwrap();
+    }
+    std::fs::write(deepest.join("zarr.json"), r#"{"node_type":"group"}"#).unwrap();
+    let store = over_folder(folder.path());
+    assert!(store.writer().unwrap().remove_folder("g").unwrap());
+    let removal = store.removals().unwrap().remove(0);
+    assert_eq!(store.find_removed(&removal).unwrap(), InBase::Same);
+    std::fs::write(deepest.join("zarr.json"), r#"{"node_type":"group","attributes":{}}"#).unwrap();
+    assert_eq!(store.find_removed(&removal).unwrap(), InBase::Changed);
+}
