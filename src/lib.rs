@@ -103,6 +103,13 @@ pub mod sys;
 #[cfg(test)]
 extern crate self as zarrfs;
 
+/// The store of tests that count, fail, or come in between.
+#[cfg(test)]
+#[path = "../tests/support/hooked.rs"]
+#[allow(dead_code, missing_docs, clippy::unwrap_used)]
+// The integration tests, which share the file, use more of it.
+mod test_store;
+
 /// How much the tests try.
 #[cfg(test)]
 #[path = "../tests/support/level.rs"]

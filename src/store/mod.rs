@@ -5,11 +5,11 @@
 //! store; `contract.rs` holds the tests: the core for every one of them, others for stores that have owners and modes, or
 //! can be written. Uses `error` and `sys` only.
 //!
-//! A **remote** store ([`Store::is_remote`]) answers each request after a round trip, and many at a time: it overrides
-//! [`Store::get_many`], [`Store::head_many`] and [`Object::read_ranges`], and callers ask in one batch for all that they may need.
+//! A **remote** store ([`Store::remote`]) answers each request after a round trip, and many at a time: callers ask in one batch for
+//! all that they may need ([`Remote::get_many`], [`Remote::head_many`], [`Object::read_ranges`]).
 //! It has no folders and no owners: [`Posix::of_object`] says what is shown instead. `remote/` (the feature `remote`, on by default)
 //! reads and writes S3, Google Cloud Storage and Azure Blob Storage, and reads web servers. It transfers bytes ahead of their readers
-//! ([`Store::will_need`]).
+//! ([`Remote::will_need`]).
 //!
 //! Invariants: `None` means that the object is missing, and nothing else does (every other failure
 //! is an error); every read is bounded by the caller; all ranges read from one [`Object`] come from
@@ -90,53 +90,12 @@ pub trait Store: Send + Sync {
     /// Opens one object; `None` when there is none at this key (a folder is not an object).
     fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>>;
 
-    /// As [`Store::open`], for a reader that begins with these bytes: a store behind a network transfers them with the same
-    /// request. The object may be as old as the last [`Store::forget_transfers`], while [`Store::open`] opens the present
-    /// one.
-    fn open_for(&self, key: &str, _wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
-        self.open(key)
-    }
-
-    /// Begins to transfer bytes for which [`Store::open_for`] will be called, and returns at once. Ranges that are near each
-    /// other in one object are transferred together, and share a claim.
-    fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
-        vec![None; wanted.len()]
-    }
-
-    /// What the store has asked of its service so far, if it has one.
-    fn traffic(&self) -> Option<Traffic> {
-        None
-    }
-
-    /// The most memory for bytes that are transferred ahead of their readers.
-    fn transfer_limit_bytes(&self) -> u64 {
-        0
-    }
-
-    /// Forgets what was transferred, or is on its way, of an object or of all below a folder: later readers get what is stored
-    /// now.
-    fn forget_transfers(&self, _key: &str) {}
-
     /// The whole object in one request; more than `limit_bytes` is an error, before anything is allocated.
     fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>>;
 
     /// The bytes of the whole object, as [`Store::content`] returns them.
     fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
         Ok(self.content(key, limit_bytes)?.map(|content| content.bytes))
-    }
-
-    /// Several objects, in the order of the requests. A store behind a network asks for many at a time.
-    fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
-        let get = |request: &GetRequest| {
-            if let Some(known) = request.known
-                && self.head(&request.key)?.is_some_and(|info| info.version == known)
-            {
-                return Ok(GetReply::Unchanged);
-            }
-            let content = self.content(&request.key, request.limit_bytes)?;
-            Ok(content.map_or(GetReply::Missing, GetReply::Content))
-        };
-        requests.iter().map(get).collect()
     }
 
     /// Size, time and version of an object or a folder (`""` is the root), with owner and mode where there are such.
@@ -148,21 +107,10 @@ pub trait Store: Send + Sync {
         self.head(key)
     }
 
-    /// As [`Store::head_object`] for several keys, in their order. A store behind a network asks for many at a time.
-    fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
-        keys.iter().map(|key| self.head_object(key)).collect()
-    }
-
-    /// Whether each request crosses a network. Then several requests at once take no longer than one, and a caller asks in
-    /// one batch for all that it may need. Folders are only prefixes of keys: they have no owner, mode or identity.
-    fn is_remote(&self) -> bool {
-        false
-    }
-
     /// Whether nothing excludes other writers of an object, even while an array is locked. Then an object replaces only the
     /// version that its unwritten bytes came from.
     fn lacks_locks(&self) -> bool {
-        self.is_remote()
+        self.remote().is_some()
     }
 
     /// What tells this store from another one that took its place, in every process; `None` if nothing does.
@@ -209,6 +157,12 @@ pub trait Store: Send + Sync {
         Ok(None)
     }
 
+    /// What the store can do because it is behind a network, if it is. Then each request takes a round trip, several at once take
+    /// no longer than one, and folders are only prefixes of keys: they have no owner, mode or identity.
+    fn remote(&self) -> Option<&dyn Remote> {
+        None
+    }
+
     /// The writing half, where the kind of store has one.
     fn writer(&self) -> Option<&dyn Writer> {
         None
@@ -222,6 +176,94 @@ pub trait Store: Send + Sync {
     /// The [`overlay::OverlayStore`], if the store is one: see [`overlay::OverlayStore::of`].
     fn as_overlay(&self) -> Option<&dyn Any> {
         None
+    }
+}
+
+/// The half of a store behind a network: it asks for many objects at a time, and transfers bytes ahead of their readers.
+pub trait Remote: Store {
+    /// As [`Store::open`], for a reader that begins with these bytes, which are transferred with the same request. The
+    /// object may be as old as the last [`Remote::forget_transfers`], while [`Store::open`] opens the present one.
+    fn open_for(&self, key: &str, _wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
+        self.open(key)
+    }
+
+    /// Several objects at once, in the order of the requests.
+    fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
+        requests.iter().map(|request| get_one(self, request)).collect()
+    }
+
+    /// [`Store::head_object`] of several keys at once, in their order.
+    fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
+        keys.iter().map(|key| self.head_object(key)).collect()
+    }
+
+    /// Begins to transfer bytes for which [`Remote::open_for`] will be called, and returns at once. Ranges that are near each
+    /// other in one object are transferred together, and share a claim.
+    fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
+        vec![None; wanted.len()]
+    }
+
+    /// The most memory for bytes that are transferred ahead of their readers.
+    fn transfer_limit_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Forgets what was transferred, or is on its way, of an object or of all below a folder: later readers get what is stored
+    /// now.
+    fn forget_transfers(&self, _key: &str) {}
+
+    /// What the store has asked of its service so far.
+    fn traffic(&self) -> Option<Traffic> {
+        None
+    }
+}
+
+fn get_one<S: Store + ?Sized>(store: &S, request: &GetRequest) -> Result<GetReply> {
+    if let Some(known) = request.known
+        && store.head(&request.key)?.is_some_and(|info| info.version == known)
+    {
+        return Ok(GetReply::Unchanged);
+    }
+    let content = store.content(&request.key, request.limit_bytes)?;
+    Ok(content.map_or(GetReply::Missing, GetReply::Content))
+}
+
+/// What callers ask of any store, which only a remote one has a way of its own for.
+impl dyn Store + '_ {
+    /// Whether each request crosses a network.
+    pub fn is_remote(&self) -> bool {
+        self.remote().is_some()
+    }
+
+    /// As [`Remote::open_for`]; a store that is not remote transfers nothing ahead.
+    pub fn open_for(&self, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
+        match self.remote() {
+            Some(remote) => remote.open_for(key, wanted),
+            None => self.open(key),
+        }
+    }
+
+    /// Several objects, in the order of the requests; of a remote store at once.
+    pub fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
+        if let Some(remote) = self.remote() {
+            return remote.get_many(requests);
+        }
+        requests.iter().map(|request| get_one(self, request)).collect()
+    }
+
+    /// [`Store::head_object`] of several keys, in their order; of a remote store at once.
+    pub fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
+        match self.remote() {
+            Some(remote) => remote.head_many(keys),
+            None => keys.iter().map(|key| self.head_object(key)).collect(),
+        }
+    }
+
+    /// As [`Remote::forget_transfers`].
+    pub fn forget_transfers(&self, key: &str) {
+        if let Some(remote) = self.remote() {
+            remote.forget_transfers(key);
+        }
     }
 }
 

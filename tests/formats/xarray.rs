@@ -98,9 +98,6 @@ fn added_arrays_keep_their_zeros() {
         let output =
             command.args(["create", store, "bare", "--shape", "3", "--dtype", "i2"]).output().unwrap();
         let warning = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            output.status.success() && warning.contains("'bare' has no dimension names"),
-            "{warning}"
-        );
+        assert!(output.status.success() && warning.contains("'bare' has no dimension names"), "{warning}");
     }
 }

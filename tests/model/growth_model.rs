@@ -18,8 +18,9 @@ use zarrfs::mount::fs::inode::ROOT;
 use zarrfs::mount::options::Options;
 use zarrfs::store::{MemoryStore, Store};
 
-use crate::racing_store::{Program, RacingStore, Turn};
+use crate::racing_store::{Program, Racing, Turn};
 use crate::support::handles::Handles;
+use crate::support::hooked::Hooked;
 use crate::support::{Numbers, level, library, say};
 
 const NAME: &str = "a";
@@ -177,7 +178,7 @@ impl Other {
 struct Case {
     numbers: Numbers,
     plain: Arc<MemoryStore>,
-    racing: Arc<RacingStore<Other>>,
+    racing: Arc<Hooked<Racing<Other>>>,
     grid: Grid,
 }
 
@@ -217,7 +218,7 @@ impl Case {
         for (chunk, rows) in values.chunks(grid.chunk[0]).enumerate() {
             other.write(chunk, rows);
         }
-        let mut case = Case { numbers, grid, racing: RacingStore::new(plain.clone(), other), plain };
+        let mut case = Case { numbers, grid, racing: Racing::new(plain.clone(), other), plain };
         case.leave_junk(rows);
         let acts = case.acts();
         let dies_after = (case.numbers.below(3) == 0).then(|| case.numbers.below(60));

@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use zarrfs::error::{Error, Result};
-use zarrfs::store::{
-    Content, Entry, Info, MemoryStore, Object, ObjectPart, ObjectVersion, Precondition, PutOptions, StatFs,
-    Store, Writer,
-};
+use zarrfs::store::MemoryStore;
+
+use crate::support::hooked::{Hook, Hooked, Request};
 
 /// The other program.
 pub trait Program: Send {
@@ -32,17 +31,16 @@ struct Turns<P: Program> {
     dies_after: Option<u64>,
 }
 
-/// The store as the tested program sees it.
-pub struct RacingStore<P: Program> {
-    store: Arc<MemoryStore>,
+/// What the tested program's store does before each request.
+pub struct Racing<P: Program> {
     turns: Mutex<Turns<P>>,
     is_remote: AtomicBool,
 }
 
-impl<P: Program> RacingStore<P> {
-    pub fn new(store: Arc<MemoryStore>, other: P) -> Arc<Self> {
+impl<P: Program> Racing<P> {
+    pub fn new(store: Arc<MemoryStore>, other: P) -> Arc<Hooked<Self>> {
         let turns = Turns { other, later: VecDeque::new(), requests: 0, dies_after: None };
-        Arc::new(RacingStore { store, turns: Mutex::new(turns), is_remote: AtomicBool::new(false) })
+        Hooked::new(store, Racing { turns: Mutex::new(turns), is_remote: AtomicBool::new(false) })
     }
 
     /// What will happen, in the order of the requests.
@@ -65,8 +63,10 @@ impl<P: Program> RacingStore<P> {
     pub fn with<T>(&self, look: impl FnOnce(&mut P) -> T) -> T {
         look(&mut self.turns.lock().unwrap().other)
     }
+}
 
-    fn turn(&self, key: &str) -> Result<()> {
+impl<P: Program> Hook for Racing<P> {
+    fn before(&self, request: &Request<'_>) -> Result<()> {
         let mut turns = self.turns.lock().unwrap();
         turns.requests += 1;
         while turns.later.front().is_some_and(|turn| turn.before_request <= turns.requests) {
@@ -74,67 +74,12 @@ impl<P: Program> RacingStore<P> {
             turns.other.act(turn.act);
         }
         if turns.dies_after.is_some_and(|last| turns.requests > last) {
-            return Err(Error::store(key, "ask for", std::io::Error::from_raw_os_error(libc::EIO)));
+            return Err(Error::store(request.key(), "ask for", std::io::Error::from_raw_os_error(libc::EIO)));
         }
         Ok(())
     }
 
-    fn inner(&self) -> &dyn Writer {
-        self.store.writer().unwrap()
-    }
-}
-
-impl<P: Program> Writer for RacingStore<P> {
-    fn put(&self, key: &str, parts: &[ObjectPart<'_>], options: &PutOptions<'_>) -> Result<ObjectVersion> {
-        self.turn(key)?;
-        self.inner().put(key, parts, options)
-    }
-
-    fn delete(&self, key: &str, precondition: Precondition) -> Result<bool> {
-        self.turn(key)?;
-        self.inner().delete(key, precondition)
-    }
-
-    fn touch(&self, key: &str, version: ObjectVersion) -> Result<Option<ObjectVersion>> {
-        self.turn(key)?;
-        self.inner().touch(key, version)
-    }
-}
-
-impl<P: Program> Store for RacingStore<P> {
-    fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
-        self.turn(key)?;
-        self.store.open(key)
-    }
-
-    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
-        self.turn(key)?;
-        self.store.content(key, limit_bytes)
-    }
-
-    fn head(&self, key: &str) -> Result<Option<Info>> {
-        self.turn(key)?;
-        self.store.head(key)
-    }
-
-    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
-        self.turn(folder)?;
-        self.store.list(folder)
-    }
-
     fn is_remote(&self) -> bool {
         self.is_remote.load(Ordering::SeqCst)
-    }
-
-    fn statfs(&self) -> Result<StatFs> {
-        self.store.statfs()
-    }
-
-    fn describe(&self) -> String {
-        self.store.describe()
-    }
-
-    fn writer(&self) -> Option<&dyn Writer> {
-        Some(self)
     }
 }

@@ -2,8 +2,8 @@
 //! object stores (`servers`), one that misbehaves (`misbehaving`), arrays to write to, small (`kinds`) and
 //! larger (`uneven`), reading through the library (`library`), a mount that always ends (`mounted`), disks that fill up or fail
 //! (`disk`), faults in its daemon (`faulty`), requests by handle (`handles`), what a crash may leave (`manifest`), a place to try mounting in (`place`), references to
-//! files of other formats (`references`), a store that is written while things break (`scene`), stores that misbehave or count
-//! (`stores`), stores of two users (`users`), tests that need a process to themselves (`own_process`), how much the tests try
+//! files of other formats (`references`), a store that is written while things break (`scene`), a store that calls a test's code
+//! (`hooked`), stores that count or show other bytes (`stores`), stores of two users (`users`), tests that need a process to themselves (`own_process`), how much the tests try
 //! (`level`). May use the crate, and nothing of the tests.
 
 #![allow(dead_code, unused_imports)] // each test binary uses its part
@@ -15,6 +15,7 @@ pub mod faulty;
 pub mod fixtures;
 pub mod handles;
 pub mod hanging;
+pub mod hooked;
 pub mod kinds;
 pub mod level;
 pub mod library;

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use zarrfs::error::{Error, Result};
-use zarrfs::store::{Content, Entry, Info, Object, ObjectVersion, StatFs, Store, Writer};
+use zarrfs::store::{Content, Entry, Info, Object, ObjectVersion, StatFs, Store};
+
+use super::hooked::{Hook, Hooked, Operation, Request};
 
 /// Shows other bytes at one key.
 pub struct Altered {
@@ -88,16 +90,16 @@ impl Store for Altered {
 }
 
 /// Counts by key what is asked of a store.
+#[derive(Default)]
 pub struct Counting {
-    store: Arc<dyn Store>,
     asked: Mutex<BTreeMap<String, u64>>,
     opened: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Counting {
     /// Around another store.
-    pub fn new(store: Arc<dyn Store>) -> Arc<Self> {
-        Arc::new(Counting { store, asked: Mutex::default(), opened: Mutex::default() })
+    pub fn new(store: Arc<dyn Store>) -> Arc<Hooked<Self>> {
+        Hooked::new(store, Counting::default())
     }
 
     /// How often each key was opened, read, looked at or listed since the last call.
@@ -109,52 +111,22 @@ impl Counting {
     pub fn take_opened(&self) -> BTreeMap<String, u64> {
         std::mem::take(&mut self.opened.lock().unwrap())
     }
-
-    fn note_opened(&self, key: &str, is_there: bool) {
-        if is_there {
-            *self.opened.lock().unwrap().entry(key.to_owned()).or_default() += 1;
-        }
-    }
-
-    fn note(&self, key: &str) {
-        *self.asked.lock().unwrap().entry(key.to_owned()).or_default() += 1;
-    }
 }
 
-impl Store for Counting {
-    fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
-        self.note(key);
-        let found = self.store.open(key)?;
-        self.note_opened(key, found.is_some());
-        Ok(found)
+impl Hook for Counting {
+    fn before(&self, request: &Request<'_>) -> Result<()> {
+        if matches!(
+            request.operation,
+            Operation::Open | Operation::Content | Operation::Head | Operation::List
+        ) {
+            *self.asked.lock().unwrap().entry(request.key().to_owned()).or_default() += 1;
+        }
+        Ok(())
     }
 
-    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
-        self.note(key);
-        let found = self.store.content(key, limit_bytes)?;
-        self.note_opened(key, found.is_some());
-        Ok(found)
-    }
-
-    fn head(&self, key: &str) -> Result<Option<Info>> {
-        self.note(key);
-        self.store.head(key)
-    }
-
-    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
-        self.note(folder);
-        self.store.list(folder)
-    }
-
-    fn statfs(&self) -> Result<StatFs> {
-        self.store.statfs()
-    }
-
-    fn describe(&self) -> String {
-        self.store.describe()
-    }
-
-    fn writer(&self) -> Option<&dyn Writer> {
-        self.store.writer()
+    fn after(&self, request: &Request<'_>, found: bool) {
+        if found && matches!(request.operation, Operation::Open | Operation::Content) {
+            *self.opened.lock().unwrap().entry(request.key().to_owned()).or_default() += 1;
+        }
     }
 }

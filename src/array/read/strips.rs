@@ -14,7 +14,7 @@ use crate::array::source::resumable_decoders::MAX_DECODERS;
 use crate::array::sync::atomic::Ordering;
 use crate::array::{Blocking, Inner};
 use crate::error::Result;
-use crate::store::Claim;
+use crate::store::{Claim, Remote};
 
 /// How many chunks of the first read are transferred before their strips are known.
 const MAX_FIRST_CHUNKS: usize = 256;
@@ -81,7 +81,8 @@ impl Inner {
         let _claims = self.source.claim(&ctx, std::slice::from_ref(&index), Indexes::Waited);
         let (block, stored_bytes) = self.source.block_bytes(&ctx, &index).ok().flatten()?;
         let chunks = slab(&self.grid)?.strips;
-        let fits = stored_bytes.saturating_mul(chunks) <= self.store.transfer_limit_bytes() / 2;
+        let fits = stored_bytes.saturating_mul(chunks)
+            <= self.store.remote().map_or(0, Remote::transfer_limit_bytes) / 2;
         fits.then_some(block)
     }
 

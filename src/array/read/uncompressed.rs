@@ -111,7 +111,7 @@ impl Inner {
             wanted.push((key, Wanted::Range(bytes_of(copy))));
             Ok::<(), Error>(())
         })?;
-        Ok(self.store.will_need(&wanted))
+        Ok(self.store.remote().map_or_else(Vec::new, |remote| remote.will_need(&wanted)))
     }
 
     /// The object of an uncompressed chunk, opened for a reader that begins with the range `first`. It stays open while the

@@ -39,17 +39,6 @@ impl Store for Remote {
     fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
         self.objects.open(key)
     }
-    fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
-        let mut asked = self.asked.lock();
-        let claim = |(key, _): &(String, Wanted)| -> MaybeClaim {
-            asked.push(key.clone());
-            Some(Arc::new(OnItsWay(asked.len() as u64)))
-        };
-        wanted.iter().map(claim).collect()
-    }
-    fn transfer_limit_bytes(&self) -> u64 {
-        64 * MIB
-    }
     fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
         self.objects.content(key, limit_bytes)
     }
@@ -65,8 +54,22 @@ impl Store for Remote {
     fn describe(&self) -> String {
         "remote".to_owned()
     }
-    fn is_remote(&self) -> bool {
-        true
+    fn remote(&self) -> Option<&dyn crate::store::Remote> {
+        Some(self)
+    }
+}
+
+impl crate::store::Remote for Remote {
+    fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
+        let mut asked = self.asked.lock();
+        let claim = |(key, _): &(String, Wanted)| -> MaybeClaim {
+            asked.push(key.clone());
+            Some(Arc::new(OnItsWay(asked.len() as u64)))
+        };
+        wanted.iter().map(claim).collect()
+    }
+    fn transfer_limit_bytes(&self) -> u64 {
+        64 * MIB
     }
 }
 

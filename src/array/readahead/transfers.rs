@@ -15,7 +15,7 @@ use crate::array::source::ahead::Indexes;
 use crate::array::source::load_context::LoadContext;
 use crate::array::sync::atomic::Ordering;
 use crate::array::{Engine, Inner};
-use crate::store::{Claim, MaybeClaim};
+use crate::store::{Claim, MaybeClaim, Remote};
 
 /// The window begins with this many bytes of the file, and is at least this many times what the reader has read.
 const MIN_WINDOW_BYTES: u64 = 2 << 20;
@@ -129,7 +129,7 @@ impl Transfers {
     fn claim(&mut self, inner: &Inner, strips: &[u64]) -> HashMap<u64, MaybeClaim> {
         let ctx = inner.load_context();
         let readers = self.engine.transferring_readers.load(Ordering::Relaxed).max(1) as u64;
-        let share = inner.store.transfer_limit_bytes() / readers;
+        let share = inner.store.remote().map_or(0, Remote::transfer_limit_bytes) / readers;
         let mut sum = Sum { target_bytes: self.target_bytes.min(share), ..Sum::default() };
         let batch = (BATCH_BYTES / inner.chunk_bytes().max(1)).clamp(1, MAX_BATCH as u64) as usize;
         let mut before = std::mem::take(&mut self.chunks);

@@ -101,7 +101,8 @@ impl Source {
                 firsts.push(self.first_elements(chunk));
             }
         }
-        let replies = ctx.store.will_need(&wanted);
+        let Some(remote) = ctx.store.remote() else { return Vec::new() };
+        let replies = remote.will_need(&wanted);
         for (((key, wanted), elements), claim) in wanted.iter().zip(&firsts).zip(&replies) {
             let is_here = claim.as_ref().is_some_and(|claim| claim.is_here());
             if is_here || indexes == Indexes::Waited {
@@ -113,7 +114,7 @@ impl Source {
     }
 }
 
-/// As [`Store::will_need`](crate::store::Store::will_need), with the ranges of one object together and in the order in which
+/// As [`Remote::will_need`](crate::store::Remote::will_need), with the ranges of one object together and in the order in which
 /// they are stored, which inner chunks seldom have in the file. The replies are in the order of `wanted`.
 fn will_need_in_order(ctx: &LoadContext<'_>, wanted: Vec<(String, Wanted)>) -> Vec<MaybeClaim> {
     let mut first_of: HashMap<String, usize> = HashMap::new();
@@ -125,7 +126,8 @@ fn will_need_in_order(ctx: &LoadContext<'_>, wanted: Vec<(String, Wanted)>) -> V
     sorted.sort_by_key(|(_, (key, wanted))| (first_of.get(key).copied(), start(wanted)));
     let (places, sorted): (Vec<usize>, Vec<(String, Wanted)>) = sorted.into_iter().unzip();
     let mut replies = vec![None; places.len()];
-    for (place, claim) in places.into_iter().zip(ctx.store.will_need(&sorted)) {
+    let Some(remote) = ctx.store.remote() else { return replies };
+    for (place, claim) in places.into_iter().zip(remote.will_need(&sorted)) {
         if let Some(reply) = replies.get_mut(place) {
             *reply = claim;
         }

@@ -10,70 +10,38 @@ use serde_json::json;
 use super::write_tests::{Case, case, make_in_memory, open_with};
 use crate::array::{Array, Layout};
 use crate::error::Result;
-use crate::store::{
-    Content, Entry, Info, MemoryStore, Object, ObjectPart, ObjectVersion, Precondition, PutOptions, StatFs,
-    Store, Writer,
-};
+use crate::store::{MemoryStore, Store};
+use crate::test_store::{Hook, Hooked, Operation, Request};
 
 /// What happens between the reads for a put and the put.
 type Meanwhile = Box<dyn FnOnce() + Send>;
 
 /// A store behind a network, of which another program has its own.
-struct Remote {
-    objects: Arc<MemoryStore>,
+type Remote = Hooked<Others>;
+
+#[derive(Default)]
+struct Others {
     meanwhile: Mutex<Vec<Meanwhile>>,
 }
 
-impl Remote {
-    fn new(objects: &Arc<MemoryStore>) -> Arc<Self> {
-        Arc::new(Remote { objects: Arc::clone(objects), meanwhile: Mutex::default() })
-    }
-
-    fn let_others_run(&self) {
-        let next = self.meanwhile.lock().pop();
-        if let Some(run) = next {
-            run();
+impl Hook for Others {
+    fn before(&self, request: &Request<'_>) -> Result<()> {
+        if matches!(request.operation, Operation::Put | Operation::Delete) {
+            let next = self.meanwhile.lock().pop();
+            if let Some(run) = next {
+                run();
+            }
         }
-    }
-}
-
-impl Writer for Remote {
-    fn put(&self, key: &str, parts: &[ObjectPart<'_>], options: &PutOptions<'_>) -> Result<ObjectVersion> {
-        self.let_others_run();
-        Writer::put(self.objects.as_ref(), key, parts, options)
+        Ok(())
     }
 
-    fn delete(&self, key: &str, precondition: Precondition) -> Result<bool> {
-        self.let_others_run();
-        Writer::delete(self.objects.as_ref(), key, precondition)
-    }
-}
-
-impl Store for Remote {
-    fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
-        self.objects.open(key)
-    }
-    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
-        self.objects.content(key, limit_bytes)
-    }
-    fn head(&self, key: &str) -> Result<Option<Info>> {
-        self.objects.head(key)
-    }
-    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
-        self.objects.list(folder)
-    }
-    fn statfs(&self) -> Result<StatFs> {
-        self.objects.statfs()
-    }
-    fn describe(&self) -> String {
-        "remote".to_owned()
-    }
     fn is_remote(&self) -> bool {
         true
     }
-    fn writer(&self) -> Option<&dyn Writer> {
-        Some(self)
-    }
+}
+
+fn remote(objects: &Arc<MemoryStore>) -> Arc<Remote> {
+    Hooked::new(Arc::clone(objects) as _, Others::default())
 }
 
 /// The file as it must become, and which bytes belong to which of two programs.
@@ -127,10 +95,10 @@ fn round() -> impl Strategy<Value = Round> {
 fn run(case: &Case, block: usize, rounds: &[Round]) {
     const LIMIT: u64 = 1 << 30;
     let objects = make_in_memory(case);
-    let ours = Remote::new(&objects);
+    let ours = remote(&objects);
     let open = |store: Arc<Remote>| open_with(case, &(store as Arc<dyn Store>), LIMIT);
     let (_first_engine, first) = open(Arc::clone(&ours));
-    let (_second_engine, second) = open(Remote::new(&objects));
+    let (_second_engine, second) = open(remote(&objects));
     let mut bytes = vec![0; first.size_bytes() as usize];
     first.read_at(0, &mut bytes).unwrap();
     let model = Arc::new(Mutex::new(Model { bytes, block }));
@@ -143,7 +111,7 @@ fn run(case: &Case, block: usize, rounds: &[Round]) {
         }
         for (theirs, own) in round.meanwhile.iter().cloned() {
             let (first, second, model) = (Arc::clone(&first), Arc::clone(&second), Arc::clone(&model));
-            ours.meanwhile.lock().push(Box::new(move || {
+            ours.hook.meanwhile.lock().push(Box::new(move || {
                 model.lock().write(&second, 1, &theirs);
                 second.flush().unwrap();
                 if let Some(own) = own {
@@ -152,12 +120,12 @@ fn run(case: &Case, block: usize, rounds: &[Round]) {
             }));
         }
         first.flush().unwrap();
-        ours.meanwhile.lock().clear();
+        ours.hook.meanwhile.lock().clear();
     }
     second.flush().unwrap();
     first.flush().unwrap();
     assert!(!first.is_dirty() && !second.is_dirty());
-    let (_engine, third) = open(Remote::new(&objects));
+    let (_engine, third) = open(remote(&objects));
     let mut stored = vec![0xAA; third.size_bytes() as usize];
     third.read_at(0, &mut stored).unwrap();
     assert_eq!(stored, model.lock().bytes);
@@ -184,12 +152,12 @@ fn bytes_that_are_stored_are_not_laid_over_later_ones() {
     for codecs in [json!([bytes]), json!([lossy, bytes]), json!([shards])] {
         let case = Case { shape: vec![16], chunk: vec![16], codecs, fill: 0, layout: Layout::default() };
         let objects = make_in_memory(&case);
-        let ours = Remote::new(&objects);
+        let ours = remote(&objects);
         let (_first_engine, first) = open_with(&case, &(Arc::clone(&ours) as Arc<dyn Store>), 1 << 30);
-        let (_second_engine, second) = open_with(&case, &(Remote::new(&objects) as Arc<dyn Store>), 1 << 30);
+        let (_second_engine, second) = open_with(&case, &(remote(&objects) as Arc<dyn Store>), 1 << 30);
         first.write_at(0, &[1]).unwrap();
         let same = Arc::clone(&first);
-        ours.meanwhile.lock().push(Box::new(move || same.write_at(2, &[2]).unwrap()));
+        ours.hook.meanwhile.lock().push(Box::new(move || same.write_at(2, &[2]).unwrap()));
         first.flush().unwrap();
         assert!(first.is_dirty());
         second.write_at(0, &[9]).unwrap();

@@ -230,7 +230,7 @@ impl Committing<'_> {
 
 /// The outcomes of changes, in their order.
 fn commit_batch(store: &OverlayStore, batch: &[Change], within: &str) -> Vec<Result<Commit>> {
-    let threads = if store.is_remote() { REMOTE_THREADS } else { THREADS };
+    let threads = if store.base().is_remote() { REMOTE_THREADS } else { THREADS };
     let next = AtomicUsize::new(0);
     let outcomes: Mutex<Vec<(usize, Result<Commit>)>> = Mutex::default();
     std::thread::scope(|scope| {

@@ -32,7 +32,7 @@ use crate::mount::fs::virtual_files::sidecar_edit::Drafts;
 use crate::mount::fs::virtual_files::subjects::Subjects;
 use crate::mount::fs::xattr::ExtendedAttributes;
 use crate::mount::options::Options;
-use crate::store::Store;
+use crate::store::{Remote, Store};
 
 /// What every room may stand on.
 #[derive(Clone)]
@@ -54,9 +54,10 @@ struct Ground {
 
 impl Ground {
     fn new(options: Arc<Options>, store: Arc<dyn Store>) -> Self {
+        // What a remote store transfers ahead of its readers is a part of the cache's memory.
+        let transfer_bytes = store.remote().map_or(0, Remote::transfer_limit_bytes);
         let engine = Engine::with_options(EngineOptions {
-            // What a remote store transfers ahead of its readers is a part of the cache's memory.
-            cache_limit_bytes: options.cache_limit_bytes.saturating_sub(store.transfer_limit_bytes()),
+            cache_limit_bytes: options.cache_limit_bytes.saturating_sub(transfer_bytes),
             threads: options.threads,
             dirty_limit_bytes: options.dirty_limit_bytes,
             writeback_delay: options.writeback_delay,

@@ -37,8 +37,8 @@ use super::readers::Audience;
 use super::targets::Target;
 use super::versions::{Transaction, Versions};
 use super::{
-    Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, Posix, StatFs, Store, Traffic, Wanted,
-    check_key, join, read_content,
+    Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, Posix, Remote, StatFs, Store, Traffic,
+    Wanted, check_key, join, read_content,
 };
 use crate::error::Result;
 
@@ -192,69 +192,6 @@ impl Store for IcechunkStore {
         found.map(|place| self.open_found(place, &ALL, true)).transpose()
     }
 
-    fn open_for(&self, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
-        let found = self.find(key, "open")?;
-        found.map(|place| self.open_found(place, wanted, false)).transpose()
-    }
-
-    /// Asks each store of chunks once, so that near ranges of one object are transferred together.
-    fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
-        type OfStore = (Target, Vec<usize>, Vec<(String, Wanted)>);
-        if !self.is_remote() {
-            return vec![None; wanted.len()];
-        }
-        let mut stores: HashMap<usize, OfStore> = HashMap::new();
-        let keys: Vec<&str> = wanted.iter().map(|(key, _)| key.as_str()).collect();
-        let found = self.find_all(&keys, "open");
-        for (place, (found, (key, wanted))) in found.into_iter().zip(wanted).enumerate() {
-            let Ok(Some(Place { found, .. })) = found else { continue };
-            let target = self.shared.objects.target(key, &found, self.users.as_deref());
-            let Ok(Some((target, range))) = target else { continue };
-            if !target.store.is_remote() {
-                continue;
-            }
-            let request = (target.key.clone(), super::targets::object::in_target(wanted, Some(&range)));
-            let (store, _) = target.name();
-            let (_, places, requests) =
-                stores.entry(store).or_insert_with(|| (target, Vec::new(), Vec::new()));
-            places.push(place);
-            requests.push(request);
-        }
-        let mut claims = vec![None; wanted.len()];
-        for (target, places, requests) in stores.into_values() {
-            for (place, claim) in places.into_iter().zip(target.store.will_need(&requests)) {
-                if let Some(slot) = claims.get_mut(place) {
-                    *slot = claim;
-                }
-            }
-        }
-        claims
-    }
-
-    fn traffic(&self) -> Option<Traffic> {
-        self.remote_stores().iter().filter_map(|store| store.traffic()).reduce(Traffic::add)
-    }
-
-    fn transfer_limit_bytes(&self) -> u64 {
-        let objects = &self.shared.objects;
-        objects.store.transfer_limit_bytes().max(objects.targets.transfer_limit_bytes())
-    }
-
-    /// Objects of the repository never change.
-    fn forget_transfers(&self, key: &str) {
-        let others = || self.shared.objects.targets.remote_stores();
-        match self.find(key, "open") {
-            Ok(Some(Place { found: found @ Found::Virtual { .. }, .. })) => {
-                let target = self.shared.objects.target(key, &found, self.users.as_deref());
-                if let Ok(Some((target, _))) = target {
-                    target.store.forget_transfers(&target.key);
-                }
-            }
-            Ok(Some(_)) => {}
-            _ => others().iter().for_each(|store| store.forget_transfers("")),
-        }
-    }
-
     fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
         let Some(place) = self.find(key, "read")? else { return Ok(None) };
         let object = self.open_found(place, &Wanted::Whole { at_most: limit_bytes }, true)?;
@@ -263,10 +200,6 @@ impl Store for IcechunkStore {
         let posix =
             if is_chunk(key) { self.head(key)?.and_then(|info| info.posix) } else { self.posix(key)? };
         Ok(Some(Content { info: Info { posix, ..content.info }, ..content }))
-    }
-
-    fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
-        requests.iter().map(|request| self.get_one(request)).collect()
     }
 
     fn head(&self, key: &str) -> Result<Option<Info>> {
@@ -282,25 +215,9 @@ impl Store for IcechunkStore {
         self.head_many(&[key]).pop().unwrap_or(Ok(None))
     }
 
-    fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
-        let mut look = self.shared.sources.as_ref().map(Sources::look);
-        let shown = self.shown();
-        let mut places = self.find_all(keys, "look at");
-        for found in &mut places {
-            if let (Ok(Some(place)), Some(look)) = (&mut *found, &mut look)
-                && !is_chunk(place.key)
-            {
-                match self.posix_in(&shown, look, place.key) {
-                    Ok(posix) => place.posix = posix,
-                    Err(error) => *found = Err(error),
-                }
-            }
-        }
-        self.shared.objects.head_many(places, self.users.as_deref())
-    }
-
-    fn is_remote(&self) -> bool {
-        self.shared.objects.store.is_remote() || self.shared.objects.targets.may_be_remote()
+    fn remote(&self) -> Option<&dyn Remote> {
+        let objects = &self.shared.objects;
+        (objects.store.is_remote() || objects.targets.may_be_remote()).then_some(self)
     }
 
     fn lacks_locks(&self) -> bool {
@@ -344,6 +261,96 @@ impl Store for IcechunkStore {
 
     fn versions(&self) -> Option<&dyn Versions> {
         Some(self)
+    }
+}
+
+impl Remote for IcechunkStore {
+    fn open_for(&self, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
+        let found = self.find(key, "open")?;
+        found.map(|place| self.open_found(place, wanted, false)).transpose()
+    }
+
+    fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
+        requests.iter().map(|request| self.get_one(request)).collect()
+    }
+
+    fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
+        let mut look = self.shared.sources.as_ref().map(Sources::look);
+        let shown = self.shown();
+        let mut places = self.find_all(keys, "look at");
+        for found in &mut places {
+            if let (Ok(Some(place)), Some(look)) = (&mut *found, &mut look)
+                && !is_chunk(place.key)
+            {
+                match self.posix_in(&shown, look, place.key) {
+                    Ok(posix) => place.posix = posix,
+                    Err(error) => *found = Err(error),
+                }
+            }
+        }
+        self.shared.objects.head_many(places, self.users.as_deref())
+    }
+
+    /// Asks each store of chunks once, so that near ranges of one object are transferred together.
+    fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
+        type OfStore = (Target, Vec<usize>, Vec<(String, Wanted)>);
+        let mut stores: HashMap<usize, OfStore> = HashMap::new();
+        let keys: Vec<&str> = wanted.iter().map(|(key, _)| key.as_str()).collect();
+        let found = self.find_all(&keys, "open");
+        for (place, (found, (key, wanted))) in found.into_iter().zip(wanted).enumerate() {
+            let Ok(Some(Place { found, .. })) = found else { continue };
+            let target = self.shared.objects.target(key, &found, self.users.as_deref());
+            let Ok(Some((target, range))) = target else { continue };
+            if !target.store.is_remote() {
+                continue;
+            }
+            let request = (target.key.clone(), super::targets::object::in_target(wanted, Some(&range)));
+            let (store, _) = target.name();
+            let (_, places, requests) =
+                stores.entry(store).or_insert_with(|| (target, Vec::new(), Vec::new()));
+            places.push(place);
+            requests.push(request);
+        }
+        let mut claims = vec![None; wanted.len()];
+        for (target, places, requests) in stores.into_values() {
+            for (place, claim) in places
+                .into_iter()
+                .zip(target.store.remote().map_or_else(Vec::new, |remote| remote.will_need(&requests)))
+            {
+                if let Some(slot) = claims.get_mut(place) {
+                    *slot = claim;
+                }
+            }
+        }
+        claims
+    }
+
+    fn transfer_limit_bytes(&self) -> u64 {
+        let objects = &self.shared.objects;
+        objects
+            .store
+            .remote()
+            .map_or(0, Remote::transfer_limit_bytes)
+            .max(objects.targets.transfer_limit_bytes())
+    }
+
+    /// Objects of the repository never change.
+    fn forget_transfers(&self, key: &str) {
+        let others = || self.shared.objects.targets.remote_stores();
+        match self.find(key, "open") {
+            Ok(Some(Place { found: found @ Found::Virtual { .. }, .. })) => {
+                let target = self.shared.objects.target(key, &found, self.users.as_deref());
+                if let Ok(Some((target, _))) = target {
+                    target.store.forget_transfers(&target.key);
+                }
+            }
+            Ok(Some(_)) => {}
+            _ => others().iter().for_each(|store| store.forget_transfers("")),
+        }
+    }
+
+    fn traffic(&self) -> Option<Traffic> {
+        self.remote_stores().iter().filter_map(|store| store.remote()?.traffic()).reduce(Traffic::add)
     }
 }
 

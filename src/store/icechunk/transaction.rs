@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::store::versions::{Published, Transaction};
 use crate::store::{
     Content, Entry, GetReply, GetRequest, Info, Object, ObjectPart, ObjectVersion, Precondition, PutOptions,
-    StatFs, Store, Wanted, Writer, check_key, read_content,
+    Remote, StatFs, Store, Wanted, Writer, check_key, read_content,
 };
 
 /// The property of a snapshot that has the mark of its transaction.
@@ -335,28 +335,12 @@ impl Store for MarkedTransaction {
         self.open_for(key, &ALL)
     }
 
-    fn open_for(&self, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
-        let found = self.find(key, "open")?;
-        found.map(|place| self.objects.open(place, wanted, true, None)).transpose()
-    }
-
     fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
         let Some(object) = self.open_for(key, &Wanted::Whole { at_most: limit_bytes })? else {
             return Ok(None);
         };
         let content = read_content(object.as_ref(), key, limit_bytes)?;
         Ok(Some(Content { info: Info { posix: self.objects.posix, ..content.info }, ..content }))
-    }
-
-    fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
-        let get = |request: &GetRequest| {
-            Ok(match self.content(&request.key, request.limit_bytes)? {
-                None => GetReply::Missing,
-                Some(content) if Some(content.info.version) == request.known => GetReply::Unchanged,
-                Some(content) => GetReply::Content(content),
-            })
-        };
-        requests.iter().map(get).collect()
     }
 
     fn head(&self, key: &str) -> Result<Option<Info>> {
@@ -373,13 +357,8 @@ impl Store for MarkedTransaction {
         self.head_many(&[key]).pop().unwrap_or(Ok(None))
     }
 
-    fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
-        let places = keys.iter().map(|key| self.find(key, "look at")).collect();
-        self.objects.head_many(places, None)
-    }
-
-    fn is_remote(&self) -> bool {
-        self.objects.store.is_remote()
+    fn remote(&self) -> Option<&dyn Remote> {
+        self.objects.store.is_remote().then_some(self)
     }
 
     fn lacks_locks(&self) -> bool {
@@ -404,6 +383,29 @@ impl Store for MarkedTransaction {
 
     fn writer(&self) -> Option<&dyn Writer> {
         Some(self)
+    }
+}
+
+impl Remote for MarkedTransaction {
+    fn open_for(&self, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
+        let found = self.find(key, "open")?;
+        found.map(|place| self.objects.open(place, wanted, true, None)).transpose()
+    }
+
+    fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
+        let get = |request: &GetRequest| {
+            Ok(match self.content(&request.key, request.limit_bytes)? {
+                None => GetReply::Missing,
+                Some(content) if Some(content.info.version) == request.known => GetReply::Unchanged,
+                Some(content) => GetReply::Content(content),
+            })
+        };
+        requests.iter().map(get).collect()
+    }
+
+    fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
+        let places = keys.iter().map(|key| self.find(key, "look at")).collect();
+        self.objects.head_many(places, None)
     }
 }
 

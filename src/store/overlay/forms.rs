@@ -61,7 +61,7 @@ impl OverlayStore {
         // In a remote store the copies in the groups above count more than the document.
         let Some(own) = own else {
             let is_copied = || self.is_any_copy_own(array.path);
-            let document = if self.is_remote() && is_copied()? {
+            let document = if self.base.is_remote() && is_copied()? {
                 self.shared.root.get(key, MAX_DOCUMENT_BYTES)?
             } else {
                 None

@@ -53,7 +53,7 @@ pub use self::publish::{Frozen, Recording};
 use crate::error::{Error, Result};
 use crate::store::versions::Versions;
 use crate::store::{
-    ArrayForm, Audience, Content, Entry, Form, GetReply, GetRequest, Info, MaybeClaim, Object, Posix,
+    ArrayForm, Audience, Content, Entry, Form, GetReply, GetRequest, Info, MaybeClaim, Object, Posix, Remote,
     RemoteOptions, StatFs, Store, Traffic, Wanted, Writer, check_key, join, sorted_names,
 };
 use crate::sys;
@@ -239,34 +239,6 @@ impl Store for OverlayStore {
         self.either(key, "open", open, open)
     }
 
-    fn open_for(&self, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
-        self.either(key, "open", |objects| objects.open(key), |base| base.open_for(key, wanted))
-    }
-
-    fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
-        let is_below = |(key, _): &(String, Wanted)| matches!(self.changed(key, "open"), Ok(None));
-        let places: Vec<bool> = wanted.iter().map(is_below).collect();
-        if places.iter().all(|is_below| *is_below) {
-            return self.base.will_need(wanted);
-        }
-        let below = wanted.iter().zip(&places).filter(|(_, is_below)| **is_below);
-        let below: Vec<_> = below.map(|(wanted, _)| wanted.clone()).collect();
-        let mut claims = self.base.will_need(&below).into_iter();
-        places.into_iter().map(|is_below| if is_below { claims.next().flatten() } else { None }).collect()
-    }
-
-    fn traffic(&self) -> Option<Traffic> {
-        self.base.traffic()
-    }
-
-    fn transfer_limit_bytes(&self) -> u64 {
-        self.base.transfer_limit_bytes()
-    }
-
-    fn forget_transfers(&self, key: &str) {
-        self.base.forget_transfers(key);
-    }
-
     fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
         let content = |store: &dyn Store| store.content(key, limit_bytes);
         self.either(key, "read", content, content)?
@@ -277,25 +249,6 @@ impl Store for OverlayStore {
     fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
         let get = |store: &dyn Store| store.get(key, limit_bytes);
         self.either(key, "read", get, get)
-    }
-
-    fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
-        let is_below = |request: &GetRequest| matches!(self.changed(&request.key, "read"), Ok(None));
-        let places: Vec<bool> = requests.iter().map(is_below).collect();
-        let below = requests.iter().zip(&places).filter(|(_, is_below)| **is_below);
-        let below: Vec<GetRequest> = below.map(|(request, _)| request.clone()).collect();
-        let mut replies = self.base.get_many(&below).into_iter();
-        let reply = |(request, is_below): (&GetRequest, bool)| {
-            let reply = match replies.by_ref().take(usize::from(is_below)).next() {
-                Some(reply) => reply?,
-                None => self.get_changed(request)?,
-            };
-            Ok(match reply {
-                GetReply::Content(content) => GetReply::Content(self.shown_content(&request.key, content)?),
-                other => other,
-            })
-        };
-        requests.iter().zip(places).map(reply).collect()
     }
 
     fn head(&self, key: &str) -> Result<Option<Info>> {
@@ -310,28 +263,15 @@ impl Store for OverlayStore {
     }
 
     fn head_object(&self, key: &str) -> Result<Option<Info>> {
-        if !self.is_remote() {
+        if !self.base.is_remote() {
             return self.head(key);
         }
         let found = self.either(key, "look at", |objects| objects.head(key), |base| base.head_object(key))?;
         found.map(|info| self.shown(key, info)).transpose()
     }
 
-    fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
-        let is_below = |key: &&str| self.is_remote() && matches!(self.changed(key, "look at"), Ok(None));
-        let places: Vec<bool> = keys.iter().map(is_below).collect();
-        let below: Vec<&str> = keys.iter().zip(&places).filter(|(_, is)| **is).map(|(key, _)| *key).collect();
-        let mut replies = self.base.head_many(&below).into_iter();
-        let reply = |(key, is_below): (&&str, bool)| match replies.by_ref().take(usize::from(is_below)).next()
-        {
-            Some(found) => found?.map(|info| self.shown(key, info)).transpose(),
-            None => self.head_object(key),
-        };
-        keys.iter().zip(places).map(reply).collect()
-    }
-
-    fn is_remote(&self) -> bool {
-        self.base.is_remote()
+    fn remote(&self) -> Option<&dyn Remote> {
+        self.base.is_remote().then_some(self)
     }
 
     fn lacks_locks(&self) -> bool {
@@ -428,5 +368,68 @@ impl Store for OverlayStore {
 
     fn as_overlay(&self) -> Option<&dyn Any> {
         Some(self)
+    }
+}
+
+impl Remote for OverlayStore {
+    fn open_for(&self, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
+        self.either(key, "open", |objects| objects.open(key), |base| base.open_for(key, wanted))
+    }
+
+    fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
+        let is_below = |request: &GetRequest| matches!(self.changed(&request.key, "read"), Ok(None));
+        let places: Vec<bool> = requests.iter().map(is_below).collect();
+        let below = requests.iter().zip(&places).filter(|(_, is_below)| **is_below);
+        let below: Vec<GetRequest> = below.map(|(request, _)| request.clone()).collect();
+        let mut replies = self.base.get_many(&below).into_iter();
+        let reply = |(request, is_below): (&GetRequest, bool)| {
+            let reply = match replies.by_ref().take(usize::from(is_below)).next() {
+                Some(reply) => reply?,
+                None => self.get_changed(request)?,
+            };
+            Ok(match reply {
+                GetReply::Content(content) => GetReply::Content(self.shown_content(&request.key, content)?),
+                other => other,
+            })
+        };
+        requests.iter().zip(places).map(reply).collect()
+    }
+
+    fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
+        let is_below = |key: &&str| matches!(self.changed(key, "look at"), Ok(None));
+        let places: Vec<bool> = keys.iter().map(is_below).collect();
+        let below: Vec<&str> = keys.iter().zip(&places).filter(|(_, is)| **is).map(|(key, _)| *key).collect();
+        let mut replies = self.base.head_many(&below).into_iter();
+        let reply = |(key, is_below): (&&str, bool)| match replies.by_ref().take(usize::from(is_below)).next()
+        {
+            Some(found) => found?.map(|info| self.shown(key, info)).transpose(),
+            None => self.head_object(key),
+        };
+        keys.iter().zip(places).map(reply).collect()
+    }
+
+    fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
+        let Some(base) = self.base.remote() else { return vec![None; wanted.len()] };
+        let is_below = |(key, _): &(String, Wanted)| matches!(self.changed(key, "open"), Ok(None));
+        let places: Vec<bool> = wanted.iter().map(is_below).collect();
+        if places.iter().all(|is_below| *is_below) {
+            return base.will_need(wanted);
+        }
+        let below = wanted.iter().zip(&places).filter(|(_, is_below)| **is_below);
+        let below: Vec<_> = below.map(|(wanted, _)| wanted.clone()).collect();
+        let mut claims = base.will_need(&below).into_iter();
+        places.into_iter().map(|is_below| if is_below { claims.next().flatten() } else { None }).collect()
+    }
+
+    fn transfer_limit_bytes(&self) -> u64 {
+        self.base.remote().map_or(0, Remote::transfer_limit_bytes)
+    }
+
+    fn forget_transfers(&self, key: &str) {
+        self.base.forget_transfers(key);
+    }
+
+    fn traffic(&self) -> Option<Traffic> {
+        self.base.remote()?.traffic()
     }
 }

@@ -298,7 +298,7 @@ impl OverlayStore {
             is_empty = false;
             ControlFlow::Break(())
         })?;
-        if !is_empty || (!self.is_remote() && self.open(to)?.is_some()) {
+        if !is_empty || (!self.base.is_remote() && self.open(to)?.is_some()) {
             return Err(is_taken());
         }
         let (objects, changes) = (self.shared.objects()?, &self.shared.folder.changes);

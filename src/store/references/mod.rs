@@ -28,7 +28,7 @@ use super::readers::Audience;
 use super::targets::object::{self, Bytes, Part, in_target, missing, narrowed, of_target};
 use super::targets::{self, Target, Targets};
 use super::{
-    Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, StatFs, Store, Traffic, Wanted,
+    Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, Remote, StatFs, Store, Traffic, Wanted,
     check_key, read_content, sorted_names,
 };
 use crate::error::Result;
@@ -143,66 +143,6 @@ impl Store for ReferenceStore {
         })
     }
 
-    fn open_for(&self, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
-        Ok(match self.find(key, "open")? {
-            None => None,
-            Some(Reference::Inline(bytes)) => Some(Box::new(self.inline(key, bytes))),
-            Some(Reference::Target { url, range }) => {
-                let wanted = in_target(wanted, range.as_ref());
-                Some(self.open_part(key, &url, range, |store, target| store.open_for(target, &wanted))?)
-            }
-        })
-    }
-
-    /// Asks each target's store once, so that near ranges of one object are transferred together.
-    fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
-        type OfStore = (Target, Vec<usize>, Vec<(String, Wanted)>);
-        let mut stores: HashMap<String, OfStore> = HashMap::new();
-        for (place, (key, wanted)) in wanted.iter().enumerate() {
-            let Ok(Some(Reference::Target { url, range })) = self.find(key, "open") else { continue };
-            let Ok(target) = self.target(key, &url) else { continue };
-            if !target.store.is_remote() {
-                continue;
-            }
-            let request = (target.key.clone(), in_target(wanted, range.as_ref()));
-            let (_, places, requests) =
-                stores.entry(target.store.describe()).or_insert_with(|| (target, Vec::new(), Vec::new()));
-            places.push(place);
-            requests.push(request);
-        }
-        let mut claims = vec![None; wanted.len()];
-        for (target, places, requests) in stores.into_values() {
-            for (place, claim) in places.into_iter().zip(target.store.will_need(&requests)) {
-                if let Some(slot) = claims.get_mut(place) {
-                    *slot = claim;
-                }
-            }
-        }
-        claims
-    }
-
-    fn traffic(&self) -> Option<Traffic> {
-        let all = self.shared.targets.remote_stores();
-        all.iter().filter_map(|store| store.traffic()).reduce(Traffic::add)
-    }
-
-    fn transfer_limit_bytes(&self) -> u64 {
-        self.shared.targets.transfer_limit_bytes()
-    }
-
-    fn forget_transfers(&self, key: &str) {
-        match self.find(key, "open") {
-            Ok(Some(Reference::Target { url, .. })) => {
-                if let Ok(target) = self.target(key, &url) {
-                    target.store.forget_transfers(&target.key);
-                }
-            }
-            Ok(Some(Reference::Inline(_))) => {}
-            // A folder: which targets it has is not looked up.
-            _ => self.shared.targets.remote_stores().iter().for_each(|store| store.forget_transfers("")),
-        }
-    }
-
     fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
         Ok(match self.find(key, "read")? {
             None => None,
@@ -221,14 +161,6 @@ impl Store for ReferenceStore {
         })
     }
 
-    fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
-        let wanted =
-            |request: &GetRequest| (request.key.clone(), Wanted::Whole { at_most: request.limit_bytes });
-        // Documents are nearly always in the references; others are transferred at once.
-        let _claims = self.will_need(&requests.iter().map(wanted).collect::<Vec<_>>());
-        requests.iter().map(|request| self.get_one(request)).collect()
-    }
-
     fn head(&self, key: &str) -> Result<Option<Info>> {
         match self.head_object(key)? {
             None if key.is_empty() || self.shared.references.is_folder(key) => Ok(Some(self.folder_info())),
@@ -238,6 +170,66 @@ impl Store for ReferenceStore {
 
     fn head_object(&self, key: &str) -> Result<Option<Info>> {
         self.head_many(&[key]).pop().unwrap_or(Ok(None))
+    }
+
+    fn remote(&self) -> Option<&dyn Remote> {
+        self.shared.targets.may_be_remote().then_some(self)
+    }
+
+    /// Nothing can be written.
+    fn lacks_locks(&self) -> bool {
+        true
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+        sorted_names(self, folder)
+    }
+
+    fn each_name(&self, folder: &str, each: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
+        check_key(folder, "list")?;
+        match &self.shared.references {
+            References::Table(table) => table.each_name(folder, each),
+            References::Records(records) => records.each_name(folder, each)?,
+        }
+        Ok(())
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        self.shared.targets.statfs()
+    }
+
+    fn describe(&self) -> String {
+        self.shared.location.clone()
+    }
+
+    fn identity(&self) -> Result<Option<String>> {
+        Ok(Some(format!("references {}", self.shared.info.version.digest())))
+    }
+
+    fn for_audience(&self, _path: &str, audience: &Arc<Audience>) -> Option<Arc<dyn Store>> {
+        let (shared, audience) = (Arc::clone(&self.shared), Some(Arc::clone(audience)));
+        self.shared.for_others.then(|| Arc::new(ReferenceStore { shared, audience }) as _)
+    }
+}
+
+impl Remote for ReferenceStore {
+    fn open_for(&self, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
+        Ok(match self.find(key, "open")? {
+            None => None,
+            Some(Reference::Inline(bytes)) => Some(Box::new(self.inline(key, bytes))),
+            Some(Reference::Target { url, range }) => {
+                let wanted = in_target(wanted, range.as_ref());
+                Some(self.open_part(key, &url, range, |store, target| store.open_for(target, &wanted))?)
+            }
+        })
+    }
+
+    fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
+        let wanted =
+            |request: &GetRequest| (request.key.clone(), Wanted::Whole { at_most: request.limit_bytes });
+        // Documents are nearly always in the references; others are transferred at once.
+        let _claims = self.will_need(&requests.iter().map(wanted).collect::<Vec<_>>());
+        requests.iter().map(|request| self.get_one(request)).collect()
     }
 
     /// Each target once, those at one service at once.
@@ -275,42 +267,55 @@ impl Store for ReferenceStore {
         keys.iter().zip(found).map(shown).collect()
     }
 
-    fn is_remote(&self) -> bool {
-        self.shared.targets.may_be_remote()
-    }
-
-    /// Nothing can be written.
-    fn lacks_locks(&self) -> bool {
-        true
-    }
-
-    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
-        sorted_names(self, folder)
-    }
-
-    fn each_name(&self, folder: &str, each: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
-        check_key(folder, "list")?;
-        match &self.shared.references {
-            References::Table(table) => table.each_name(folder, each),
-            References::Records(records) => records.each_name(folder, each)?,
+    /// Asks each target's store once, so that near ranges of one object are transferred together.
+    fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
+        type OfStore = (Target, Vec<usize>, Vec<(String, Wanted)>);
+        let mut stores: HashMap<String, OfStore> = HashMap::new();
+        for (place, (key, wanted)) in wanted.iter().enumerate() {
+            let Ok(Some(Reference::Target { url, range })) = self.find(key, "open") else { continue };
+            let Ok(target) = self.target(key, &url) else { continue };
+            if !target.store.is_remote() {
+                continue;
+            }
+            let request = (target.key.clone(), in_target(wanted, range.as_ref()));
+            let (_, places, requests) =
+                stores.entry(target.store.describe()).or_insert_with(|| (target, Vec::new(), Vec::new()));
+            places.push(place);
+            requests.push(request);
         }
-        Ok(())
+        let mut claims = vec![None; wanted.len()];
+        for (target, places, requests) in stores.into_values() {
+            for (place, claim) in places
+                .into_iter()
+                .zip(target.store.remote().map_or_else(Vec::new, |remote| remote.will_need(&requests)))
+            {
+                if let Some(slot) = claims.get_mut(place) {
+                    *slot = claim;
+                }
+            }
+        }
+        claims
     }
 
-    fn statfs(&self) -> Result<StatFs> {
-        self.shared.targets.statfs()
+    fn transfer_limit_bytes(&self) -> u64 {
+        self.shared.targets.transfer_limit_bytes()
     }
 
-    fn describe(&self) -> String {
-        self.shared.location.clone()
+    fn forget_transfers(&self, key: &str) {
+        match self.find(key, "open") {
+            Ok(Some(Reference::Target { url, .. })) => {
+                if let Ok(target) = self.target(key, &url) {
+                    target.store.forget_transfers(&target.key);
+                }
+            }
+            Ok(Some(Reference::Inline(_))) => {}
+            // A folder: which targets it has is not looked up.
+            _ => self.shared.targets.remote_stores().iter().for_each(|store| store.forget_transfers("")),
+        }
     }
 
-    fn identity(&self) -> Result<Option<String>> {
-        Ok(Some(format!("references {}", self.shared.info.version.digest())))
-    }
-
-    fn for_audience(&self, _path: &str, audience: &Arc<Audience>) -> Option<Arc<dyn Store>> {
-        let (shared, audience) = (Arc::clone(&self.shared), Some(Arc::clone(audience)));
-        self.shared.for_others.then(|| Arc::new(ReferenceStore { shared, audience }) as _)
+    fn traffic(&self) -> Option<Traffic> {
+        let all = self.shared.targets.remote_stores();
+        all.iter().filter_map(|store| store.remote()?.traffic()).reduce(Traffic::add)
     }
 }

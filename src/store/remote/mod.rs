@@ -47,8 +47,8 @@ use self::writer::Uploads;
 use super::key::left_out::LeftOut;
 use super::remote_options::RemoteOptions;
 use super::{
-    Claim, Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, ObjectVersion, StatFs, Store,
-    Traffic, Wanted, Writer, check_key,
+    Claim, Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, ObjectVersion, Remote, StatFs,
+    Store, Traffic, Wanted, Writer, check_key,
 };
 use crate::error::{Error, Result};
 
@@ -159,98 +159,19 @@ impl Store for RemoteStore {
         self.open_with_request(key, &Wanted::Whole { at_most: u64::MAX })
     }
 
-    fn open_for(&self, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
-        self.open_ahead(key, wanted)
-    }
-
-    fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
-        let claims = self.connection.ahead.claim(wanted, |transfer| self.connection.begin(transfer));
-        claims.into_iter().map(|claim| claim.map(|claim| -> Arc<dyn Claim> { claim })).collect()
-    }
-
-    fn traffic(&self) -> Option<Traffic> {
-        let ahead = &self.connection.ahead;
-        let (requests, failed_requests, replies, received_bytes) = ahead.counters().now();
-        let (in_flight, ahead_bytes) = (self.connection.transfers.in_flight() as u64, ahead.taken_bytes());
-        let disk_cache = self.connection.transfers.origin().disk_counts();
-        Some(Traffic {
-            requests,
-            failed_requests,
-            replies,
-            received_bytes,
-            in_flight,
-            ahead_bytes,
-            disk_cache,
-        })
-    }
-
-    fn transfer_limit_bytes(&self) -> u64 {
-        self.connection.ahead.limit_bytes()
-    }
-
-    fn forget_transfers(&self, key: &str) {
-        let is_below = |known: &str| known.strip_prefix(key).is_some_and(|rest| rest.starts_with('/'));
-        self.connection.ahead.forget(|known| key.is_empty() || known == key || is_below(known));
-    }
-
     fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
         check_key(key, "read")?;
         let fetch = || self.connection.fetch(&Request::whole(&self.connection.path(key)?, limit_bytes));
         Ok(self.connection.found(fetch(), key, "read")?.map(content))
     }
 
-    /// All at once. The service answers each with the whole object, whose body is not read if it is the known version.
-    fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
-        let connection = &self.connection;
-        let get = |request: &GetRequest| {
-            let (path, limit, known) = (connection.path(&request.key), request.limit_bytes, request.known);
-            async move {
-                let path = path?;
-                let request = Request::whole(&path, limit);
-                let stall_time = connection.transfers.stall_time();
-                let is_new = |meta: &ObjectMeta, _| Some(version(meta)) != known;
-                connection.transfers.origin().fetch_if(&request, stall_time, &is_new).await
-            }
-        };
-        let replies = match connection.transfers.wait_all(requests.iter().map(get)) {
-            Ok(replies) => replies,
-            Err(failure) => {
-                return requests
-                    .iter()
-                    .map(|request| Err(failure.clone().at(&request.key, "read")))
-                    .collect();
-            }
-        };
-        let reply = |(request, reply): (&GetRequest, Reply<Option<Fetched>>)| {
-            check_key(&request.key, "read")?;
-            Ok(match connection.found(reply, &request.key, "read")? {
-                None => GetReply::Missing,
-                Some(None) => GetReply::Unchanged,
-                Some(Some(fetched)) => GetReply::Content(content(fetched)),
-            })
-        };
-        requests.iter().zip(replies).map(reply).collect()
-    }
-
-    fn is_remote(&self) -> bool {
-        true
+    fn remote(&self) -> Option<&dyn Remote> {
+        Some(self)
     }
 
     fn head_object(&self, key: &str) -> Result<Option<Info>> {
         check_key(key, "look at")?;
         Ok(self.connection.head(key)?.map(|meta| info(&meta)))
-    }
-
-    /// All at once.
-    fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
-        let connection = &self.connection;
-        let heads = connection.transfers.wait_all(keys.iter().map(|key| connection.request_head(key)));
-        let heads = heads.unwrap_or_else(|failure| keys.iter().map(|_| Err(failure.clone())).collect());
-        let checked = |(key, head): (&&str, Reply<ObjectMeta>)| {
-            check_key(key, "look at")?;
-            Ok(connection.found(head, key, "look at")?.map(|meta| info(&meta)))
-        };
-        keys.iter().zip(heads).map(checked).collect()
     }
 
     fn head(&self, key: &str) -> Result<Option<Info>> {
@@ -328,7 +249,89 @@ impl Store for RemoteStore {
     fn describe(&self) -> String {
         self.connection.url.clone()
     }
+
     fn writer(&self) -> Option<&dyn Writer> {
         self.connection.uploads.is_some().then_some(self as &dyn Writer)
+    }
+}
+
+impl Remote for RemoteStore {
+    fn open_for(&self, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
+        self.open_ahead(key, wanted)
+    }
+
+    /// All at once. The service answers each with the whole object, whose body is not read if it is the known version.
+    fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
+        let connection = &self.connection;
+        let get = |request: &GetRequest| {
+            let (path, limit, known) = (connection.path(&request.key), request.limit_bytes, request.known);
+            async move {
+                let path = path?;
+                let request = Request::whole(&path, limit);
+                let stall_time = connection.transfers.stall_time();
+                let is_new = |meta: &ObjectMeta, _| Some(version(meta)) != known;
+                connection.transfers.origin().fetch_if(&request, stall_time, &is_new).await
+            }
+        };
+        let replies = match connection.transfers.wait_all(requests.iter().map(get)) {
+            Ok(replies) => replies,
+            Err(failure) => {
+                return requests
+                    .iter()
+                    .map(|request| Err(failure.clone().at(&request.key, "read")))
+                    .collect();
+            }
+        };
+        let reply = |(request, reply): (&GetRequest, Reply<Option<Fetched>>)| {
+            check_key(&request.key, "read")?;
+            Ok(match connection.found(reply, &request.key, "read")? {
+                None => GetReply::Missing,
+                Some(None) => GetReply::Unchanged,
+                Some(Some(fetched)) => GetReply::Content(content(fetched)),
+            })
+        };
+        requests.iter().zip(replies).map(reply).collect()
+    }
+
+    /// All at once.
+    fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
+        let connection = &self.connection;
+        let heads = connection.transfers.wait_all(keys.iter().map(|key| connection.request_head(key)));
+        let heads = heads.unwrap_or_else(|failure| keys.iter().map(|_| Err(failure.clone())).collect());
+        let checked = |(key, head): (&&str, Reply<ObjectMeta>)| {
+            check_key(key, "look at")?;
+            Ok(connection.found(head, key, "look at")?.map(|meta| info(&meta)))
+        };
+        keys.iter().zip(heads).map(checked).collect()
+    }
+
+    fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
+        let claims = self.connection.ahead.claim(wanted, |transfer| self.connection.begin(transfer));
+        claims.into_iter().map(|claim| claim.map(|claim| -> Arc<dyn Claim> { claim })).collect()
+    }
+
+    fn transfer_limit_bytes(&self) -> u64 {
+        self.connection.ahead.limit_bytes()
+    }
+
+    fn forget_transfers(&self, key: &str) {
+        let is_below = |known: &str| known.strip_prefix(key).is_some_and(|rest| rest.starts_with('/'));
+        self.connection.ahead.forget(|known| key.is_empty() || known == key || is_below(known));
+    }
+
+    fn traffic(&self) -> Option<Traffic> {
+        let ahead = &self.connection.ahead;
+        let (requests, failed_requests, replies, received_bytes) = ahead.counters().now();
+        let (in_flight, ahead_bytes) = (self.connection.transfers.in_flight() as u64, ahead.taken_bytes());
+        let disk_cache = self.connection.transfers.origin().disk_counts();
+        Some(Traffic {
+            requests,
+            failed_requests,
+            replies,
+            received_bytes,
+            in_flight,
+            ahead_bytes,
+            disk_cache,
+        })
     }
 }

@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::{Published, Transaction, Versions};
 use crate::error::{Error, Result};
-use crate::store::{Content, Entry, Info, MemoryStore, Object, StatFs, Store, Writer};
+use crate::store::{Content, Entry, Info, MemoryStore, Object, Remote, StatFs, Store, Writer};
 
 /// The versions that a transaction may give to its objects.
 const VERSIONS_PER_TRANSACTION: u64 = 1 << 32;
@@ -234,6 +234,8 @@ impl Transaction for InMemoryTransaction {
     }
 }
 
+impl Remote for InMemoryVersions {}
+
 impl Store for InMemoryVersions {
     fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
         self.shown.read().objects.open(key)
@@ -259,14 +261,16 @@ impl Store for InMemoryVersions {
         "versions in memory".to_owned()
     }
 
-    fn is_remote(&self) -> bool {
-        true
+    fn remote(&self) -> Option<&dyn Remote> {
+        Some(self)
     }
 
     fn versions(&self) -> Option<&dyn Versions> {
         Some(self)
     }
 }
+
+impl Remote for InMemoryTransaction {}
 
 impl Store for InMemoryTransaction {
     fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
@@ -293,8 +297,8 @@ impl Store for InMemoryTransaction {
         "a transaction in memory".to_owned()
     }
 
-    fn is_remote(&self) -> bool {
-        true
+    fn remote(&self) -> Option<&dyn Remote> {
+        Some(self)
     }
 
     fn writer(&self) -> Option<&dyn Writer> {

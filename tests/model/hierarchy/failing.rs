@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use zarrfs::error::{Error, Result};
-use zarrfs::store::{
-    Content, Entry, Info, Object, ObjectPart, ObjectVersion, Precondition, PutOptions, StatFs, Store, Writer,
-};
+use zarrfs::store::Store;
+
+use crate::support::hooked::{Hook, Hooked, Operation, Request};
 
 /// Refuses to write, and counts which chunks and folders were refused.
+#[derive(Default)]
 pub struct Failing {
-    store: Arc<dyn Store>,
     is_full: AtomicBool,
     is_unsyncable: AtomicBool,
     /// A sidecar is being edited: what fails is told there.
@@ -30,16 +30,8 @@ fn is_document(key: &str) -> bool {
 }
 
 impl Failing {
-    pub fn new(store: Arc<dyn Store>) -> Arc<Self> {
-        let (is_full, is_unsyncable) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Failing {
-            store,
-            is_full,
-            is_unsyncable,
-            is_editing: AtomicBool::new(false),
-            refused: Mutex::default(),
-            unsynced: Mutex::default(),
-        })
+    pub fn new(store: Arc<dyn Store>) -> Arc<Hooked<Self>> {
+        Hooked::new(store, Failing::default())
     }
 
     pub fn set(&self, is_full: bool, is_unsyncable: bool) {
@@ -66,10 +58,6 @@ impl Failing {
         unsynced.iter().filter(|key| array_of(key) == array && !is_document(key)).cloned().collect()
     }
 
-    fn note(&self, key: &str) {
-        self.unsynced.lock().unwrap().insert(key.to_owned());
-    }
-
     fn admit(&self, key: &str, fails: &AtomicBool, errno: i32) -> Result<()> {
         if !fails.load(Ordering::SeqCst) {
             return Ok(());
@@ -81,75 +69,25 @@ impl Failing {
         }
         Err(Error::store(key, "write", std::io::Error::from_raw_os_error(errno)))
     }
-
-    fn inner(&self) -> &dyn Writer {
-        self.store.writer().unwrap()
-    }
 }
 
-impl Writer for Failing {
-    fn put(&self, key: &str, parts: &[ObjectPart<'_>], options: &PutOptions<'_>) -> Result<ObjectVersion> {
-        self.admit(key, &self.is_full, libc::ENOSPC)?;
-        self.note(key);
-        self.inner().put(key, parts, options)
+impl Hook for Failing {
+    fn before(&self, request: &Request<'_>) -> Result<()> {
+        let key = request.key();
+        match request.operation {
+            Operation::Put | Operation::Delete => {
+                self.admit(key, &self.is_full, libc::ENOSPC)?;
+                self.unsynced.lock().unwrap().insert(key.to_owned());
+                Ok(())
+            }
+            Operation::Sync => self.admit(key, &self.is_unsyncable, libc::EIO),
+            _ => Ok(()),
+        }
     }
 
-    fn delete(&self, key: &str, precondition: Precondition) -> Result<bool> {
-        self.admit(key, &self.is_full, libc::ENOSPC)?;
-        self.note(key);
-        self.inner().delete(key, precondition)
-    }
-
-    fn sync(&self, keys: &[String], within: &str) -> Result<()> {
-        self.admit(keys.first().map_or(within, String::as_str), &self.is_unsyncable, libc::EIO)?;
-        self.inner().sync(keys, within)?;
-        self.unsynced.lock().unwrap().retain(|key| !keys.contains(key));
-        Ok(())
-    }
-
-    fn lock(&self, folder: &str) -> Result<Option<Box<dyn Send + Sync>>> {
-        self.inner().lock(folder)
-    }
-
-    fn touch(&self, key: &str, version: ObjectVersion) -> Result<Option<ObjectVersion>> {
-        self.inner().touch(key, version)
-    }
-
-    fn remove_unfinished(&self, folder: &str) -> Result<u64> {
-        self.inner().remove_unfinished(folder)
-    }
-}
-
-impl Store for Failing {
-    fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
-        self.store.open(key)
-    }
-
-    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
-        self.store.content(key, limit_bytes)
-    }
-
-    fn head(&self, key: &str) -> Result<Option<Info>> {
-        self.store.head(key)
-    }
-
-    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
-        self.store.list(folder)
-    }
-
-    fn lacks_locks(&self) -> bool {
-        self.store.lacks_locks()
-    }
-
-    fn statfs(&self) -> Result<StatFs> {
-        self.store.statfs()
-    }
-
-    fn describe(&self) -> String {
-        self.store.describe()
-    }
-
-    fn writer(&self) -> Option<&dyn Writer> {
-        Some(self)
+    fn after(&self, request: &Request<'_>, found: bool) {
+        if found && request.operation == Operation::Sync {
+            self.unsynced.lock().unwrap().retain(|key| !request.keys.contains(&key.as_str()));
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::handles::Handles;
+use crate::support::hooked::Hooked;
 use serde_json::Value;
 use zarrfs::array::Layout;
 use zarrfs::cancellation::Cancellation;
@@ -84,7 +85,7 @@ pub struct Open {
 
 pub struct Model {
     pub(super) mounting: Mounting,
-    pub(super) store: Arc<Failing>,
+    pub(super) store: Arc<Hooked<Failing>>,
     /// The same store, as another program sees it; it never fails.
     pub(super) plain: Arc<dyn Store>,
     _folder: Option<tempfile::TempDir>,

@@ -19,6 +19,8 @@ use zarrfs::store::{RemoteOptions, Store};
 use other::{CHUNK, CHUNKS, FILL, Other, Theirs, encoded};
 use scheduled::Scheduled;
 
+use crate::support::hooked::Hooked;
+
 /// What the overlay has at a chunk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
@@ -32,7 +34,7 @@ pub struct Change {
 pub struct Model {
     folder: TempDir,
     engine: Arc<Engine>,
-    base: Arc<Scheduled>,
+    base: Arc<Hooked<Scheduled>>,
     store: Option<Arc<OverlayStore>>,
     pub other: Arc<Other>,
     changes: BTreeMap<usize, Change>,
@@ -51,7 +53,7 @@ impl Model {
         let group = if nested { r#"{"zarr_format":3,"node_type":"group"}"# } else { r#"{"zarr_format":2}"# };
         fs::write(store.join(if nested { "zarr.json" } else { ".zgroup" }), group).unwrap();
         let other = Arc::new(Other::new(store.join("a"), nested));
-        let base = Arc::new(Scheduled::new(&store, other.clone()));
+        let base = Scheduled::new(&store, other.clone());
         let engine = Engine::new(0, 1);
         let mut model = Model {
             folder,

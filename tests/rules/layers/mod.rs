@@ -18,7 +18,7 @@ use rust::{end_of_block, inline_modules, line_of, module_of, occurrences, used_p
 const LAYERS: [&[&str]; 10] = [
     &["cancellation", "error", "nearest", "sys", "test_level"],
     &["memory"],
-    &["store"],
+    &["store", "test_store"],
     &["metadata"],
     &["codec"],
     &["array"],

@@ -17,7 +17,7 @@ use zarrfs::error::{Error, Result, grouped};
 use zarrfs::hierarchy::{Node, Tree};
 use zarrfs::metadata::ArrayMetadata;
 use zarrfs::store::overlay::Access;
-use zarrfs::store::{Store, Wanted, join};
+use zarrfs::store::{Store, Traffic, Wanted, join};
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::options::{LogArguments, StoreArguments};
@@ -261,6 +261,11 @@ impl<'a> Fill<'a> {
         }
     }
 
+    /// What the store has asked of its service.
+    fn traffic(&self) -> Option<Traffic> {
+        self.store.remote()?.traffic()
+    }
+
     /// Says what could not be fetched and kept.
     fn check_fetched(&self) -> Outcome {
         if self.is_ended.load(Ordering::Relaxed) {
@@ -273,7 +278,7 @@ impl<'a> Fill<'a> {
             failed => return Err(Exit::Failed(format!("these {failed} are not in the disk cache"))),
         }
         // References open what they refer to when it is read.
-        if self.store.traffic().and_then(|traffic| traffic.disk_cache).is_none() {
+        if self.traffic().and_then(|traffic| traffic.disk_cache).is_none() {
             let url = self.store.describe();
             return Err(Exit::Failed(format!("{url}: this store is not remote, so nothing is kept")));
         }
@@ -282,8 +287,8 @@ impl<'a> Fill<'a> {
 
     /// Says what is in the cache; `is_there` if all of it was found there.
     fn finish(self, is_there: bool, is_quiet: bool) -> Outcome {
+        let traffic = self.traffic();
         let (objects, bytes) = (counted(self.objects.into_inner()), self.bytes.into_inner());
-        let traffic = self.store.traffic();
         let received_bytes = traffic.as_ref().map_or(0, |traffic| traffic.received_bytes);
         let counts = traffic.and_then(|traffic| traffic.disk_cache).unwrap_or_default();
         if !is_there && counts.evicted > 0 {

@@ -2,20 +2,20 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::hooked_store::HookedStore;
+use super::hooked_store::{HookedStore, hooked};
 use super::*;
 use crate::store::Store;
 
 /// Array `t` of four rows, and a program that appends four of its own just before this one's growth is stored.
 fn overtaken() -> (Arc<HookedStore>, FileSystem) {
     let has_grown = AtomicBool::new(false);
-    let store = Arc::new(HookedStore::new(move |objects, key| {
+    let store = hooked(move |objects, key| {
         if key == "t/zarr.json" && !has_grown.swap(true, Ordering::SeqCst) {
             objects.put(key, array(&[8, 3], 9).to_string().as_bytes()).unwrap();
             objects.put("t/c/2/0", chunk(&[12, 13, 14, 15, 16, 17])).unwrap();
             objects.put("t/c/3/0", chunk(&[18, 19, 20, 21, 22, 23])).unwrap();
         }
-    }));
+    });
     store.objects.put("zarr.json", GROUP.as_bytes()).unwrap();
     store.objects.put("t/zarr.json", array(&[4, 3], 9).to_string().as_bytes()).unwrap();
     store.objects.put("t/c/0/0", chunk(&[0, 1, 2, 3, 4, 5])).unwrap();

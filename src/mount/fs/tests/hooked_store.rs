@@ -1,68 +1,33 @@
 //! A store in memory that calls a function before each put, which may wait, or write as another program does.
 
+use std::sync::Arc;
+
 use crate::error::Result;
-use crate::store::{
-    Content, Entry, Info, MemoryStore, Object, ObjectPart, ObjectVersion, Precondition, PutOptions, StatFs,
-    Store, Writer,
-};
+use crate::store::MemoryStore;
+use crate::test_store::{Hook, Hooked, Operation, Request};
 
 /// What is called with the objects and the key of a put.
-type Hook = dyn Fn(&MemoryStore, &str) + Send + Sync;
+type BeforePut = dyn Fn(&MemoryStore, &str) + Send + Sync;
 
 /// A store in memory with a function that is called before each put.
-pub struct HookedStore {
-    pub objects: MemoryStore,
-    before_put: Box<Hook>,
+pub type HookedStore = Hooked<Puts>;
+
+pub struct Puts {
+    pub objects: Arc<MemoryStore>,
+    before_put: Box<BeforePut>,
 }
 
-impl HookedStore {
-    /// An empty store.
-    pub fn new(before_put: impl Fn(&MemoryStore, &str) + Send + Sync + 'static) -> Self {
-        HookedStore { objects: MemoryStore::new(), before_put: Box::new(before_put) }
-    }
+/// An empty store.
+pub fn hooked(before_put: impl Fn(&MemoryStore, &str) + Send + Sync + 'static) -> Arc<HookedStore> {
+    let objects = Arc::new(MemoryStore::new());
+    Hooked::new(Arc::clone(&objects) as _, Puts { objects, before_put: Box::new(before_put) })
 }
 
-impl Writer for HookedStore {
-    fn put(&self, key: &str, parts: &[ObjectPart<'_>], options: &PutOptions<'_>) -> Result<ObjectVersion> {
-        (self.before_put)(&self.objects, key);
-        Writer::put(&self.objects, key, parts, options)
-    }
-
-    fn delete(&self, key: &str, precondition: Precondition) -> Result<bool> {
-        Writer::delete(&self.objects, key, precondition)
-    }
-
-    fn touch(&self, key: &str, version: ObjectVersion) -> Result<Option<ObjectVersion>> {
-        self.objects.touch(key, version)
-    }
-}
-
-impl Store for HookedStore {
-    fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
-        self.objects.open(key)
-    }
-
-    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
-        self.objects.content(key, limit_bytes)
-    }
-
-    fn head(&self, key: &str) -> Result<Option<Info>> {
-        self.objects.head(key)
-    }
-
-    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
-        self.objects.list(folder)
-    }
-
-    fn statfs(&self) -> Result<StatFs> {
-        self.objects.statfs()
-    }
-
-    fn describe(&self) -> String {
-        self.objects.describe()
-    }
-
-    fn writer(&self) -> Option<&dyn Writer> {
-        Some(self)
+impl Hook for Puts {
+    fn before(&self, request: &Request<'_>) -> Result<()> {
+        if request.operation == Operation::Put {
+            (self.before_put)(&self.objects, request.key());
+        }
+        Ok(())
     }
 }

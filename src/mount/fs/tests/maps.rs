@@ -5,7 +5,7 @@ use std::thread;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::hooked_store::HookedStore;
+use super::hooked_store::hooked;
 use super::*;
 use crate::store::Store;
 
@@ -36,7 +36,7 @@ impl Gate {
 fn a_direct_write_that_waits_for_room_is_not_undone_by_a_page_of_a_map() {
     let gate = Arc::new(Gate::default());
     let passed = gate.clone();
-    let store = Arc::new(HookedStore::new(move |_, _| passed.pass()));
+    let store = hooked(move |_, _| passed.pass());
     store.objects.put("zarr.json", GROUP.as_bytes()).unwrap();
     store.objects.put("t/zarr.json", array(&[4, 3], 9).to_string().as_bytes()).unwrap();
     store.objects.put("t/c/1/0", chunk(&[6, 7, 8, 9, 10, 11])).unwrap();

@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::*;
 use crate::cancellation::Cancellation;
 use crate::error::{Error, Result};
-use crate::store::{Content, Entry, GetReply, GetRequest, Info, Object, StatFs, Store, Writer};
+use crate::store::{Content, Entry, GetReply, GetRequest, Info, Object, Remote, StatFs, Store, Writer};
 
 /// How many requests a remote store handles at a time.
 const AT_A_TIME: usize = 64;
@@ -51,32 +51,13 @@ impl Store for SlowStore {
         self.objects.content(key, limit_bytes)
     }
 
-    fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
-        self.wait_for(requests.len());
-        let failing = *self.failing.lock();
-        let reply = |(request, reply): (&GetRequest, Result<GetReply>)| match failing {
-            Some(end) if request.key.ends_with(end) => Err(Error::store(
-                request.key.as_str(),
-                "read",
-                std::io::Error::from(std::io::ErrorKind::TimedOut),
-            )),
-            _ => reply,
-        };
-        requests.iter().zip(self.objects.get_many(requests)).map(reply).collect()
-    }
-
     fn head(&self, key: &str) -> Result<Option<Info>> {
         self.wait_for(1);
         self.objects.head(key)
     }
 
-    fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
-        self.wait_for(keys.len());
-        self.objects.head_many(keys)
-    }
-
-    fn is_remote(&self) -> bool {
-        true
+    fn remote(&self) -> Option<&dyn Remote> {
+        Some(self)
     }
 
     fn writer(&self) -> Option<&dyn Writer> {
@@ -94,6 +75,29 @@ impl Store for SlowStore {
 
     fn describe(&self) -> String {
         "slow".to_owned()
+    }
+}
+
+impl Remote for SlowStore {
+    fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
+        self.wait_for(requests.len());
+        let store: &dyn Store = &self.objects;
+        let failing = *self.failing.lock();
+        let reply = |(request, reply): (&GetRequest, Result<GetReply>)| match failing {
+            Some(end) if request.key.ends_with(end) => Err(Error::store(
+                request.key.as_str(),
+                "read",
+                std::io::Error::from(std::io::ErrorKind::TimedOut),
+            )),
+            _ => reply,
+        };
+        requests.iter().zip(store.get_many(requests)).map(reply).collect()
+    }
+
+    fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
+        self.wait_for(keys.len());
+        let store: &dyn Store = &self.objects;
+        store.head_many(keys)
     }
 }
 

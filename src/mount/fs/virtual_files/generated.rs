@@ -15,7 +15,7 @@ use crate::mount::fs::open_file::HandleTable;
 use crate::mount::fs::request::RequestLog;
 use crate::mount::metrics::{ArrayCounters, Metric, store_requests};
 use crate::mount::options::Options;
-use crate::store::{DiskCacheCounts, LatencyCounts, RemoteOptions, Traffic};
+use crate::store::{DiskCacheCounts, LatencyCounts, Remote, RemoteOptions, Traffic};
 
 /// The folder of this mount's own files, at the root.
 pub const INTERNALS: &str = "__zarrfs__";
@@ -180,7 +180,7 @@ impl OwnFiles {
 
     fn engine_metrics(&self, arrays: &[(&str, &ArrayCounters)]) -> (Vec<Metric>, LatencyCounts) {
         let engine = self.engine.counters();
-        let traffic = self.nodes.store().traffic();
+        let traffic = self.nodes.store().remote().and_then(Remote::traffic);
         let (stored_bytes, store_times) = match &traffic {
             Some(traffic) => (traffic.received_bytes, traffic.replies),
             None => engine.stored_reads,

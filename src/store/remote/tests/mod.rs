@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::RemoteStore;
-use crate::store::{GetReply, GetRequest, RemoteOptions, Store, Wanted};
+use crate::store::{GetReply, GetRequest, Remote, RemoteOptions, Store, Wanted};
 
 /// Serves one object at `/a/object` for ever; every `breaks`th body ends in the middle. Returns its URL and the number of
 /// requests so far.
