@@ -127,6 +127,34 @@ impl Ground {
         (commits, Arc::new(own_files))
     }
 
+    fn node_permissions(&self, table: &Arc<NameTable>) -> Arc<NodePermissions> {
+        Arc::new(NodePermissions::new(
+            self.nodes.clone(),
+            self.inodes.clone(),
+            table.clone(),
+            self.permissions.clone(),
+            self.options.clone(),
+        ))
+    }
+
+    fn promotions(
+        &self,
+        table: &Arc<NameTable>,
+        generated: &Generated,
+        permissions: &Arc<NodePermissions>,
+    ) -> Arc<Promotions> {
+        let parts = PromotionParts {
+            nodes: self.nodes.clone(),
+            engine: self.engine.clone(),
+            names: table.clone(),
+            companion_names: generated.companion_names.clone(),
+            drafts: generated.drafts.clone(),
+            permissions: permissions.clone(),
+            log: self.log.clone(),
+        };
+        Arc::new(Promotions::new(parts, self.options.clone()))
+    }
+
     fn attributes(
         &self,
         table: &Arc<NameTable>,
@@ -196,7 +224,7 @@ impl FileSystem {
         let generated = Generated::new(&ground);
         let (commits, own_files) = ground.own_files(&table, daemon);
         let attributes = ground.attributes(&table, &generated, &own_files);
-        let Generated { companion_names, companions, drafts } = generated;
+        let Generated { companion_names, companions, drafts } = &generated;
         let entries = Arc::new(Entries::new(
             nodes.clone(),
             inodes.clone(),
@@ -205,23 +233,8 @@ impl FileSystem {
             own_files.clone(),
             ground.root_name.clone(),
         ));
-        let node_permissions = Arc::new(NodePermissions::new(
-            nodes.clone(),
-            inodes.clone(),
-            table.clone(),
-            ground.permissions.clone(),
-            options.clone(),
-        ));
-        let promotions = PromotionParts {
-            nodes: nodes.clone(),
-            engine: ground.engine.clone(),
-            names: table.clone(),
-            companion_names,
-            drafts: drafts.clone(),
-            permissions: node_permissions.clone(),
-            log: log.clone(),
-        };
-        let promotions = Arc::new(Promotions::new(promotions, options.clone()));
+        let node_permissions = ground.node_permissions(&table);
+        let promotions = ground.promotions(&table, &generated, &node_permissions);
         let scratch_files = Arc::new(ScratchFiles::new(promotions.clone(), gate.clone()));
         let array_files = ground.array_files();
         let virtual_files =
@@ -256,8 +269,8 @@ impl FileSystem {
             entries,
             attributes,
             array_files,
-            companions,
-            drafts,
+            companions: companions.clone(),
+            drafts: drafts.clone(),
             own_files,
             commits,
             scratch_files,

@@ -10,7 +10,7 @@ use crate::formats::views::{FLAT, VIEWS};
 use crate::formats::{self, FOLDER};
 use crate::hierarchy::{Child, Node};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::inode::{Entity, InodeTable, Kind};
+use crate::mount::fs::inode::{Entity, EntityKind, InodeTable};
 use crate::mount::fs::names::leftovers::Leftovers;
 use crate::mount::fs::names::table::{KnownName, NameTable};
 use crate::mount::fs::node_cache::NodeCache;
@@ -55,19 +55,19 @@ impl Entries {
             return Ok(None);
         }
         match folder.kind {
-            Kind::Group => self.find_in_group(&folder.path, name, blocking),
-            Kind::Formats => {
-                Ok(formats::find(name).map(|format| Entity::new(Kind::FormatFolder(format), "")))
+            EntityKind::Group => self.find_in_group(&folder.path, name, blocking),
+            EntityKind::Formats => {
+                Ok(formats::find(name).map(|format| Entity::new(EntityKind::FormatFolder(format), "")))
             }
-            Kind::FormatFolder(format) => {
+            EntityKind::FormatFolder(format) => {
                 self.companion_names.child_of_folder(format, folder.view, &folder.path, name, blocking)
             }
-            Kind::Views(format) => Ok(views::child_of_views(format, name)),
-            Kind::PlanesFolder(_) => {
+            EntityKind::Views(format) => Ok(views::child_of_views(format, name)),
+            EntityKind::PlanesFolder(_) => {
                 let planes = PlaneNames::of(&self.nodes, folder, blocking)?;
                 Ok(planes.and_then(|planes| planes.find(name)))
             }
-            Kind::Internals => Ok(self.own_files.find(name).map(|kind| Entity::new(kind, ""))),
+            EntityKind::Internals => Ok(self.own_files.find(name).map(|kind| Entity::new(kind, ""))),
             _ => Ok(None),
         }
     }
@@ -80,14 +80,14 @@ impl Entries {
         }
         if self.nodes.is_root_array(group, blocking)? {
             if *name == *self.root_name {
-                return Ok(Some(Entity::new(Kind::Array, "")));
+                return Ok(Some(Entity::new(EntityKind::Array, "")));
             }
         } else {
             let path = join(group, name);
             match self.nodes.get(&path, blocking)?.node.as_deref() {
-                Some(Node::Group { .. }) => return Ok(Some(Entity::new(Kind::Group, path))),
+                Some(Node::Group { .. }) => return Ok(Some(Entity::new(EntityKind::Group, path))),
                 Some(Node::Array { .. } | Node::Broken { .. }) => {
-                    return Ok(Some(Entity::new(Kind::Array, path)));
+                    return Ok(Some(Entity::new(EntityKind::Array, path)));
                 }
                 None => {}
             }
@@ -104,7 +104,7 @@ impl Entries {
     /// The folder of the mount's reports, once the kernel knows it. A node with this name would come first, but `__` is reserved, and to
     /// look for one at each look at the mount would ask its service again and again.
     fn known_internals(&self, name: &str) -> Option<Entity> {
-        let entity = Entity::new(Kind::Internals, "");
+        let entity = Entity::new(EntityKind::Internals, "");
         (name == INTERNALS && self.inodes.existing(&entity).is_some()).then_some(entity)
     }
 
@@ -112,7 +112,8 @@ impl Entries {
     pub fn is_expected(&self, folder: u64, name: &str, thread: u32) -> bool {
         !self.names.is_empty()
             && self.inodes.live(folder).is_ok_and(|inode| {
-                inode.entity.kind == Kind::Group && self.names.is_expected(thread, &inode.entity.path, name)
+                inode.entity.kind == EntityKind::Group
+                    && self.names.is_expected(thread, &inode.entity.path, name)
             })
     }
 
@@ -120,22 +121,22 @@ impl Entries {
     /// store.
     pub fn list(&self, folder: &Entity, may_clean: bool) -> FsResult<Folder> {
         let mut names = match folder.kind {
-            Kind::Group => {
+            EntityKind::Group => {
                 if may_clean {
                     self.leftovers.remove_soon(self.nodes.store(), &folder.path);
                 }
                 self.names_of_group(&folder.path)?
             }
-            Kind::Formats => {
-                let folder = |format| Entity::new(Kind::FormatFolder(format), "");
+            EntityKind::Formats => {
+                let folder = |format| Entity::new(EntityKind::FormatFolder(format), "");
                 formats::FORMATS.iter().map(|format| (format.name.to_owned(), folder(format))).collect()
             }
-            Kind::FormatFolder(format) => {
+            EntityKind::FormatFolder(format) => {
                 self.companion_names.names_of_folder(format, folder.view, &folder.path)?
             }
-            Kind::Views(format) => views::names_of_views(format),
-            Kind::PlanesFolder(_) => Vec::new(),
-            Kind::Internals => {
+            EntityKind::Views(format) => views::names_of_views(format),
+            EntityKind::PlanesFolder(_) => Vec::new(),
+            EntityKind::Internals => {
                 let own = self.own_files.names();
                 own.map(|(name, kind)| (name.to_owned(), Entity::new(kind, ""))).collect()
             }
@@ -157,13 +158,13 @@ impl Entries {
         let children = self.nodes.members(group)?;
         let generated = self.companion_names.files_beside(group, &children)?;
         let node = |child: Child| {
-            let kind = if child.is_group { Kind::Group } else { Kind::Array };
+            let kind = if child.is_group { EntityKind::Group } else { EntityKind::Array };
             let path = join(group, &child.name);
             (child.name, Entity::new(kind, path))
         };
         let mut names: Vec<_> = children.into_iter().map(node).collect();
         if self.nodes.is_root_array(group, Blocking::Yes)? {
-            names.push((self.root_name.to_string(), Entity::new(Kind::Array, "")));
+            names.push((self.root_name.to_string(), Entity::new(EntityKind::Array, "")));
         }
         let real: HashSet<String> = names.iter().map(|(name, _)| name.clone()).collect();
         names.extend(generated.into_iter().filter(|(name, _)| !real.contains(name)));
@@ -175,9 +176,9 @@ impl Entries {
 /// Names that the root resolves but does not list.
 fn root_extra(name: &str) -> Option<Entity> {
     match name {
-        INTERNALS => Some(Entity::new(Kind::Internals, "")),
-        FOLDER => Some(Entity::new(Kind::Formats, "")),
-        VIEWS => Some(Entity::new(Kind::Views(FLAT), "")),
+        INTERNALS => Some(Entity::new(EntityKind::Internals, "")),
+        FOLDER => Some(Entity::new(EntityKind::Formats, "")),
+        VIEWS => Some(Entity::new(EntityKind::Views(FLAT), "")),
         _ => None,
     }
 }
@@ -244,18 +245,18 @@ fn is_showable(name: &str, folder: &str) -> bool {
 /// The parent folder of a folder.
 fn parent_folder(entity: &Entity) -> Entity {
     match entity.kind {
-        Kind::FormatFolder(format) if entity.path.is_empty() => match entity.view {
-            Some(_) => Entity::new(Kind::Views(format), ""),
-            None => Entity::new(Kind::Formats, ""),
+        EntityKind::FormatFolder(format) if entity.path.is_empty() => match entity.view {
+            Some(_) => Entity::new(EntityKind::Views(format), ""),
+            None => Entity::new(EntityKind::Formats, ""),
         },
-        Kind::FormatFolder(_) => Entity { path: parent(&entity.path).into(), ..entity.clone() },
-        Kind::PlanesFolder(format) => {
+        EntityKind::FormatFolder(_) => Entity { path: parent(&entity.path).into(), ..entity.clone() },
+        EntityKind::PlanesFolder(format) => {
             let path = parent(&entity.path).into();
-            Entity { kind: Kind::FormatFolder(format), view: entity.view, path }
+            Entity { kind: EntityKind::FormatFolder(format), view: entity.view, path }
         }
-        Kind::Views(format) if format != FLAT => Entity::new(Kind::FormatFolder(format), ""),
-        Kind::Group => Entity::new(Kind::Group, parent(&entity.path)),
-        _ => Entity::new(Kind::Group, ""),
+        EntityKind::Views(format) if format != FLAT => Entity::new(EntityKind::FormatFolder(format), ""),
+        EntityKind::Group => Entity::new(EntityKind::Group, parent(&entity.path)),
+        _ => Entity::new(EntityKind::Group, ""),
     }
 }
 

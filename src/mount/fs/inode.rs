@@ -29,7 +29,7 @@ pub const ROOT: u64 = 1;
 
 /// The kind of file or folder of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum EntityKind {
     /// A group's folder; also the root folder if the root is an array.
     Group,
     /// An array's flat bytes.
@@ -62,10 +62,12 @@ pub enum Kind {
     Scratch(u64),
 }
 
-impl Kind {
+impl EntityKind {
     /// Whether this file or folder comes from no node: it belongs to the user of the daemon.
     pub fn is_of_mount(self) -> bool {
-        use Kind::{Commit, Config, DirtyReport, Formats, Internals, LastError, SlowRequests, Stats, Views};
+        use EntityKind::{
+            Commit, Config, DirtyReport, Formats, Internals, LastError, SlowRequests, Stats, Views,
+        };
         let is_file = matches!(self, Stats | Config | DirtyReport | LastError | SlowRequests | Commit);
         is_file || matches!(self, Internals | Formats | Views(_))
     }
@@ -76,13 +78,13 @@ impl Kind {
     /// file decides, and not the process that asks: whoever reads these files watches the mount (`zarrfs top`, cat(1), a collector
     /// of metrics), and the process of a request is unknown if it runs in another container.
     pub fn is_report(self) -> bool {
-        use Kind::{Config, DirtyReport, Internals, LastError, SlowRequests, Stats};
+        use EntityKind::{Config, DirtyReport, Internals, LastError, SlowRequests, Stats};
         matches!(self, Internals | Stats | Config | DirtyReport | LastError | SlowRequests)
     }
 
     /// Whether this is a folder.
     pub fn is_folder(self) -> bool {
-        use Kind::{FormatFolder, Formats, Group, Internals, PlanesFolder, Views};
+        use EntityKind::{FormatFolder, Formats, Group, Internals, PlanesFolder, Views};
         matches!(self, Group | Internals | Formats | FormatFolder(_) | Views(_) | PlanesFolder(_))
     }
 }
@@ -91,7 +93,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entity {
     /// The kind of file or folder.
-    pub kind: Kind,
+    pub kind: EntityKind,
     /// The view of the node; `None` for the node itself. An open array has the view of [`View::of_array`].
     pub view: Option<View>,
     /// The node's path in the hierarchy.
@@ -100,28 +102,29 @@ pub struct Entity {
 
 impl Entity {
     /// The entity of a node.
-    pub fn new(kind: Kind, path: impl Into<Arc<str>>) -> Self {
+    pub fn new(kind: EntityKind, path: impl Into<Arc<str>>) -> Self {
         Entity { kind, view: None, path: path.into() }
     }
 
     /// The entity of a view of a node.
-    pub fn of_view(kind: Kind, view: View, path: impl Into<Arc<str>>) -> Self {
+    pub fn of_view(kind: EntityKind, view: View, path: impl Into<Arc<str>>) -> Self {
         Entity { kind, view: Some(view), path: path.into() }
     }
 
     /// The entity of an open array.
     pub fn of_array(view: Option<View>, path: impl Into<Arc<str>>) -> Self {
-        Entity { kind: Kind::Array, view, path: path.into() }
+        Entity { kind: EntityKind::Array, view, path: path.into() }
     }
 
     /// Whether this is a file in which attributes can be edited.
     pub fn is_sidecar(&self) -> bool {
-        self.view.is_none() && matches!(self.kind, Kind::Companion(format, _) if format.role == Role::Sidecar)
+        self.view.is_none()
+            && matches!(self.kind, EntityKind::Companion(format, _) if format.role == Role::Sidecar)
     }
 
     /// Whether its inode lives only as long as the kernel knows it.
     pub fn is_transient(&self) -> bool {
-        matches!(self.view, Some(View::Plane { .. })) || matches!(self.kind, Kind::Scratch(_))
+        matches!(self.view, Some(View::Plane { .. })) || matches!(self.kind, EntityKind::Scratch(_))
     }
 
     /// The path, with that of the view.
@@ -155,7 +158,7 @@ pub struct Inode {
 
 impl Inode {
     fn new(number: u64, entity: Entity, arrays: &OpenArrays) -> Arc<Self> {
-        let shared = (entity.kind == Kind::Array).then(|| arrays.of(entity.view, &entity.path));
+        let shared = (entity.kind == EntityKind::Array).then(|| arrays.of(entity.view, &entity.path));
         Arc::new(Inode {
             number,
             entity,
@@ -271,7 +274,7 @@ impl InodeTable {
             transient: HashMap::new(),
             transients: 0,
         };
-        inner.add(Entity::new(Kind::Group, ""), &arrays);
+        inner.add(Entity::new(EntityKind::Group, ""), &arrays);
         InodeTable { inner: RwLock::new(inner), arrays }
     }
 
@@ -427,12 +430,12 @@ mod tests {
     #[test]
     fn one_inode_per_entity() {
         let table = table();
-        let group = table.of(&Entity::new(Kind::Group, ""));
+        let group = table.of(&Entity::new(EntityKind::Group, ""));
         assert_eq!(group.number, ROOT);
-        let array = table.of(&Entity::new(Kind::Array, "a/t"));
-        let sidecar = table.of(&Entity::new(Kind::Companion(JSON, Place::Beside), "a/t"));
+        let array = table.of(&Entity::new(EntityKind::Array, "a/t"));
+        let sidecar = table.of(&Entity::new(EntityKind::Companion(JSON, Place::Beside), "a/t"));
         assert_ne!(array.number, sidecar.number);
-        assert_eq!(table.of(&Entity::new(Kind::Array, "a/t")).number, array.number);
+        assert_eq!(table.of(&Entity::new(EntityKind::Array, "a/t")).number, array.number);
         assert!(table.get(array.number).is_some_and(|found| found.entity == array.entity));
         assert!(table.get(0).is_none() && table.get(99).is_none());
     }
@@ -440,7 +443,7 @@ mod tests {
     #[test]
     fn inodes_of_planes_go_when_they_are_forgotten() {
         let table = table();
-        let plane = |index| Entity::of_view(Kind::Group, View::Plane { axis: 0, index }, "t");
+        let plane = |index| Entity::of_view(EntityKind::Group, View::Plane { axis: 0, index }, "t");
         assert_eq!(table.number_of(&plane(7)), 0);
         let number = table.look_up(&plane(7));
         assert_eq!((table.look_up(&plane(7)), table.number_of(&plane(7))), (number, number));
@@ -457,7 +460,7 @@ mod tests {
     #[test]
     fn a_retired_inode_is_replaced_and_kept() {
         let table = table();
-        let entity = Entity::new(Kind::Array, "t");
+        let entity = Entity::new(EntityKind::Array, "t");
         let old = table.of(&entity);
         table.retire(&old);
         let new = table.of(&entity);

@@ -45,7 +45,7 @@ use crate::mount::fs::commit::Commits;
 use crate::mount::fs::entries::{Entries, Listing};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::gate::RequestGate;
-use crate::mount::fs::inode::{Entity, Inode, InodeTable, Kind};
+use crate::mount::fs::inode::{Entity, EntityKind, Inode, InodeTable};
 use crate::mount::fs::names::changes::NameChanges;
 use crate::mount::fs::names::open::ScratchFiles;
 use crate::mount::fs::names::permissions::NodePermissions;
@@ -228,8 +228,8 @@ impl FileSystem {
         let inode = self.inodes.live(inode)?;
         match inode.entity.kind {
             kind if kind.is_folder() => Err(Failure::Errno(libc::EISDIR)),
-            Kind::Scratch(number) => Ok(self.add_handle(self.scratch_files.open(number, flags)?)),
-            Kind::Array => {
+            EntityKind::Scratch(number) => Ok(self.add_handle(self.scratch_files.open(number, flags)?)),
+            EntityKind::Array => {
                 let writes = self.wants_writing(&inode.entity, flags)?;
                 Ok(self.add_handle(self.array_files.open(&inode, writes, flags, cancellation)?))
             }
@@ -253,9 +253,9 @@ impl FileSystem {
     ) -> FsResult<OpenReply> {
         let writes = self.wants_writing(&inode.entity, flags)?;
         match inode.entity.kind {
-            Kind::Commit => Ok(self.add_handle(self.commits.open(inode, writes))),
+            EntityKind::Commit => Ok(self.add_handle(self.commits.open(inode, writes))),
             _ if writes => Ok(self.add_handle(self.drafts.open(inode)?)),
-            Kind::Companion(format, place) => {
+            EntityKind::Companion(format, place) => {
                 let opened = self.companions.open(&inode, format, place).and_then(|file| {
                     let bypasses = self.cache_policy.is_direct() || format.role == Role::Sidecar;
                     let is_direct = bypasses || !file.is_steady();
@@ -280,7 +280,7 @@ impl FileSystem {
         match (wants, entity.kind) {
             (false, _) => Ok(false),
             (true, _) if !self.options.writable => Err(Failure::Errno(libc::EROFS)),
-            (true, Kind::Array | Kind::Commit) => Ok(true),
+            (true, EntityKind::Array | EntityKind::Commit) => Ok(true),
             (true, _) if entity.is_sidecar() => Ok(true),
             (true, _) => Err(Failure::Errno(libc::EACCES)),
         }
@@ -352,7 +352,7 @@ impl FileSystem {
     pub fn entry_attributes(&self, entry: &FolderEntry, blocking: Blocking) -> FsResult<Stat> {
         // A lookup makes a companion file, listing its folder does not. A sidecar needs only the documents.
         let blocking = match entry.entity.kind {
-            Kind::Companion(format, _) if format.role != Role::Sidecar => Blocking::No,
+            EntityKind::Companion(format, _) if format.role != Role::Sidecar => Blocking::No,
             _ => blocking,
         };
         self.attributes.of(&entry.entity, blocking)
@@ -379,7 +379,7 @@ impl FileSystem {
             return Err(Failure::Errno(libc::EROFS));
         }
         let inode = self.inodes.live(inode)?;
-        if let Kind::Scratch(number) = inode.entity.kind {
+        if let EntityKind::Scratch(number) = inode.entity.kind {
             self.scratch_files.set_attributes(number, &change)?;
             return Ok((self.names.table().stat(number)?, None));
         }
@@ -414,7 +414,7 @@ impl FileSystem {
         found: Stat,
     ) -> FsResult<(Stat, Option<PageDrop>)> {
         let entity = &inode.entity;
-        if entity.kind == Kind::Commit {
+        if entity.kind == EntityKind::Commit {
             // The shell empties a file before it writes.
             return if size_bytes == 0 { Ok((found, None)) } else { Err(Failure::Errno(libc::EINVAL)) };
         }
@@ -423,7 +423,7 @@ impl FileSystem {
             self.drafts.resize(inode, size_bytes, change.by_handle)?;
             return Ok((self.attributes.of(entity, Blocking::Yes)?, None));
         }
-        if entity.kind != Kind::Array {
+        if entity.kind != EntityKind::Array {
             return Err(Failure::Errno(libc::EPERM));
         }
         let shown_bytes = found.attributes.size_bytes;

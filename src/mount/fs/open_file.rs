@@ -238,7 +238,7 @@ pub trait OpenFile: Send + Sync {
         false
     }
 
-    /// Whether this is one of the files in which the mount reports about itself ([`Kind::is_report`](super::inode::Kind::is_report)).
+    /// Whether this is one of the files in which the mount reports about itself ([`EntityKind::is_report`](super::inode::EntityKind::is_report)).
     fn is_report(&self) -> bool {
         false
     }

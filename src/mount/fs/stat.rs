@@ -8,7 +8,7 @@ use crate::hierarchy::{Node, OpenArrays, View};
 use crate::mount::fs::arrays::ServedArrays;
 use crate::mount::fs::attributes::{Attributes, Stat};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::inode::{Entity, Inode, InodeTable, Kind};
+use crate::mount::fs::inode::{Entity, EntityKind, Inode, InodeTable};
 use crate::mount::fs::names::table::NameTable;
 use crate::mount::fs::node_cache::{CachedNode, NodeCache};
 use crate::mount::fs::permissions::{Permissions, own_info};
@@ -63,7 +63,7 @@ impl FileAttributes {
             return Err(Failure::Errno(libc::ESTALE));
         }
         // Handles of a file that has changed since they were opened still read what it was.
-        if matches!(inode.entity.kind, Kind::Companion(..)) && found.attributes.inode != inode.number {
+        if matches!(inode.entity.kind, EntityKind::Companion(..)) && found.attributes.inode != inode.number {
             let snapshot = inode.snapshot.lock().upgrade().ok_or(Failure::Errno(libc::ESTALE))?;
             (found.attributes.inode, found.attributes.size_bytes) = (inode.number, snapshot.size_bytes());
         }
@@ -80,7 +80,7 @@ impl FileAttributes {
     /// The current attributes of an entity, under its current inode.
     pub fn of(&self, entity: &Entity, blocking: Blocking) -> FsResult<Stat> {
         let AttributeParts { nodes, inodes, served, names, permissions, drafts, .. } = &self.parts;
-        if let Kind::Scratch(number) = entity.kind {
+        if let EntityKind::Scratch(number) = entity.kind {
             return names.stat(number);
         }
         let cached = if entity.kind.is_report() {
@@ -89,7 +89,7 @@ impl FileAttributes {
         } else {
             nodes.get(&entity.path, blocking)?
         };
-        if entity.kind == Kind::Array {
+        if entity.kind == EntityKind::Array {
             served.reconcile(entity, &cached, blocking)?;
         }
         let (info, mut size_bytes) = self.facts(entity, &cached, blocking)?;
@@ -139,7 +139,7 @@ impl FileAttributes {
         const GONE: Failure = Failure::Errno(libc::ENOENT);
         let AttributeParts { arrays, served, companion_names, companions, own_files, .. } = &self.parts;
         match entity.kind {
-            Kind::Group | Kind::FormatFolder(_) => match cached.node.as_deref() {
+            EntityKind::Group | EntityKind::FormatFolder(_) => match cached.node.as_deref() {
                 Some(Node::Group { info, .. }) => Ok((*info, 0)),
                 // The root folder of a store that is a single array.
                 Some(Node::Array { info, .. } | Node::Broken { info, .. }) if entity.path.is_empty() => {
@@ -147,7 +147,7 @@ impl FileAttributes {
                 }
                 _ => Err(GONE),
             },
-            Kind::Array => match cached.node.as_deref() {
+            EntityKind::Array => match cached.node.as_deref() {
                 Some(node @ Node::Array { metadata, info }) => {
                     let info = served.as_new_as_chunks(entity, node, *info);
                     Ok((info, metadata.flat_size().unwrap_or(0)))
@@ -155,7 +155,7 @@ impl FileAttributes {
                 Some(Node::Broken { info, size_bytes, .. }) => Ok((*info, size_bytes.unwrap_or(0))),
                 _ => Err(GONE),
             },
-            Kind::Companion(format, place) => {
+            EntityKind::Companion(format, place) => {
                 let node = expressed(format, entity.view, cached, arrays).ok_or(GONE)?;
                 let (info, size) = companions.stat(entity, format, place, node, blocking)?;
                 let info = match (info, format.role) {
@@ -164,7 +164,7 @@ impl FileAttributes {
                 };
                 Ok((info, size))
             }
-            Kind::PlanesFolder(format) => match (entity.view, cached.node.as_deref()) {
+            EntityKind::PlanesFolder(format) => match (entity.view, cached.node.as_deref()) {
                 (Some(View::Planes(axis)), Some(node)) => {
                     let planes = companion_names.planes();
                     planes.of_array(format, axis, &entity.path, cached).ok_or(GONE)?;
@@ -172,17 +172,19 @@ impl FileAttributes {
                 }
                 _ => Err(GONE),
             },
-            Kind::Scratch(_) => Err(GONE),
-            Kind::Internals | Kind::Formats | Kind::Views(_) => Ok((own_info(0o555, self.started), 0)),
-            Kind::Stats
-            | Kind::Config
-            | Kind::DirtyReport
-            | Kind::LastError
-            | Kind::SlowRequests
-            | Kind::Commit => {
+            EntityKind::Scratch(_) => Err(GONE),
+            EntityKind::Internals | EntityKind::Formats | EntityKind::Views(_) => {
+                Ok((own_info(0o555, self.started), 0))
+            }
+            EntityKind::Stats
+            | EntityKind::Config
+            | EntityKind::DirtyReport
+            | EntityKind::LastError
+            | EntityKind::SlowRequests
+            | EntityKind::Commit => {
                 let mode = match entity.kind {
-                    Kind::Config => 0o444,
-                    Kind::Commit => 0o600,
+                    EntityKind::Config => 0o444,
+                    EntityKind::Commit => 0o600,
                     // Files that name arrays are readable by the user of the daemon only.
                     _ => 0o400,
                 };

@@ -13,7 +13,7 @@ use crate::formats::json::{chunk_and_shard_shape, fill_value, format_number};
 use crate::hierarchy::Node;
 use crate::metadata::{ArrayMetadata, ZarrFormat};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::inode::{Inode, Kind};
+use crate::mount::fs::inode::{EntityKind, Inode};
 use crate::mount::fs::names::table::NameTable;
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::virtual_files::sidecar_edit::Drafts;
@@ -58,15 +58,19 @@ impl ExtendedAttributes {
         let entity = &inode.entity;
         let error = |reason: Option<String>| reason.map(|reason| (ERROR, reason)).into_iter().collect();
         let mut facts: Facts = match entity.kind {
-            Kind::Array | Kind::Group => match self.nodes.get(&entity.path, blocking)?.node.as_deref() {
-                Some(Node::Array { metadata, .. }) if entity.kind == Kind::Array => of_array(metadata),
-                Some(Node::Broken { error, .. }) if entity.kind == Kind::Array => {
-                    vec![(ERROR, error.to_string())]
+            EntityKind::Array | EntityKind::Group => {
+                match self.nodes.get(&entity.path, blocking)?.node.as_deref() {
+                    Some(Node::Array { metadata, .. }) if entity.kind == EntityKind::Array => {
+                        of_array(metadata)
+                    }
+                    Some(Node::Broken { error, .. }) if entity.kind == EntityKind::Array => {
+                        vec![(ERROR, error.to_string())]
+                    }
+                    Some(Node::Group { metadata, .. }) => of_node(metadata.zarr_format, &metadata.attributes),
+                    _ => Vec::new(),
                 }
-                Some(Node::Group { metadata, .. }) => of_node(metadata.zarr_format, &metadata.attributes),
-                _ => Vec::new(),
-            },
-            Kind::Scratch(number) => error(self.names.problem(number)),
+            }
+            EntityKind::Scratch(number) => error(self.names.problem(number)),
             _ if entity.is_sidecar() => error(self.drafts.error(&entity.path)),
             _ => Vec::new(),
         };

@@ -9,7 +9,7 @@ use crate::hierarchy::OpenArrays;
 use crate::mount::fs::array_files::open::ArrayFiles;
 use crate::mount::fs::entries::Entries;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::inode::{Entity, InodeTable, Kind};
+use crate::mount::fs::inode::{Entity, EntityKind, InodeTable};
 use crate::mount::fs::names::make::Promotions;
 use crate::mount::fs::names::open::ScratchFiles;
 use crate::mount::fs::names::permissions::NodePermissions;
@@ -66,7 +66,7 @@ impl NameChanges {
         }
         let inode = self.inodes.live(folder)?;
         let is_root_array = self.nodes.is_root_array(&inode.entity.path, Blocking::Yes)?;
-        if inode.entity.kind != Kind::Group || is_root_array {
+        if inode.entity.kind != EntityKind::Group || is_root_array {
             return Err(Failure::Errno(libc::EPERM));
         }
         if self.inodes.number_of(&inode.entity) != folder {

@@ -11,7 +11,7 @@ use crate::metadata::author::group_documents;
 use crate::mount::fs::attributes::Stat;
 use crate::mount::fs::entries::MAX_NAME_BYTES;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::inode::Kind;
+use crate::mount::fs::inode::EntityKind;
 use crate::mount::fs::names::changes::NameChanges;
 use crate::mount::fs::names::make::becomes;
 use crate::mount::fs::names::node_name::NodeName;
@@ -145,7 +145,7 @@ impl NameChanges {
     pub fn link(&self, inode: u64, folder: u64, name: &str) -> FsResult<Stat> {
         let _changing = self.table.hold();
         let group = self.group_to_change(folder)?;
-        let Kind::Scratch(number) = self.inodes.live(inode)?.entity.kind else {
+        let EntityKind::Scratch(number) = self.inodes.live(inode)?.entity.kind else {
             return Err(Failure::Errno(libc::EPERM));
         };
         if self.find_name(folder, name)?.is_some() || self.table.is_vacant(&group, name) {

@@ -9,7 +9,7 @@ use crate::hierarchy::author::{self, Place, check_name};
 use crate::metadata::ZarrFormat;
 use crate::mount::fs::attributes::SetAttr;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::inode::{Entity, InodeTable, Kind};
+use crate::mount::fs::inode::{Entity, EntityKind, InodeTable};
 use crate::mount::fs::names::node_name::NodeName;
 use crate::mount::fs::names::scratch::Caller;
 use crate::mount::fs::names::table::NameTable;
@@ -98,10 +98,10 @@ impl NodePermissions {
         let store = self.nodes.store().as_ref();
         let is_set = match cached.node.as_deref() {
             // A folder is searched by those who may read its document.
-            Some(Node::Group { .. }) if entity.kind == Kind::Group && like.folder_mode() == mode => {
+            Some(Node::Group { .. }) if entity.kind == EntityKind::Group && like.folder_mode() == mode => {
                 author::give_group(store, &entity.path, &like)?
             }
-            Some(Node::Array { .. }) if entity.kind == Kind::Array && like.mode == mode => {
+            Some(Node::Array { .. }) if entity.kind == EntityKind::Array && like.mode == mode => {
                 // An object that is being replaced would keep its mode.
                 self.inodes.open_below(&entity.path).iter().try_for_each(|(_, array)| array.flush())?;
                 author::give_all(store, &entity.path, posix.uid, &like)?

@@ -9,7 +9,7 @@ use crate::formats::{Place, Role};
 use crate::hierarchy::{DOCUMENT_NAMES, author};
 use crate::mount::fs::entries::parent;
 use crate::mount::fs::error::{Failure, FsResult};
-use crate::mount::fs::inode::{Entity, Kind};
+use crate::mount::fs::inode::{Entity, EntityKind};
 use crate::mount::fs::names::changes::NameChanges;
 use crate::mount::fs::names::scratch::Caller;
 use crate::store::{is_temporary_name, join};
@@ -22,13 +22,13 @@ impl NameChanges {
         let path = join(&group, name);
         let entity = self.find_name(folder, name)?.ok_or(Failure::Errno(libc::ENOENT))?;
         match entity.kind {
-            Kind::Scratch(_) => {
+            EntityKind::Scratch(_) => {
                 log::info!("/{path}: this scratch file was removed");
                 self.table.remove(&group, name);
                 Ok(())
             }
-            Kind::Array if self.options.delete => self.remove_array(&entity.path, caller, "unlink"),
-            Kind::Companion(format, Place::Beside) if entity.view.is_none() => {
+            EntityKind::Array if self.options.delete => self.remove_array(&entity.path, caller, "unlink"),
+            EntityKind::Companion(format, Place::Beside) if entity.view.is_none() => {
                 let is_array = self.nodes.current(&entity.path)?.is_array();
                 match (format.role, self.options.delete) {
                     (Role::Sidecar, true) if is_array => self.remove_array(&entity.path, caller, "unlink"),
@@ -39,7 +39,7 @@ impl NameChanges {
                     _ => Err(Failure::Errno(libc::EPERM)),
                 }
             }
-            Kind::Group => Err(Failure::Errno(libc::EISDIR)),
+            EntityKind::Group => Err(Failure::Errno(libc::EISDIR)),
             _ => {
                 log::debug!("unlink of /{path}: the store determines the names");
                 Err(Failure::Errno(libc::EPERM))
@@ -57,8 +57,10 @@ impl NameChanges {
         let entity = self.find_name(folder, name)?.ok_or(Failure::Errno(libc::ENOENT))?;
         let path = join(&group, name);
         match entity.kind {
-            Kind::Group => {}
-            Kind::Internals | Kind::Formats | Kind::Views(_) => return Err(Failure::Errno(libc::EPERM)),
+            EntityKind::Group => {}
+            EntityKind::Internals | EntityKind::Formats | EntityKind::Views(_) => {
+                return Err(Failure::Errno(libc::EPERM));
+            }
             _ => return Err(Failure::Errno(libc::ENOTDIR)),
         }
         if self.table.has_files(&path) || !self.nodes.children(&path)?.is_empty() {
@@ -125,10 +127,12 @@ impl NameChanges {
     /// The names of an array that is removed stay in the listings that are open: `rm -r` removes each name that it has listed.
     fn leave_over(&self, path: &str) {
         let group = parent(path);
-        let folder = Entity::new(Kind::Group, group);
+        let folder = Entity::new(EntityKind::Group, group);
         for (handle, listing) in self.handles.listings(&folder) {
             for entry in listing.entries().unwrap_or_default() {
-                if *entry.entity.path != *path || matches!(entry.entity.kind, Kind::Array | Kind::Group) {
+                if *entry.entity.path != *path
+                    || matches!(entry.entity.kind, EntityKind::Array | EntityKind::Group)
+                {
                     continue;
                 }
                 self.table.leave_over(group, &entry.name, handle);

@@ -13,7 +13,7 @@ use crate::hierarchy::author;
 use crate::mount::fs::array_files::file::ArrayFile;
 use crate::mount::fs::attributes::Attributes;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::inode::{Entity, Kind};
+use crate::mount::fs::inode::{Entity, EntityKind};
 use crate::mount::fs::names::changes::NameChanges;
 use crate::mount::fs::names::make::becomes;
 use crate::mount::fs::names::node_name::NodeName;
@@ -58,14 +58,14 @@ impl NameChanges {
         let from = NodeName { group: &from_group, name: from.name };
         let to = NodeName { group: &to_group, name: to.name };
         let renamed = match source.kind {
-            Kind::Scratch(_) => match self.table.file(from.group, from.name) {
+            EntityKind::Scratch(_) => match self.table.file(from.group, from.name) {
                 Some(file) => self.rename_scratch(&file, from, to, target),
                 None => Err(Failure::Errno(libc::ENOENT)),
             },
-            Kind::Array | Kind::Group if self.options.delete => {
+            EntityKind::Array | EntityKind::Group if self.options.delete => {
                 self.rename_node(&source, to, target, caller).map(|()| None)
             }
-            Kind::Companion(format, FilePlace::Beside)
+            EntityKind::Companion(format, FilePlace::Beside)
                 if format.role == Role::Sidecar && source.view.is_none() =>
             {
                 self.rename_sidecar(&source, from, to, target, caller).map(|()| None)
@@ -82,12 +82,12 @@ impl NameChanges {
         to: NodeName<'_>,
         target: Option<Entity>,
     ) -> FsResult<Replaced> {
-        let Some(target) = target.filter(|target| !matches!(target.kind, Kind::Scratch(_))) else {
+        let Some(target) = target.filter(|target| !matches!(target.kind, EntityKind::Scratch(_))) else {
             return self.move_scratch(file, from, to).map(|()| None);
         };
         let path = to.path();
         let replaced = match target.kind {
-            Kind::Array => self.replace_content(file, &target)?,
+            EntityKind::Array => self.replace_content(file, &target)?,
             _ if target.is_sidecar() && file.meta().size_bytes == 0 => {
                 return self.log.refuse_name("rename", &path, libc::EINVAL, "an empty file is not a sidecar");
             }
@@ -95,7 +95,7 @@ impl NameChanges {
                 self.promotions.edit(file, &mut file.content(), &target)?;
                 None
             }
-            Kind::Group => return Err(Failure::Errno(libc::EISDIR)),
+            EntityKind::Group => return Err(Failure::Errno(libc::EISDIR)),
             _ => {
                 let reason = "this file is made from its array: replace the array, or edit NAME.json";
                 return self.log.refuse_name("rename", &path, libc::EPERM, reason);
@@ -125,7 +125,7 @@ impl NameChanges {
     }
 
     fn child_in(&self, name: NodeName<'_>) -> FsResult<Option<Entity>> {
-        self.entries.find(&Entity::new(Kind::Group, name.group), name.name, Blocking::Yes)
+        self.entries.find(&Entity::new(EntityKind::Group, name.group), name.name, Blocking::Yes)
     }
 
     /// Writes a file of exactly its size over an array.
@@ -186,19 +186,19 @@ impl NameChanges {
         let is_array = self.nodes.current(&source.path)?.is_array();
         let stem = to.name.strip_suffix(".json").filter(|stem| !stem.is_empty());
         if let (true, true, Some(stem)) = (self.options.delete, is_array, stem) {
-            if matches!(target.map(|target| target.kind), Some(Kind::Scratch(_))) {
+            if matches!(target.map(|target| target.kind), Some(EntityKind::Scratch(_))) {
                 return Err(Failure::Errno(libc::EEXIST));
             }
             let target = self.child_in(NodeName { name: stem, ..to })?;
             return self.rename_node(
-                &Entity::new(Kind::Array, source.path.clone()),
+                &Entity::new(EntityKind::Array, source.path.clone()),
                 NodeName { name: stem, ..to },
                 target,
                 caller,
             );
         }
         match target {
-            Some(target) if !matches!(target.kind, Kind::Scratch(_)) => {
+            Some(target) if !matches!(target.kind, EntityKind::Scratch(_)) => {
                 return Err(Failure::Errno(libc::EPERM));
             }
             _ if becomes(to.name).is_some() => return Err(Failure::Errno(libc::EPERM)),
@@ -237,7 +237,7 @@ impl NameChanges {
         if !writer.can_rename(&source.path)? {
             return self.refuse_rename(source, &path);
         }
-        if source.kind == Kind::Array {
+        if source.kind == EntityKind::Array {
             self.permissions.check_writable(&source.path, caller)?;
         }
         // It keeps its owner and mode.
@@ -245,7 +245,7 @@ impl NameChanges {
         let open = self.inodes.open_below(&source.path);
         let is_ours = open.iter().any(|(_, array)| array.has_writers() || array.is_dirty());
         let _lock = match source.kind {
-            Kind::Array if !is_ours => self.lock_against_others(&source.path)?,
+            EntityKind::Array if !is_ours => self.lock_against_others(&source.path)?,
             _ => None,
         };
         let stored = open.iter().try_for_each(|(_, array)| {
@@ -268,7 +268,7 @@ impl NameChanges {
 
     /// Objects in a bucket have no other names, and an overlay renames nothing in the store: mv copies the parts of a group. A file that it copies would be no array.
     fn refuse_rename(&self, source: &Entity, path: &str) -> FsResult<()> {
-        if source.kind == Kind::Group {
+        if source.kind == EntityKind::Group {
             return Err(Failure::Errno(libc::EXDEV));
         }
         let sentence = "the store cannot rename it: copy the array with its NAME.json, then remove it";

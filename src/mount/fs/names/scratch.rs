@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::mount::fs::attributes::SetAttr;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::inode::{Entity, Kind};
+use crate::mount::fs::inode::{Entity, EntityKind};
 use crate::mount::fs::names::import::Import;
 use crate::mount::fs::request::RequestLog;
 use crate::store::join;
@@ -139,7 +139,7 @@ impl ScratchFile {
 
     /// What its inode stands for.
     pub fn entity(&self) -> Entity {
-        Entity::new(Kind::Scratch(self.number), "")
+        Entity::new(EntityKind::Scratch(self.number), "")
     }
 
     /// What stat(2) shows now.

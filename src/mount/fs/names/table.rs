@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::mount::fs::attributes::{Attributes, Stat};
 use crate::mount::fs::error::{Failure, FsResult};
-use crate::mount::fs::inode::{Entity, InodeTable, Kind};
+use crate::mount::fs::inode::{Entity, EntityKind, InodeTable};
 use crate::mount::fs::names::scratch::{Budget, Caller, ScratchFile};
 use crate::mount::fs::request::RequestLog;
 use crate::store::join;
@@ -167,7 +167,7 @@ impl NameTable {
         }
         let by_group = self.by_group.lock();
         let Some(own) = by_group.get(group) else { return };
-        let is_node = |entity: &Entity| matches!(entity.kind, Kind::Array | Kind::Group);
+        let is_node = |entity: &Entity| matches!(entity.kind, EntityKind::Array | EntityKind::Group);
         let is_shown = |name: &str, entity: &Entity| match own.get(name) {
             _ if is_node(entity) => true,
             Some(NameEntry::File(_)) => false,

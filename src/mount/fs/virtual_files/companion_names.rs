@@ -10,7 +10,7 @@ use crate::formats::views::FLAT;
 use crate::formats::{Format, JSON, Place, Role};
 use crate::hierarchy::{Child, Node, OpenArrays, View};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::inode::{Entity, Kind};
+use crate::mount::fs::inode::{Entity, EntityKind};
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::virtual_files::companions::expressed;
 use crate::mount::fs::virtual_files::subjects::Subjects;
@@ -238,7 +238,7 @@ impl CompanionNames {
             None if blocking == Blocking::No => Err(Failure::WouldBlock),
             None => {
                 let Some(shown) = self.arrays.shown(view, node) else { return Ok(false) };
-                let entity = Entity { kind: Kind::Array, view, path: path.into() };
+                let entity = Entity { kind: EntityKind::Array, view, path: path.into() };
                 let subject = self.subjects.of_entity(&entity, Place::Mirror, node, &shown);
                 Ok(format.refuses.and_then(|refuses| refuses(&subject)).is_none())
             }
@@ -251,14 +251,14 @@ impl CompanionNames {
 
 /// A node's file in a format.
 fn file(format: &'static Format, place: Place, view: Option<View>, path: &str) -> Entity {
-    Entity { kind: Kind::Companion(format, place), view, path: path.into() }
+    Entity { kind: EntityKind::Companion(format, place), view, path: path.into() }
 }
 
 /// An array's own file, or that of a view of it.
 fn own_file(view: Option<View>, path: &str) -> Entity {
     match view {
         Some(_) => file(FLAT, Place::Beside, view, path),
-        None => Entity::new(Kind::Array, path),
+        None => Entity::new(EntityKind::Array, path),
     }
 }
 
@@ -269,5 +269,5 @@ fn has_name(format: &Format, place: Place, name: &str) -> bool {
 }
 
 fn group_folder(format: &'static Format, view: Option<View>, path: String) -> Entity {
-    Entity { kind: Kind::FormatFolder(format), view, path: path.into() }
+    Entity { kind: EntityKind::FormatFolder(format), view, path: path.into() }
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::array::{ByteOrder, Engine, Order};
 use crate::mount::fs::commit::Commits;
-use crate::mount::fs::inode::{InodeTable, Kind};
+use crate::mount::fs::inode::{EntityKind, InodeTable};
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::open_file::HandleTable;
 use crate::mount::fs::request::RequestLog;
@@ -32,12 +32,12 @@ pub const LAST_ERROR: &str = "last_error";
 /// In [`INTERNALS`]: the slowest requests of the last minute.
 pub const SLOW: &str = "slow";
 /// The files in [`INTERNALS`] that every mount has.
-const FILES: [(&str, Kind); 5] = [
-    (STATS, Kind::Stats),
-    (CONFIG, Kind::Config),
-    (UNSAVED, Kind::DirtyReport),
-    (LAST_ERROR, Kind::LastError),
-    (SLOW, Kind::SlowRequests),
+const FILES: [(&str, EntityKind); 5] = [
+    (STATS, EntityKind::Stats),
+    (CONFIG, EntityKind::Config),
+    (UNSAVED, EntityKind::DirtyReport),
+    (LAST_ERROR, EntityKind::LastError),
+    (SLOW, EntityKind::SlowRequests),
 ];
 
 /// What `config.json` shows of the process that serves the mount.
@@ -146,24 +146,24 @@ fn disk_cache_metrics(counts: DiskCacheCounts) -> [Metric; 9] {
 
 impl OwnFiles {
     /// Their names, and what each is.
-    pub fn names(&self) -> impl Iterator<Item = (&'static str, Kind)> {
-        FILES.into_iter().chain(self.commits.are_taken().then_some((COMMIT, Kind::Commit)))
+    pub fn names(&self) -> impl Iterator<Item = (&'static str, EntityKind)> {
+        FILES.into_iter().chain(self.commits.are_taken().then_some((COMMIT, EntityKind::Commit)))
     }
 
     /// The file with this name.
-    pub fn find(&self, name: &str) -> Option<Kind> {
+    pub fn find(&self, name: &str) -> Option<EntityKind> {
         self.names().find(|(own, _)| *own == name).map(|(_, kind)| kind)
     }
 
     /// The current content of a file.
-    pub fn text(&self, kind: Kind) -> Option<String> {
+    pub fn text(&self, kind: EntityKind) -> Option<String> {
         match kind {
-            Kind::Stats => Some(self.metrics_text()),
-            Kind::Config => Some(self.config_text()),
-            Kind::DirtyReport => Some(self.unsaved_text()),
-            Kind::LastError => Some(self.log.last_failures()),
-            Kind::SlowRequests => Some(self.log.slow_requests()),
-            Kind::Commit => Some(self.commits.last()),
+            EntityKind::Stats => Some(self.metrics_text()),
+            EntityKind::Config => Some(self.config_text()),
+            EntityKind::DirtyReport => Some(self.unsaved_text()),
+            EntityKind::LastError => Some(self.log.last_failures()),
+            EntityKind::SlowRequests => Some(self.log.slow_requests()),
+            EntityKind::Commit => Some(self.commits.last()),
             _ => None,
         }
     }

@@ -19,7 +19,7 @@ use crate::hierarchy::attributes::{self, Edit};
 use crate::metadata::{MAX_DOCUMENT_BYTES, json, json_spans};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::gate::RequestGate;
-use crate::mount::fs::inode::{Entity, Inode, InodeTable, Kind};
+use crate::mount::fs::inode::{Entity, EntityKind, Inode, InodeTable};
 use crate::mount::fs::node_cache::{CachedNode, NodeCache};
 use crate::mount::fs::open_file::{
     BegunWrite, FileRead, FileWrite, OpenFile, Opened, ReadData, ReplyBuffer, all_data,
@@ -201,7 +201,7 @@ impl Drafts {
     /// The members of a sidecar as it is served.
     fn members(&self, entity: &Entity, cached: &CachedNode) -> FsResult<Map<String, Value>> {
         match (entity.kind, &cached.node) {
-            (Kind::Companion(_, place), Some(node)) => {
+            (EntityKind::Companion(_, place), Some(node)) => {
                 Ok(sidecar::members(&self.subjects.of_node(&entity.path, place, node))?)
             }
             _ => Err(Failure::Errno(libc::ENOENT)),
