@@ -15,17 +15,22 @@
 //! | `geometry/` | index arithmetic: the chunks that a range touches, and where their bytes lie in it |
 //! | `cache/` | decoded chunks in memory |
 //! | `source/` | where chunks are stored: keys, shards and their indexes, versions of objects |
+//! | `served/` | one array as the file shows it, and its chunks through the cache |
 //! | `write/` | from write(2) to the store: dirty chunks, encoding, write-back |
 //! | `read/` | from read(2) to chunks |
-//! | `readahead/` | decoding and copying ahead of sequential readers |
+//! | `readahead/` | fetching, decoding and copying ahead of sequential readers |
 //! | `variable/` | arrays of strings and bytes, element by element |
 //! | `interleavings/` | tests under random schedules |
 //! | `request.rs` | one read of a reader: chooses among what the folders above have |
 //! | `slice.rs` | the elements of a slice, each chunk loaded once |
-//! | `engine.rs`, `workers.rs`, `sync.rs` | what all arrays share: the cache, the decoding threads, locks |
+//! | `engine.rs` | what all arrays of a process share, for each part of an array |
+//! | `workers.rs`, `semaphore.rs`, `sync.rs` | the decoding threads, and locks |
+//! | `outside.rs` | what is stored outside an array, for whoever changes its shape |
 //! | `verify.rs` | decodes every stored chunk and reports damage |
 //!
-//! A folder uses only the folders above it in this list. The methods of `Inner` live in the folder of their subject.
+//! A folder uses only the folders above it in this list, and each has one type for one array, which owns its state:
+//! [`ServedArray`] (geometry and source) and [`StripCache`] (chunks through the cache) in `served/`, [`ArrayWriter`] in `write/`,
+//! [`FileReader`] in `read/`, [`ArrayReadahead`] in `readahead/`. An [`Array`] is nothing but these parts.
 
 mod cache;
 mod engine;
@@ -33,114 +38,72 @@ mod geometry;
 #[cfg(all(test, feature = "shuttle"))]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod interleavings;
+mod outside;
 mod read;
 mod readahead;
 mod request;
+mod reservation;
+mod semaphore;
+mod served;
 mod slice;
 mod source;
 mod sync;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod test_reads;
 mod variable;
 mod verify;
 mod workers;
 mod write;
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use serde_json::json;
-
-use crate::codec::Representation;
-use crate::codec::byte_swap::SwapPlan;
+use crate::cancellation::Cancellation;
 use crate::error::{Error, Result};
-use crate::metadata::{ArrayMetadata, CodecFamily, CodecSpec, ZarrFormat, form_of_document};
-use crate::store::{ArrayForm, Store};
+use crate::metadata::ArrayMetadata;
+use crate::store::{Object, Store};
 
 pub use crate::metadata::ByteOrder;
-pub use cache::reservation::Reservation;
 pub use engine::{Engine, EngineCounters, EngineOptions};
-use geometry::axis_order::AxisOrder;
-use geometry::grid::{self, Grid};
+use geometry::layout::FileLayout;
+pub use geometry::layout::{Layout, Order};
 pub use geometry::selection::AxisSelection;
-use geometry::strips::Strips;
+pub use outside::{clear_padding, delete_outside};
+use read::FileReader;
+use read::holes::Tiles;
 pub use read::plan::ReadPlan;
 pub use read::reply_buffer::{CachedSlice, ReadData, ReplyBuffer};
-use readahead::consumed::Consumed;
+use read::revalidate::Comparison;
+use read::types::Access;
+pub use read::types::Blocking;
+use readahead::ArrayReadahead;
 pub use readahead::{Readahead, Reader};
-pub use request::{Blocking, ReadRequest};
+pub use request::ReadRequest;
+pub use reservation::Reservation;
+use served::ServedArray;
+use served::open::ArrayToOpen;
+use served::strip_cache::StripCache;
 pub use slice::WriteBytes;
-use source::keys::Keys;
-use source::load_context::LoadContext;
-use source::pipelines::Pipelines;
 pub use source::stored_objects::StoredObjects;
 pub use source::strays::Strays;
-use source::versions::SeenVersions;
-use source::{Parts, Source};
-use sync::OnceLock;
-use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub use variable::{ChunkOfStrings, VariableArray};
 pub use verify::CheckOutcome;
-use write::dirty::WriteState;
-pub use write::dirty_report::DirtyReport;
+use workers::Workers;
+pub use write::session::lock_folder;
 pub use write::whole_objects::Elements;
-pub use write::{PendingWrite, lock_folder};
-
-/// Which index varies fastest in the served file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
-    /// Last index fastest (row-major).
-    #[default]
-    C,
-    /// First index fastest (column-major).
-    F,
-}
-
-/// How the flat file shows the elements.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Layout {
-    /// Order of the elements.
-    pub order: Order,
-    /// Order of the bytes in each component of an element.
-    pub byte_order: ByteOrder,
-}
-
-/// A layout, perhaps with another axis as the slowest.
-#[derive(Clone, Copy)]
-struct Served {
-    layout: Layout,
-    slowest: Option<usize>,
-}
+pub use write::write_back::DirtyReport;
+pub use write::{ArrayWriter, PendingWrite};
 
 /// One array, served as a flat file.
 pub struct Array {
-    inner: Arc<Inner>,
-}
-
-/// The part of an array that tasks of the decoding threads share.
-struct Inner {
-    engine: Arc<Engine>,
-    store: Arc<dyn Store>,
-    metadata: Arc<ArrayMetadata>,
-    /// Path of the array, `""` for the root.
-    path: String,
-    number: u64,
-    epoch: AtomicU64,
-    /// Shared with the arrays from which this one grew.
-    writing: Arc<WriteState>,
-    /// The grid of chunks.
-    grid: Grid,
-    /// The parts of chunks that are read and cached by themselves. Set by the first read.
-    strips: OnceLock<Strips>,
-    source: Source,
-    /// Shape of the shards in array order, where the array is sharded.
-    shard_shape: Option<Vec<u64>>,
-    /// One element as served.
-    fill: Vec<u8>,
-    served_as: Served,
-    skipped_codecs: Vec<String>,
-    served: SeenVersions,
-    /// How many readers go through the array sequentially.
-    sequential_readers: AtomicUsize,
-    /// Slabs that such readers received in full and keep themselves.
-    consumed: Consumed,
+    served: Arc<ServedArray>,
+    workers: Arc<Workers>,
+    writer: Arc<ArrayWriter>,
+    reader: Arc<FileReader>,
+    readahead: Arc<ArrayReadahead>,
 }
 
 impl Array {
@@ -153,7 +116,8 @@ impl Array {
         metadata: Arc<ArrayMetadata>,
         layout: Layout,
     ) -> Result<Arc<Array>> {
-        Array::build(engine, store, path, metadata, Served { layout, slowest: None }, Arc::default())
+        let layout = FileLayout { layout, slowest: None };
+        Array::open_as(engine, ArrayToOpen { store, path, metadata, layout })
     }
 
     /// As [`Array::open`], with the axis `slowest` before all others, which keep the order of `layout`: everything at one
@@ -166,177 +130,248 @@ impl Array {
         layout: Layout,
         slowest: usize,
     ) -> Result<Arc<Array>> {
-        let served = Served { layout, slowest: Some(slowest) };
-        Array::build(engine, store, path, metadata, served, Arc::default())
+        let layout = FileLayout { layout, slowest: Some(slowest) };
+        Array::open_as(engine, ArrayToOpen { store, path, metadata, layout })
     }
 
-    /// Fails where the store says by now that the array's chunks are of another form than its document says.
-    pub fn check_form(&self) -> Result<()> {
-        of_form(&self.inner.store, &self.inner.path, &self.inner.metadata).map(drop)
+    fn open_as(engine: &Arc<Engine>, array: ArrayToOpen<'_>) -> Result<Arc<Array>> {
+        let (workers, served) = (engine.workers(), Arc::new(ServedArray::open(engine.loads(), array)?));
+        let strips = Arc::new(StripCache::new(&served, workers));
+        let writer = Arc::new(ArrayWriter::new(&strips, workers, engine.writers()));
+        let reader = Arc::new(FileReader::new(&strips, writer.dirty()));
+        let readahead = Arc::new(ArrayReadahead::new(&reader, engine.readahead()));
+        Ok(Arc::new(Array { served, workers: Arc::clone(workers), writer, reader, readahead }))
+    }
+
+    /// The same array with other metadata. Its writer has the dirty chunks of this one, and stores nothing before it takes over.
+    fn successor(&self, metadata: Arc<ArrayMetadata>) -> Result<Arc<Array>> {
+        let served = Arc::new(self.served.reopened(metadata)?);
+        let strips = Arc::new(StripCache::new(&served, &self.workers));
+        let writer = Arc::new(self.writer.successor(&strips));
+        let reader = Arc::new(FileReader::new(&strips, writer.dirty()));
+        let readahead = Arc::new(self.readahead.successor(&reader));
+        Ok(Arc::new(Array { served, workers: Arc::clone(&self.workers), writer, reader, readahead }))
     }
 
     /// The array after another program has made `self` longer along its slowest served axis. The dirty chunks, the
     /// writers and the lock move to the new array; `self` stores nothing from then on. Fails with `Stale` where the new
     /// array cannot continue the old one.
     pub fn grown(&self, metadata: Arc<ArrayMetadata>) -> Result<Arc<Array>> {
-        let inner = &self.inner;
-        let writing = Arc::clone(&inner.writing);
-        let grown =
-            Array::build(&inner.engine, &inner.store, &inner.path, metadata, inner.served_as, writing)?;
-        grown.inner.take_over(inner)?;
+        let grown = self.successor(metadata)?;
+        grown.writer.take_over(&self.writer)?;
         // Readers hold data that `self` served. The new array has no versions to compare with it.
-        grown.inner.served.note_change();
+        grown.served.seen().mark_incomplete();
         Ok(grown)
     }
 
-    fn build(
-        engine: &Arc<Engine>,
-        store: &Arc<dyn Store>,
-        path: &str,
+    /// The array's metadata with the least shape, longer along the slowest axis of the file, that has `size_bytes`. `TooLarge` if
+    /// there is no such shape.
+    pub fn longer(&self, size_bytes: u64) -> Result<ArrayMetadata> {
+        write::lengthen::longer(&self.served, size_bytes)
+    }
+
+    /// Makes the array as long as [`Array::longer`] said, while it is open for writing. `replace` replaces the document. Dirty
+    /// chunks, writers and lock move to the array that is returned. `Changed` if the array is zeroed: then it must be flushed
+    /// first.
+    pub fn lengthen(
+        &self,
         metadata: Arc<ArrayMetadata>,
-        served_as: Served,
-        writing: Arc<WriteState>,
+        replace: impl FnOnce() -> Result<()>,
     ) -> Result<Arc<Array>> {
-        let document_key = metadata.document_key.as_str();
-        let of_form = of_form(store, path, &metadata)?;
-        let store = of_form.as_ref().unwrap_or(store);
-        let Some(item_bytes) = metadata.data_type.item_size().filter(|&size| size > 0) else {
-            return Err(Error::unsupported(document_key, no_item_size(&metadata)));
-        };
-        let Some(axes) = grid::axes(&metadata.shape, &metadata.chunk_grid) else {
-            return Err(Error::metadata(document_key, "the chunk grid ends before the array does"));
-        };
-        let Served { layout, slowest } = served_as;
-        let axis_order = AxisOrder::new(axes.len(), layout.order == Order::F, slowest);
-        let axes = axis_order.served(&axes);
-        let mut specs = metadata.codecs.clone();
-        if !axis_order.is_identity() {
-            specs.insert(0, transpose_to_own(&axis_order));
-        }
-        let decoded = Representation {
-            shape: axes.iter().map(|axis| axis.longest()).collect(),
-            data_type: metadata.data_type.clone(),
-            fill_value: metadata.fill_value.clone(),
-        };
-        let byte_order = layout.byte_order;
-        let mut fill = metadata.fill_value.bytes.clone();
-        if byte_order == ByteOrder::Big {
-            let swap = SwapPlan::all(&metadata.data_type)
-                .map_err(|error| Error::unsupported(document_key, error.reason))?;
-            swap.apply(&mut fill);
-        }
-        let pipelines = Pipelines::new(specs, decoded, byte_order, document_key)?;
-        let skipped_codecs = pipelines.largest()?.skipped().to_vec();
-        let keys = Keys::new(path, metadata.chunk_keys.clone(), axis_order);
-        let source = Source::new(Parts { axes, keys, pipelines, fill: fill.clone() })?;
-        let shard_shape: Vec<u64> = source.object_axes().iter().map(|axis| axis.longest()).collect();
-        let shard_shape = source.is_sharded().then(|| source.keys().axis_order().own(&shard_shape));
-        let grid = Grid::new(source.axes().to_vec(), item_bytes as u64);
-        let inner = Inner {
-            engine: Arc::clone(engine),
-            store: Arc::clone(store),
-            path: path.to_owned(),
-            number: engine.number_array(),
-            epoch: AtomicU64::new(0),
-            writing,
-            grid,
-            strips: OnceLock::new(),
-            source,
-            shard_shape,
-            fill,
-            skipped_codecs,
-            served: SeenVersions::default(),
-            sequential_readers: AtomicUsize::new(0),
-            consumed: Consumed::default(),
-            served_as,
-            metadata,
-        };
-        Ok(Arc::new(Array { inner: Arc::new(inner) }))
+        let longer = self.successor(metadata)?;
+        self.writer.lengthen(&longer.writer, replace)?;
+        longer.served.seen().mark_incomplete();
+        Ok(longer)
+    }
+
+    // --- the parts ---
+
+    fn served(&self) -> &Arc<ServedArray> {
+        &self.served
+    }
+
+    /// Writes the array: what the handles use that have it open for writing.
+    pub fn writer(&self) -> &Arc<ArrayWriter> {
+        &self.writer
+    }
+
+    fn reader(&self) -> &Arc<FileReader> {
+        &self.reader
+    }
+
+    fn readahead(&self) -> &Arc<ArrayReadahead> {
+        &self.readahead
+    }
+
+    // --- what the array is ---
+
+    /// Fails where the store says by now that the array's chunks are of another form than its document says.
+    pub fn check_form(&self) -> Result<()> {
+        self.served.check_form()
     }
 
     /// The array's metadata.
     pub fn metadata(&self) -> &Arc<ArrayMetadata> {
-        &self.inner.metadata
+        self.served.metadata()
     }
 
     /// Whether a read after write-back always returns what was written.
     pub fn is_lossless(&self) -> bool {
-        self.inner.source.is_lossless()
+        self.served.source().is_lossless()
+    }
+
+    /// Whether every byte of the fill value is zero.
+    pub fn fills_with_zeros(&self) -> bool {
+        self.served.fill().iter().all(|&byte| byte == 0)
     }
 
     /// Length of the flat file in bytes.
     pub fn size_bytes(&self) -> u64 {
-        self.inner.grid.size_bytes()
+        self.served.size_bytes()
     }
 
-    /// The error for a range that does not lie in the file.
-    fn past_the_end(&self, offset: u64, length: usize) -> Error {
-        let (end, size) = (offset.saturating_add(length as u64), self.size_bytes());
-        Error::InvalidValue(format!("range {offset}..{end} is past the end of the file ({size} bytes)"))
+    /// Bytes of decoded chunks that a sequential read visits repeatedly before it moves on.
+    pub fn slab_bytes(&self) -> u64 {
+        geometry::strips::slab(self.served.grid()).map_or(0, |slab| slab.bytes)
     }
 
-    /// Shape of the shards, where the array is sharded.
+    /// The shape of a chunk; of a grid of varying chunks the longest length on each axis.
+    pub fn chunk_shape(&self) -> Vec<u64> {
+        self.served.source().keys().axis_order().own(&self.served.grid().largest_chunk_shape())
+    }
+
+    /// How many chunks the array has, stored or not.
+    pub fn chunks(&self) -> u64 {
+        self.served.grid().chunks()
+    }
+
+    /// Shape of the shards, if the array is sharded.
     pub fn shard_shape(&self) -> Option<&[u64]> {
-        self.inner.shard_shape.as_deref()
+        self.served.shard_shape()
+    }
+
+    /// How many objects the array would have if all of it was stored.
+    pub fn objects(&self) -> u64 {
+        self.served.source().objects()
     }
 
     /// Unknown codecs that were skipped because the document allows it. Such an array is never written.
     pub fn skipped_codecs(&self) -> &[String] {
-        &self.inner.skipped_codecs
+        self.served.skipped_codecs()
     }
-}
 
-impl Inner {
-    fn load_context(&self) -> LoadContext<'_> {
-        LoadContext {
-            store: self.store.as_ref(),
-            served: &self.served,
-            cache: &self.engine.cache,
-            decoders: Some(&self.engine.decoders),
-            reads: &self.engine.reads,
-            array: self.number,
-            epoch: self.epoch.load(Ordering::Acquire),
+    // --- what is stored ---
+
+    /// The elements that the object at a key stores, as a range on each axis of the array. `None` if the key is not one of an
+    /// object of the array.
+    pub fn elements_of(&self, key: &str) -> Result<Option<Vec<Range<u64>>>> {
+        self.served.source().elements_of_key(self.served.store(), key)
+    }
+
+    /// Calls `found` with the elements that each stored object has, as a range on each axis of the array, in no order, until it
+    /// breaks. An object that is not listed has fill value everywhere. An error if a folder cannot be listed.
+    pub fn each_stored(&self, found: &mut dyn FnMut(Vec<Range<u64>>) -> ControlFlow<()>) -> Result<()> {
+        let (source, mut first_error) = (self.served.source(), None);
+        let mut found = |object| found(source.elements_of_object(object));
+        source.each_stored_object(self.served.store(), &mut found, &mut |folder, error: &Error| {
+            log::debug!("cannot list {folder}: {error}");
+            first_error.get_or_insert_with(|| error.clone());
+        });
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// Counts what is stored. An error if a folder cannot be listed.
+    pub fn stored(&self) -> Result<StoredObjects> {
+        let (mut stored, mut first_error) = (StoredObjects::default(), None);
+        let mut found = |_| {
+            stored.count += 1;
+            ControlFlow::Continue(())
+        };
+        let mut failed = |_: &str, error: &Error| {
+            first_error.get_or_insert_with(|| error.clone());
+        };
+        let (source, strays) = (self.served.source(), Some(&mut stored.strays));
+        source.each_stored_object_and_stray(self.served.store(), &mut found, &mut failed, strays);
+        first_error.map_or(Ok(stored), Err)
+    }
+
+    /// Calls `each` with the key of each object that the array has if all of it is stored, until it breaks.
+    pub fn each_object_key(&self, each: &mut dyn FnMut(String) -> ControlFlow<()>) -> Result<()> {
+        for object in 0..self.objects() {
+            if each(self.served.key_of_object(object)?).is_break() {
+                break;
+            }
         }
+        Ok(())
     }
 
-    fn chunk_bytes(&self) -> u64 {
-        self.grid.largest_chunk_shape().iter().product::<u64>().saturating_mul(self.fill.len() as u64)
+    /// The object that has exactly the bytes of the file, if there is one.
+    pub fn sole_object(&self) -> Result<Option<Arc<dyn Object>>> {
+        self.reader.ranges().sole_object()
+    }
+
+    /// Compares every object that readers have seen with the store, for open(2). `true`: nothing has changed, and the
+    /// kernel's pages of the file are still right. `false`: something changed, or too many objects were read to tell;
+    /// from now on every cached chunk is compared with the store before use.
+    pub fn revalidate(&self, cancellation: &Cancellation) -> Result<bool> {
+        let look_afresh = || {
+            self.served.advance_epoch();
+            self.writer.dirty().forget_bases();
+        };
+        let comparison = Comparison { served: &self.served, workers: &self.workers };
+        comparison.is_unchanged(look_afresh, cancellation)
+    }
+
+    /// A number that changes, in all likelihood, when an element does, also by another program. Calls stat on all objects of the array, and
+    /// reads none. Fails with `TooLarge` where there are too many.
+    pub fn content_version(&self) -> Result<u64> {
+        let mut version = DefaultHasher::new();
+        self.writer.dirty().copies().hash(&mut version);
+        Comparison { served: &self.served, workers: &self.workers }.hash_versions(&mut version)?;
+        Ok(version.finish())
+    }
+
+    /// When another program made the newest change of chunks that was seen, by a reader or by [`Array::revalidate`].
+    pub fn changed_at(&self) -> Option<SystemTime> {
+        self.served.seen().changed_at()
+    }
+
+    // --- reading ---
+
+    /// Fills `out` from `offset`, for a caller that reads here and there. The range must lie in the file. Blocks on the
+    /// store. A failure anywhere in the range fails the read.
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let range = self.served.range(offset, out.len())?;
+        let cancellation = Cancellation::never();
+        let access = Access { blocking: Blocking::Yes, is_sequential: false, cancellation: &cancellation };
+        self.reader.read(range, &mut ReadPlan::default(), out, access).map(drop)
+    }
+
+    /// The first byte from `offset` on that may differ from zero. `None` if there is none before the end of the file.
+    /// Blocks on the store.
+    pub fn next_data(&self, offset: u64, cancellation: &Cancellation) -> Result<Option<u64>> {
+        if offset >= self.size_bytes() {
+            return Ok(None);
+        }
+        tiles(self, cancellation).map_or(Ok(Some(offset)), |tiles| tiles.next_data(offset))
+    }
+
+    /// The first byte from `offset` on that lies in a hole, or the end of the file, which counts as a hole. `None` past
+    /// the end. Blocks on the store.
+    pub fn next_hole(&self, offset: u64, cancellation: &Cancellation) -> Result<Option<u64>> {
+        if offset >= self.size_bytes() {
+            return Ok(None);
+        }
+        let end = self.size_bytes();
+        tiles(self, cancellation).map_or(Ok(end), |tiles| tiles.next_hole(offset)).map(Some)
     }
 }
 
-impl Drop for Array {
-    fn drop(&mut self) {
-        self.inner.engine.cache.forget_array(self.inner.number);
-        self.inner.engine.objects.forget_array(self.inner.number);
-        self.inner.engine.decoders.forget_array(self.inner.number);
+/// `None` if no hole may be reported: a missing chunk is not zero, or the array has a writer. Pages of a memory map
+/// that the kernel holds are not known here.
+fn tiles<'a>(array: &'a Array, cancellation: &'a Cancellation) -> Option<Tiles<'a>> {
+    if array.writer.has_writers() || array.writer.is_dirty() {
+        return None;
     }
-}
-
-/// The store, where it looks at the form of the array that objects are of.
-fn of_form(store: &Arc<dyn Store>, path: &str, metadata: &ArrayMetadata) -> Result<Option<Arc<dyn Store>>> {
-    store.of_array(&ArrayForm {
-        path,
-        document_key: &metadata.document_key,
-        form: &|| metadata.form(),
-        of_document: form_of_document,
-    })
-}
-
-/// The reason why an array has no flat form.
-fn no_item_size(metadata: &ArrayMetadata) -> String {
-    let stored = |member: &str| metadata.document.get(member).map(ToString::to_string).unwrap_or_default();
-    let member = match metadata.zarr_format {
-        ZarrFormat::V3 => "data_type".to_owned(),
-        ZarrFormat::V1 | ZarrFormat::V2 => format!("dtype {}", stored("dtype")),
-    };
-    format!("{member}: data type {} has no fixed element size", metadata.data_type.name())
-}
-
-/// The transpose from the served order of the dimensions to the array's own.
-fn transpose_to_own(axis_order: &AxisOrder) -> CodecSpec {
-    let places: Vec<usize> = (0..axis_order.axes().len()).collect();
-    let mut configuration = serde_json::Map::new();
-    configuration.insert("order".to_owned(), json!(axis_order.own(&places)));
-    let (name, place) = ("transpose".to_owned(), "the order of the axes".to_owned());
-    CodecSpec { family: CodecFamily::V3, name, configuration, must_understand: true, place }
+    Tiles::new(&array.served, cancellation)
 }

@@ -6,23 +6,15 @@
 
 use std::ops::Range;
 
-use crate::array::read::Access;
+use crate::array::Array;
+use crate::array::read::FileReader;
 use crate::array::read::plan::ReadPlan;
 use crate::array::read::reply_buffer::{ReadData, ReplyBuffer};
+use crate::array::read::types::{Access, Blocking};
 use crate::array::readahead::replies::ReadyReply;
 use crate::array::readahead::{Readahead, Reader};
-use crate::array::{Array, Inner};
 use crate::cancellation::Cancellation;
 use crate::error::Result;
-
-/// Whether an operation may block on the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Blocking {
-    /// Memory only: returns at once where the store is needed.
-    No,
-    /// May read the store, which can block for any time.
-    Yes,
-}
 
 /// What is read, and how.
 pub struct ReadRequest<'a> {
@@ -48,13 +40,13 @@ impl Array {
         request: &ReadRequest<'_>,
         buffer: &'a mut ReplyBuffer,
     ) -> Result<Option<ReadData<'a>>> {
-        let (reader, range) = (request.reader, &request.range);
-        let is_foreseen = self.foresee(request, range);
-        let Some((data, is_single_run)) = self.find(request, buffer)? else { return Ok(None) };
-        let next = self.follow(reader, range, is_foreseen);
+        let (reader, range, readahead) = (request.reader, &request.range, self.readahead());
+        let is_foreseen = readahead.prefetch_before(reader, range, request.blocking);
+        let Some((data, is_single_run)) = find(self.reader(), request, buffer)? else { return Ok(None) };
+        let next = readahead.prefetch_after(reader, range, is_foreseen);
         // Cached strips are as good as replies.
-        if let Some(next) = next.filter(|_| reader.readahead == Readahead::Replies && !is_single_run) {
-            Inner::prepare_replies(&self.inner, &reader.replies, next, data.len() as u64);
+        if let Some(next) = next.filter(|_| reader.readahead() == Readahead::Replies && !is_single_run) {
+            readahead.prepare_replies(reader, next, data.len() as u64);
         }
         Ok(Some(data))
     }
@@ -62,70 +54,56 @@ impl Array {
     /// As [`Array::read`], for bytes that are a part of a longer reply; `false` instead of `None`.
     pub fn read_part(&self, request: &ReadRequest<'_>, out: &mut [u8]) -> Result<bool> {
         let &ReadRequest { reader, ref range, blocking, cancellation } = request;
-        let range = self.range(range.start, out.len())?;
-        let is_foreseen = self.foresee(request, &range);
-        let is_sequential = self.is_sequential(reader, blocking);
+        let (array, readahead) = (self.reader(), self.readahead());
+        let range = array.served().range(range.start, out.len())?;
+        let is_foreseen = readahead.prefetch_before(reader, &range, blocking);
+        let is_sequential = is_sequential(array, request);
         let access = Access { blocking, is_sequential, cancellation };
-        let is_read = Inner::read(&self.inner, range.clone(), &mut ReadPlan::default(), out, access)?;
+        let is_read = array.read(range.clone(), &mut ReadPlan::default(), out, access)?;
         if is_read {
             // The requests that follow have another length, so no replies are prepared.
-            let _ = self.follow(reader, &range, is_foreseen);
+            let _ = readahead.prefetch_after(reader, &range, is_foreseen);
         }
         Ok(is_read)
     }
+}
 
-    /// Has a remote store transfer what the reader will probably ask for next, while it waits for `range`. `false` for other stores,
-    /// and where the reader does not wait.
-    fn foresee(&self, request: &ReadRequest<'_>, range: &Range<u64>) -> bool {
-        let is_waiting = request.blocking == Blocking::Yes && request.reader.readahead != Readahead::Off;
-        if !is_waiting || !self.inner.store.is_remote() || range.is_empty() {
-            return false;
-        }
-        self.note_request(request.reader, range.start, range.end);
-        true
-    }
+/// Whether a reader goes through the array sequentially, as far as that matters: a read of a local store that does not
+/// block is the same for all readers.
+fn is_sequential(array: &FileReader, request: &ReadRequest<'_>) -> bool {
+    let matters = request.blocking == Blocking::Yes || array.served().store().is_remote();
+    matters && request.reader.is_sequential()
+}
 
-    /// Has what a reader will probably ask for next prepared, after it received `range`. Returns where a sequential reader continues.
-    fn follow(&self, reader: &Reader, range: &Range<u64>, is_foreseen: bool) -> Option<u64> {
-        match (reader.readahead, is_foreseen) {
-            (Readahead::Off, _) => None,
-            (_, true) => self.note_reply(reader, range.end),
-            (_, false) => self.note(reader, range.start, range.end),
+/// The bytes of a request, from where they are had with the least work.
+fn find<'a>(
+    array: &FileReader,
+    request: &ReadRequest<'_>,
+    buffer: &'a mut ReplyBuffer,
+) -> Result<FoundData<'a>> {
+    let &ReadRequest { reader, ref range, blocking, cancellation } = request;
+    if range.is_empty() {
+        return Ok(Some((ReadData::Copied(&[]), false))); // at or past the end, perhaps
+    }
+    let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+    let range = array.served().range(range.start, length)?;
+    if reader.readahead() == Readahead::Replies {
+        match reader.replies().take(array, range.clone(), blocking) {
+            ReadyReply::Ready(slice) => return Ok(Some((ReadData::Cached(slice), false))),
+            ReadyReply::Blocks => return Ok(None),
+            ReadyReply::None => {}
         }
     }
-
-    /// Whether a reader goes through the array sequentially, as far as that matters: a read of a local store that does not
-    /// block is the same for all readers.
-    fn is_sequential(&self, reader: &Reader, blocking: Blocking) -> bool {
-        (blocking == Blocking::Yes || self.inner.store.is_remote()) && reader.is_sequential()
+    let is_sequential = is_sequential(array, request);
+    if blocking == Blocking::No
+        && array.prepare(&mut buffer.plan, range.clone(), blocking, is_sequential)
+        && let Some(slice) = array.cached_slice(&buffer.plan)
+    {
+        buffer.plan.forget();
+        return Ok(Some((ReadData::Cached(slice), true)));
     }
-
-    fn find<'a>(&self, request: &ReadRequest<'_>, buffer: &'a mut ReplyBuffer) -> Result<FoundData<'a>> {
-        let &ReadRequest { reader, ref range, blocking, cancellation } = request;
-        if range.is_empty() {
-            return Ok(Some((ReadData::Copied(&[]), false))); // at or past the end, perhaps
-        }
-        let inner = &self.inner;
-        let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-        let range = self.range(range.start, length)?;
-        if reader.readahead == Readahead::Replies {
-            match inner.take_reply(&reader.replies, range.clone(), blocking) {
-                ReadyReply::Ready(slice) => return Ok(Some((ReadData::Cached(slice), false))),
-                ReadyReply::Blocks => return Ok(None),
-                ReadyReply::None => {}
-            }
-        }
-        let is_sequential = self.is_sequential(reader, blocking);
-        if blocking == Blocking::No
-            && buffer.plan.prepare(inner, range.clone(), blocking, is_sequential)
-            && let Some(slice) = inner.cached_slice(&buffer.plan)
-        {
-            buffer.plan.forget();
-            return Ok(Some((ReadData::Cached(slice), true)));
-        }
-        let (out, plan) = buffer.parts(length);
-        let access = Access { blocking, is_sequential, cancellation };
-        let is_read = Inner::read(inner, range, plan, out, access)?;
-        Ok(is_read.then_some((ReadData::Copied(out), false)))
-    }
+    let (out, plan) = buffer.parts(length);
+    let access = Access { blocking, is_sequential, cancellation };
+    let is_read = array.read(range, plan, out, access)?;
+    Ok(is_read.then_some((ReadData::Copied(out), false)))
 }

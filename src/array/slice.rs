@@ -11,16 +11,19 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use crate::array::Array;
 use crate::array::cache::Content;
 use crate::array::geometry::selection::{AxisSelection, Block, Piece, Selection};
 use crate::array::geometry::strided_copy::fill_items;
 use crate::array::read::reply_buffer::ReplyBuffer;
+use crate::array::read::types::Blocking;
 use crate::array::readahead::Reader;
-use crate::array::request::{Blocking, ReadRequest};
+use crate::array::request::ReadRequest;
+use crate::array::served::ServedArray;
 use crate::array::source::ahead::Indexes;
 use crate::array::source::load_context::LoadContext;
-use crate::array::write::Present;
-use crate::array::{Array, Inner};
+use crate::array::workers::Workers;
+use crate::array::write::dirty_chunks::{ChunkSource, DirtyChunks};
 use crate::cancellation::Cancellation;
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
@@ -74,6 +77,12 @@ impl Drop for Reply {
     }
 }
 
+/// Reads blocks of one array.
+struct BlockReader<'a> {
+    dirty: &'a Arc<DirtyChunks>,
+    workers: &'a Workers,
+}
+
 impl Array {
     /// Calls `write` with the bytes of a slice, part by part and in the order of the flat file, until it breaks. `selection` has
     /// one entry for each axis of the array, in the array's own order. Blocks on the store.
@@ -83,22 +92,24 @@ impl Array {
         cancellation: &Cancellation,
         write: &mut WriteBytes<'_, E>,
     ) -> std::result::Result<(), E> {
-        let inner = &self.inner;
+        let served = self.served();
         let lies_inside = |(selected, extent): (&AxisSelection, &u64)| selected.is_inside(*extent);
-        let shape = &inner.metadata.shape;
+        let shape = &served.metadata().shape;
         if selection.len() != shape.len() || !selection.iter().zip(shape).all(lies_inside) {
-            let reason = format!("{}: the slice is not inside the array", inner.path);
+            let reason = format!("{}: the slice is not inside the array", served.path());
             return Err(Error::InvalidValue(reason).into());
         }
-        let served = inner.source.keys().axis_order().served(selection);
-        let selection = Selection::new(&inner.grid, served);
+        let in_served_order = served.source().keys().axis_order().served(selection);
+        let selection = Selection::new(served.grid(), in_served_order);
         if selection.size_bytes() == 0 {
             return Ok(());
         }
-        let most = (inner.engine.cache.limit_bytes() / 2).max(inner.grid.item_bytes());
+        let blocks = BlockReader { dirty: self.writer().dirty(), workers: self.reader().strips().workers() };
+        let cache_limit_bytes = served.loads().cache.limit_bytes();
+        let most = (cache_limit_bytes / 2).max(served.grid().item_bytes());
         if let Some((length, offsets)) = selection.long_ranges(most) {
             for offset in offsets {
-                if self.read_range(offset, length, cancellation, write)?.is_break() {
+                if read_range(self, offset, length, cancellation, write)?.is_break() {
                     break;
                 }
             }
@@ -107,50 +118,52 @@ impl Array {
         let mut out = Vec::new();
         for block in selection.blocks(BLOCK_BYTES.min(most), most) {
             let counts = block.iter().map(|range| range.end - range.start);
-            let length = counts.product::<u64>() as usize * inner.fill.len();
+            let length = counts.product::<u64>() as usize * served.fill().len();
             out.resize(length, 0);
-            Inner::read_block(inner, &selection, &block, cancellation, &mut out)?;
+            blocks.read(&selection, &block, cancellation, &mut out)?;
             if write(&out)?.is_break() {
                 break;
             }
         }
         Ok(())
     }
-
-    fn read_range<E: From<Error>>(
-        &self,
-        offset: u64,
-        length: u64,
-        cancellation: &Cancellation,
-        write: &mut WriteBytes<'_, E>,
-    ) -> std::result::Result<ControlFlow<()>, E> {
-        let (reader, mut buffer) = (Reader::default(), ReplyBuffer::default());
-        let end = offset + length;
-        let mut at = offset;
-        while at < end {
-            let range = at..end.min(at + READ_BYTES);
-            at = range.end;
-            let request = ReadRequest { reader: &reader, range, blocking: Blocking::Yes, cancellation };
-            let Some(part) = self.read(&request, &mut buffer)? else { break };
-            if write(&part)?.is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
-        }
-        Ok(ControlFlow::Continue(()))
-    }
 }
 
-impl Inner {
+/// Calls `write` with the bytes of a range of the file, until it breaks.
+fn read_range<E: From<Error>>(
+    array: &Array,
+    offset: u64,
+    length: u64,
+    cancellation: &Cancellation,
+    write: &mut WriteBytes<'_, E>,
+) -> std::result::Result<ControlFlow<()>, E> {
+    let (reader, mut buffer) = (Reader::default(), ReplyBuffer::default());
+    let end = offset + length;
+    let mut at = offset;
+    while at < end {
+        let range = at..end.min(at + READ_BYTES);
+        at = range.end;
+        let request = ReadRequest { reader: &reader, range, blocking: Blocking::Yes, cancellation };
+        let Some(part) = array.read(&request, &mut buffer)? else { break };
+        if write(&part)?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+impl BlockReader<'_> {
     /// Fills `out` with a block.
-    fn read_block(
-        inner: &Arc<Inner>,
+    fn read(
+        &self,
         selection: &Selection,
         block: &Block,
         cancellation: &Cancellation,
         out: &mut [u8],
     ) -> Result<()> {
         let (sender, receiver): (_, Receiver<Loaded>) = channel();
-        let is_remote = inner.store.is_remote();
+        let served = self.dirty.served();
+        let is_remote = served.store().is_remote();
         let mut pieces = selection.pieces(block);
         let mut claimed = VecDeque::new();
         let mut under_way = 0;
@@ -158,101 +171,88 @@ impl Inner {
             let wanted = if is_remote { TRANSFERRED_CHUNKS } else { 1 };
             if claimed.len() <= wanted / 2 {
                 let next: Vec<Piece> = pieces.by_ref().take(wanted - claimed.len()).collect();
-                let claims = inner.claim_pieces(&next);
+                let claims = claim_pieces(served, &next);
                 claimed.extend(next.into_iter().map(|piece| (piece, Arc::clone(&claims))));
             }
-            let has_room = under_way < 2 * inner.engine.workers.count().max(1);
+            let has_room = under_way < 2 * self.workers.count().max(1);
             if has_room && let Some((piece, claims)) = claimed.pop_front() {
-                Inner::start_load(inner, piece, claims, &sender);
+                self.start_load(piece, claims, &sender);
                 under_way += 1;
                 continue;
             }
             if under_way == 0 {
                 return Ok(());
             }
-            cancellation.check(&inner.metadata.document_key)?;
+            served.check(cancellation)?;
             let Ok((piece, bytes)) = receiver.recv() else { return Ok(()) };
             under_way -= 1;
-            inner.put_piece(&piece, &bytes?, out);
+            put_piece(&piece, &bytes?, served.fill(), out);
         }
     }
 
-    fn claim_pieces(&self, pieces: &[Piece]) -> Arc<Vec<Arc<dyn Claim>>> {
-        if pieces.is_empty() || !self.store.is_remote() {
-            return Arc::default();
-        }
-        let chunks: Vec<Vec<u64>> = pieces.iter().map(|piece| self.grid.index(piece.chunk)).collect();
-        Arc::new(self.source.claim(&self.load_context(), &chunks, Indexes::Waited).all())
-    }
-
-    fn start_load(
-        inner: &Arc<Inner>,
-        piece: Piece,
-        claims: Arc<Vec<Arc<dyn Claim>>>,
-        sender: &Sender<Loaded>,
-    ) {
-        let key = inner.metadata.document_key.clone();
+    fn start_load(&self, piece: Piece, claims: Arc<Vec<Arc<dyn Claim>>>, sender: &Sender<Loaded>) {
+        let key = self.dirty.served().document_key().to_owned();
         let reply = Reply { sender: sender.clone(), piece: Some(piece.clone()), key };
-        let array = Arc::clone(inner);
+        let dirty = Arc::clone(self.dirty);
         let load = move || {
-            let bytes = array.bytes_of_piece(&piece);
+            let bytes = bytes_of_piece(&dirty, &piece);
             drop(claims);
             reply.send(bytes);
         };
-        match inner.engine.workers.count() {
-            0 => load(),
-            _ => inner.engine.workers.demand(Box::new(load)),
-        }
+        if self.workers.count() == 0 { load() } else { self.workers.demand(Box::new(load)) }
     }
+}
 
-    /// The bytes of a chunk that a piece needs, as they are now.
-    fn bytes_of_piece(&self, piece: &Piece) -> Result<Bytes> {
-        loop {
-            // What is not dirty is loaded below, perhaps in part.
-            match self.present(piece.chunk, || Ok(Content::Absent))? {
-                Present::Stored(_) => return self.load_piece(piece),
-                Present::Zero => return Ok(Bytes::Zero),
-                Present::Dirty(chunk) => {
-                    let state = chunk.lock();
-                    if !state.is_retired {
-                        let mut copy = self.load_context().buffer(state.bytes.len());
-                        copy.copy_from_slice(&state.bytes);
-                        return Ok(Bytes::Chunk(Arc::new(copy), 0));
-                    }
+/// Has a remote store fetch the chunks of these pieces.
+fn claim_pieces(served: &ServedArray, pieces: &[Piece]) -> Arc<Vec<Arc<dyn Claim>>> {
+    if pieces.is_empty() || !served.store().is_remote() {
+        return Arc::default();
+    }
+    let chunks: Vec<Vec<u64>> = pieces.iter().map(|piece| served.grid().index(piece.chunk)).collect();
+    Arc::new(served.source().claim(&served.load_context(), &chunks, Indexes::Waited).all())
+}
+
+/// The bytes of a chunk that a piece needs, as they are now.
+fn bytes_of_piece(dirty: &DirtyChunks, piece: &Piece) -> Result<Bytes> {
+    loop {
+        // What is not dirty is loaded below, perhaps in part.
+        match dirty.find(piece.chunk, || Ok(Content::Absent))? {
+            ChunkSource::Stored(_) => return load_piece(dirty.served(), piece),
+            ChunkSource::Zero => return Ok(Bytes::Zero),
+            ChunkSource::Dirty(chunk) => {
+                let state = chunk.lock();
+                if !state.is_retired {
+                    let mut copy = dirty.served().load_context().buffer(state.bytes.len());
+                    copy.copy_from_slice(&state.bytes);
+                    return Ok(Bytes::Chunk(Arc::new(copy), 0));
                 }
             }
         }
     }
+}
 
-    /// Loads the part of a chunk that has a piece if that is shorter and can be decoded by itself, else the chunk.
-    fn load_piece(&self, piece: &Piece) -> Result<Bytes> {
-        let (index, range) = (self.grid.index(piece.chunk), piece.chunk_range());
-        let ctx = LoadContext { decoders: None, ..self.load_context() };
-        let chunk_bytes = self.chunk_shape(&index).iter().product::<u64>() as usize * self.fill.len();
-        let is_part = range.len() <= chunk_bytes / 2;
-        let (part, skipped) = match is_part {
-            true => (self.source.load_part(&ctx, &index, range.clone())?, range.start),
-            false => (None, 0),
-        };
-        let ((content, _), skipped) = match part {
-            Some((loaded, decoded_bytes)) => {
-                self.note_loaded(&loaded, decoded_bytes);
-                (loaded, skipped)
-            }
-            None => (self.load(&ctx, &index)?, 0),
-        };
-        Ok(match content {
-            Content::Chunk(buffer) => Bytes::Chunk(buffer, skipped),
-            Content::Absent | Content::Index(_) => Bytes::Fill,
-        })
-    }
+/// Loads the part of a chunk that has a piece if that is shorter and can be decoded by itself, else the chunk.
+fn load_piece(served: &ServedArray, piece: &Piece) -> Result<Bytes> {
+    let (index, range) = (served.grid().index(piece.chunk), piece.chunk_range());
+    let ctx = LoadContext { decoders: None, ..served.load_context() };
+    let is_part = range.len() <= served.grid().chunk_bytes(&index) / 2;
+    let part = if is_part { served.load_part(&ctx, &index, range.clone())? } else { None };
+    let ((content, _), skipped) = match part {
+        Some(loaded) => (loaded, range.start),
+        None => (served.load(&ctx, &index)?, 0),
+    };
+    Ok(match content {
+        Content::Chunk(buffer) => Bytes::Chunk(buffer, skipped),
+        Content::Absent | Content::Index(_) => Bytes::Fill,
+    })
+}
 
-    fn put_piece(&self, piece: &Piece, bytes: &Bytes, out: &mut [u8]) {
-        match bytes {
-            Bytes::Fill => piece.fill(out, |run| fill_items(run, &self.fill, 0)),
-            Bytes::Zero => piece.fill(out, |run| run.fill(0)),
-            Bytes::Chunk(chunk, skipped) => piece.gather(chunk, *skipped, out),
-        }
+/// Copies a piece to its block. `fill` is one element of the fill value.
+fn put_piece(piece: &Piece, bytes: &Bytes, fill: &[u8], out: &mut [u8]) {
+    match bytes {
+        Bytes::Fill => piece.fill(out, |run| fill_items(run, fill, 0)),
+        Bytes::Zero => piece.fill(out, |run| run.fill(0)),
+        Bytes::Chunk(chunk, skipped) => piece.gather(chunk, *skipped, out),
     }
 }
 
@@ -275,10 +275,10 @@ mod tests {
         store.put("zarr.json", document.to_string().into_bytes()).unwrap();
         let store: Arc<dyn Store> = Arc::new(store);
         let (_, array) = open(&store, 1 << 20);
-        array.open_for_writing().unwrap();
-        array.write_at(0, &content()).unwrap();
-        array.flush().unwrap();
-        array.close_for_writing();
+        array.writer().open_for_writing().unwrap();
+        array.writer().write_at(0, &content()).unwrap();
+        array.writer().flush().unwrap();
+        array.writer().close_for_writing();
         store
     }
 
@@ -339,13 +339,13 @@ mod tests {
     #[test]
     fn what_is_not_stored_yet_is_read_too() {
         let (_, array) = open(&store(), 1 << 20);
-        array.open_for_writing().unwrap();
-        array.write_at(205, &[0; 3]).unwrap();
+        array.writer().open_for_writing().unwrap();
+        array.writer().write_at(205, &[0; 3]).unwrap();
         let column = read(&array, &[every(1, 100), AxisSelection { start: 5, step: 1, count: 1 }]);
         let expected = (0..100).map(|row| if row == 2 { 0 } else { content()[row * 100 + 5] });
         assert_eq!(column, expected.collect::<Vec<u8>>());
-        array.flush().unwrap();
-        array.close_for_writing();
+        array.writer().flush().unwrap();
+        array.writer().close_for_writing();
     }
 
     #[test]

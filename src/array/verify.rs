@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use crate::array::Array;
 use crate::array::cache::Content;
+use crate::array::served::ServedArray;
 use crate::array::source::strays::Strays;
 use crate::error::{Error, Result};
 use crate::store::Object;
@@ -41,7 +42,7 @@ impl Array {
         done: &(dyn Fn(u64) + Sync),
         report: &(dyn Fn(&str, &Error) + Sync),
     ) -> CheckOutcome {
-        let inner = &self.inner;
+        let (served, source) = (self.served(), self.served().source());
         let outcome = Mutex::new(CheckOutcome::default());
         let (sender, receiver) = sync_channel::<u64>(CHUNKS_AHEAD);
         let receiver = Mutex::new(receiver);
@@ -52,7 +53,7 @@ impl Array {
                     loop {
                         let next = receiver.lock().recv();
                         let Ok(chunk) = next else { return };
-                        self.check_chunk(chunk, &outcome, report);
+                        check_chunk(served, chunk, &outcome, report);
                         done(1);
                     }
                 });
@@ -60,69 +61,74 @@ impl Array {
             let mut found = |object| {
                 let mut present = 0;
                 // A shard of shards may have more chunks than a list of numbers in memory could hold.
-                let sent = inner.source.each_chunk_in(&inner.load_context(), object, &mut |chunk| {
+                let sent = source.each_chunk_in(&served.load_context(), object, &mut |chunk| {
                     present += 1;
                     sender.send(chunk).map_or(ControlFlow::Break(()), ControlFlow::Continue)
                 });
-                let chunks = inner.source.chunk_count(object);
+                let chunks = source.chunk_count(object);
                 let flow = sent.unwrap_or_else(|error| {
                     // None of its chunks can be found.
                     outcome.lock().damaged += chunks;
-                    let key = inner.source.key(&inner.load_context(), &inner.source.first_chunk(object));
-                    report(&key.unwrap_or_default(), &error);
+                    report(&served.key_of_object(object).unwrap_or_default(), &error);
                     ControlFlow::Continue(())
                 });
                 done(chunks.saturating_sub(present));
                 flow
             };
             let mut failed = |folder: &str, error: &Error| report(folder, error);
-            inner.each_stored_object_and_stray(&mut found, &mut failed, Some(&mut strays));
+            let store = served.store();
+            source.each_stored_object_and_stray(store, &mut found, &mut failed, Some(&mut strays));
             drop(sender);
         });
         let mut outcome = CheckOutcome { strays, ..outcome.into_inner() };
-        outcome.missing = inner.grid.chunks().saturating_sub(outcome.sound + outcome.damaged);
+        outcome.missing = served.grid().chunks().saturating_sub(outcome.sound + outcome.damaged);
         outcome
     }
 
     /// Whether a checksum guards the bytes of each chunk, so that decoding finds all damage.
     pub fn has_checksum(&self) -> bool {
-        self.inner.source.has_checksum()
+        self.served().source().has_checksum()
     }
 
     /// Chunks of all objects that are stored now: those that [`Array::check`] goes through.
     pub fn stored_chunks(&self) -> u64 {
-        let source = &self.inner.source;
+        let (served, source) = (self.served(), self.served().source());
         let mut chunks = 0u64;
         let mut found = |object| {
             chunks = chunks.saturating_add(source.chunk_count(object));
             ControlFlow::Continue(())
         };
-        self.inner.each_stored_object(&mut found, &mut |_, _| {});
+        source.each_stored_object(served.store(), &mut found, &mut |_, _| {});
         chunks
     }
+}
 
-    fn check_chunk(&self, chunk: u64, outcome: &Mutex<CheckOutcome>, report: &(dyn Fn(&str, &Error) + Sync)) {
-        let inner = &self.inner;
-        let ctx = inner.load_context();
-        let index = inner.grid.index(chunk);
-        let found = if inner.source.is_uncompressed() {
-            inner.source.open_uncompressed(&ctx, &index, 0..u64::MAX).and_then(|object| match object {
-                Some(object) => read_through(object.as_ref()).map(|()| true),
-                None => Ok(false),
-            })
-        } else {
-            inner.source.load(&ctx, &index).map(|(content, _)| !matches!(content, Content::Absent))
-        };
-        let mut outcome = outcome.lock();
-        match found {
-            Ok(false) => {}
-            Ok(true) => outcome.sound += 1,
-            Err(error) => {
-                outcome.damaged += 1;
-                drop(outcome);
-                let key = inner.source.key(&ctx, &index).unwrap_or_default();
-                report(&key, &error);
-            }
+/// Decodes a chunk, and adds what comes of it to the outcome.
+fn check_chunk(
+    served: &ServedArray,
+    chunk: u64,
+    outcome: &Mutex<CheckOutcome>,
+    report: &(dyn Fn(&str, &Error) + Sync),
+) {
+    let source = served.source();
+    let (ctx, index) = (served.load_context(), served.grid().index(chunk));
+    let found = if source.is_uncompressed() {
+        source.open_uncompressed(&ctx, &index, 0..u64::MAX).and_then(|object| match object {
+            Some(object) => read_through(object.as_ref()).map(|()| true),
+            None => Ok(false),
+        })
+    } else {
+        source.load(&ctx, &index).map(|(content, _)| !matches!(content, Content::Absent))
+    };
+    let mut outcome = outcome.lock();
+    match found {
+        Ok(false) => {}
+        Ok(true) => outcome.sound += 1,
+        Err(error) => {
+            outcome.damaged += 1;
+            drop(outcome);
+            let key = served.key_of_chunk(&index).unwrap_or_default();
+            report(&key, &error);
         }
     }
 }

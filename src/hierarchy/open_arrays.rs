@@ -257,7 +257,7 @@ impl OpenArrays {
         let light = light(shared, metadata);
         let array = match (self.difference(shared.view, &old.metadata, metadata), &old.array) {
             // Data written to the previous folder does not belong into this one.
-            (_, Ok(array)) if array.is_displaced() => return Reconciled::Replaced,
+            (_, Ok(array)) if array.writer().is_displaced() => return Reconciled::Replaced,
             (Difference::None, Ok(array)) => array.check_form().map(|()| array.clone()),
             (Difference::None, Err(_)) => old.array.clone(),
             (Difference::Grown, Ok(array)) => match served(shared, &light) {

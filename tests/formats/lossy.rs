@@ -316,14 +316,14 @@ fn open(cell: &Cell, store: &Arc<dyn Store>) -> Result<Arc<Array>, String> {
 fn check(cell: &Cell) -> Option<String> {
     let store = store(cell);
     let array = open(cell, &store).unwrap();
-    array.open_for_writing().unwrap();
+    array.writer().open_for_writing().unwrap();
     let mut written = elements(cell.data_type, 96, 1);
     let mut loses = false;
     let part = elements(cell.data_type, 20, 2);
     for (offset, data) in [(0, written.clone()), (written.len() / 96 * 5, part)] {
         written[offset..offset + data.len()].copy_from_slice(&data);
-        array.write_at(offset as u64, &data).unwrap();
-        if let Err(error) = array.flush() {
+        array.writer().write_at(offset as u64, &data).unwrap();
+        if let Err(error) = array.writer().flush() {
             // Bits that the type lacks: nothing is stored, and nothing was said to be.
             return (cell.says == Keeps).then(|| format!("{}: {error}", cell.what));
         }

@@ -13,8 +13,6 @@
 //!   of such a load does not replace an entry of a later epoch.
 //! - A load that fails leaves no entry: the next reader tries again.
 
-pub mod reservation;
-
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -64,6 +62,11 @@ pub type Loaded = (Content, Option<ObjectVersion>);
 const ENTRY_BYTES: u64 = 160;
 
 impl Content {
+    /// Bytes of a decoded chunk, 0 for anything else.
+    pub fn chunk_bytes(&self) -> usize {
+        if let Content::Chunk(buffer) = self { buffer.len() } else { 0 }
+    }
+
     fn weight_bytes(&self) -> u64 {
         ENTRY_BYTES
             + match self {
@@ -131,6 +134,11 @@ impl ChunkCache {
         self.limit_bytes
     }
 
+    /// Counts chunks that were found without [`ChunkCache::get`].
+    pub fn record_hits(&self, hits: u64) {
+        self.counters.hits.fetch_add(hits, Ordering::Relaxed);
+    }
+
     /// Bytes of all entries.
     pub fn weight_bytes(&self) -> u64 {
         self.state.lock().weight_bytes
@@ -184,7 +192,7 @@ impl ChunkCache {
             state.flights.insert(key, Arc::clone(&flight));
             (flight, old)
         };
-        let mut landing = Landing { cache: self, key, flight, outcome: None };
+        let mut guard = LoadGuard { cache: self, key, flight, outcome: None };
         let reload = || {
             if let Some((content, object)) = old
                 && unchanged(object)?
@@ -199,7 +207,7 @@ impl ChunkCache {
         if let Ok((content, object)) = &outcome {
             self.insert(key, content.clone(), Version { object: *object, epoch });
         }
-        landing.outcome = Some(outcome.clone());
+        guard.outcome = Some(outcome.clone());
         outcome.map(|(content, _)| content)
     }
 
@@ -391,14 +399,14 @@ impl Flight {
 }
 
 /// Ends a flight, also when the load panics or returns early, so no reader waits for ever.
-struct Landing<'a> {
+struct LoadGuard<'a> {
     cache: &'a ChunkCache,
     key: Key,
     flight: Arc<Flight>,
     outcome: Option<Result<Loaded>>,
 }
 
-impl Drop for Landing<'_> {
+impl Drop for LoadGuard<'_> {
     fn drop(&mut self) {
         {
             let mut state = self.cache.state.lock();

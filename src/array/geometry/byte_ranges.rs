@@ -60,7 +60,7 @@ impl ByteRanges {
         }
     }
 
-    /// The memory that the set takes beside the struct itself.
+    /// The memory that the set takes in addition to the struct itself.
     pub fn memory_bytes(&self) -> usize {
         match &self.positions {
             Positions::Ranges(_) => 0, // a page at most

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::array::geometry::grid::Axis;
+use crate::array::geometry::axis::Axis;
 
 /// A grid of chunks, or a part of it, cut into boxes.
 pub struct ChunkBoxes {
@@ -140,7 +140,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::array::geometry::grid::{Grid, each_index};
+    use crate::array::geometry::axis::each_index;
+    use crate::array::geometry::grid::Grid;
 
     fn all(axes: &[Axis]) -> Vec<Range<u64>> {
         axes.iter().map(|axis| 0..axis.count()).collect()

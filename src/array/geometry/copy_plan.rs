@@ -154,7 +154,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::array::geometry::grid::Axis;
+    use crate::array::geometry::axis::Axis;
 
     fn bytes_of(plan: &CopyPlan) -> Vec<(u64, usize, usize, usize)> {
         let mut found = Vec::new();

@@ -1,194 +1,19 @@
 //! Index arithmetic: the chunks that a range of the flat file touches, and where its bytes lie in them.
 //!
-//! Spec: v3 core "Chunk grids", v3 "Regular chunk grid". Uses `error`, `metadata` and `strided_copy`; no I/O.
+//! Spec: v3 core "Chunk grids". Uses `axis` and `strided_copy`; no I/O.
 //!
-//! An axis is a list of runs of equally long chunks. A regular grid has one run per axis, a rectilinear grid has
-//! several, and one arithmetic covers both. A range of the flat file is cut into at most `2 × rank - 1` boxes, and a
-//! box into one [`StridedCopy`] per chunk: nested loops over byte runs that are contiguous in the file and in the
-//! chunk.
+//! A range of the flat file is cut into at most `2 × rank - 1` boxes, and a box into one [`StridedCopy`] per chunk: nested
+//! loops over byte runs that are contiguous in the file and in the chunk.
 //!
 //! Invariants: all offsets fit u64, because `product(shape) × item size` fits i64 (`metadata` checks it). A chunk in
 //! memory always has its full nominal shape, also at the edge of the array.
 
 use std::cell::Cell;
 use std::collections::HashSet;
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 
-use crate::array::geometry::strided_copy::StridedCopy;
-use crate::metadata::ChunkGrid;
-use walk::Walk;
-
-mod walk;
-
-/// Consecutive chunks of equal length on an axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
-    /// Number of the first chunk.
-    first: u64,
-    /// First element of the first chunk.
-    start: u64,
-    /// Length of each chunk in elements, at least 1.
-    length: u64,
-}
-
-/// One axis of a grid: its extent, and its chunks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Axis {
-    extent: u64,
-    count: u64,
-    runs: Vec<Run>,
-}
-
-/// An axis with more chunks is only cut evenly.
-const MAX_UNEVEN_CHUNKS: u64 = 4096;
-
-/// The position of a chunk on an axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// Number of the chunk on the axis.
-    pub index: u64,
-    /// Its first element.
-    pub start: u64,
-    /// Its nominal length in elements.
-    pub length: u64,
-}
-
-impl Axis {
-    /// An axis of `extent` elements with chunks given as runs of (length, count). Chunks that begin after the extent
-    /// are left out. `None` if the chunks end before the extent.
-    pub fn new(extent: u64, lengths: &[(u64, u64)]) -> Option<Axis> {
-        let mut runs: Vec<Run> = Vec::new();
-        let (mut start, mut count) = (0u64, 0u64);
-        for &(length, repeats) in lengths {
-            if start >= extent {
-                break;
-            }
-            if length == 0 || repeats == 0 {
-                continue;
-            }
-            let used = repeats.min((extent - start).div_ceil(length));
-            runs.push(Run { first: count, start, length });
-            count += used;
-            start = start.saturating_add(length.saturating_mul(used));
-        }
-        (start >= extent).then_some(Axis { extent, count, runs })
-    }
-
-    /// The same extent, with every chunk cut into parts of `length`, which must divide each chunk.
-    pub fn subdivided(&self, length: u64) -> Option<Axis> {
-        if self.runs.iter().any(|run| length == 0 || run.length % length != 0) {
-            return None;
-        }
-        if self.runs.is_empty() {
-            return Some(self.clone());
-        }
-        Axis::new(self.extent, &[(length, self.extent.div_ceil(length))])
-    }
-
-    /// The same extent, with every chunk cut into parts of at most `length`; the last part of a chunk may be shorter.
-    /// If that would need many runs, `length` is rounded down to a divisor of the chunks.
-    pub fn cut(&self, length: u64) -> Axis {
-        let length = length.max(1);
-        let is_even = self.runs.iter().all(|run| run.length.is_multiple_of(length));
-        if !is_even && self.count > MAX_UNEVEN_CHUNKS {
-            let divides = |n: &u64| self.runs.iter().all(|run| run.length.is_multiple_of(*n));
-            return self.cut((1..=length.min(self.longest())).rev().find(divides).unwrap_or(1));
-        }
-        let mut lengths = Vec::new();
-        for (at, run) in self.runs.iter().enumerate() {
-            let chunks = self.runs.get(at + 1).map_or(self.count, |next| next.first) - run.first;
-            match (run.length / length, run.length % length) {
-                (copies, 0) => lengths.push((length, copies * chunks)),
-                (copies, rest) => (0..chunks).for_each(|_| lengths.extend([(length, copies), (rest, 1)])),
-            }
-        }
-        Axis::new(self.extent, &lengths).unwrap_or_else(|| self.clone())
-    }
-
-    /// Elements on the axis.
-    pub fn extent(&self) -> u64 {
-        self.extent
-    }
-
-    /// Chunks on the axis.
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// The length of the longest chunk, 0 if there is none.
-    pub fn longest(&self) -> u64 {
-        self.runs.iter().map(|run| run.length).max().unwrap_or(0)
-    }
-
-    /// The chunk that holds an element.
-    pub fn locate(&self, element: u64) -> Span {
-        let at = self.runs.partition_point(|run| run.start <= element).saturating_sub(1);
-        self.runs.get(at).map_or(Span { index: 0, start: 0, length: 0 }, |run| {
-            let step = element.saturating_sub(run.start) / run.length;
-            Span { index: run.first + step, start: run.start + step * run.length, length: run.length }
-        })
-    }
-
-    /// The chunk with a number.
-    pub fn span(&self, index: u64) -> Span {
-        let at = self.runs.partition_point(|run| run.first <= index).saturating_sub(1);
-        self.runs.get(at).map_or(Span { index, start: 0, length: 0 }, |run| Span {
-            index,
-            start: run.start + (index - run.first) * run.length,
-            length: run.length,
-        })
-    }
-
-    /// Whether one chunk covers exactly the axis.
-    fn is_whole(&self) -> bool {
-        self.count == 1 && self.longest() == self.extent
-    }
-}
-
-/// Per-axis numbers of the chunk that has this number in C order over the axes.
-pub fn numbers(axes: &[Axis], number: u64) -> Vec<u64> {
-    let mut rest = number;
-    let mut index = vec![0; axes.len()];
-    for (slot, axis) in index.iter_mut().zip(axes).rev() {
-        *slot = rest % axis.count().max(1);
-        rest /= axis.count().max(1);
-    }
-    index
-}
-
-/// Calls `each` with the numbers of the chunks in these per-axis ranges, until it breaks.
-pub fn each_index(
-    axes: &[Axis],
-    ranges: &[Range<u64>],
-    each: &mut dyn FnMut(u64) -> ControlFlow<()>,
-) -> ControlFlow<()> {
-    let axes: Vec<(&Axis, &Range<u64>)> = axes.iter().zip(ranges).collect();
-    each_number(&axes, 0, each)
-}
-
-/// [`each_index`] over the remaining axes; `before` is the number that the axes before them make.
-fn each_number(
-    axes: &[(&Axis, &Range<u64>)],
-    before: u64,
-    each: &mut dyn FnMut(u64) -> ControlFlow<()>,
-) -> ControlFlow<()> {
-    let Some(((axis, range), rest)) = axes.split_first() else { return each(before) };
-    (*range).clone().try_for_each(|number| each_number(rest, before * axis.count() + number, each))
-}
-
-/// The axes of an array's chunk grid. `None` if the chunks do not cover the array.
-pub fn axes(shape: &[u64], grid: &ChunkGrid) -> Option<Vec<Axis>> {
-    match grid {
-        ChunkGrid::Regular(chunk) => shape
-            .iter()
-            .zip(chunk)
-            .map(|(&extent, &length)| Axis::new(extent, &[(length, u64::MAX)]))
-            .collect(),
-        ChunkGrid::Rectilinear(lengths) => {
-            shape.iter().zip(lengths).map(|(&extent, runs)| Axis::new(extent, runs)).collect()
-        }
-    }
-}
+use crate::array::geometry::axis::{Axis, Span, numbers};
+use crate::array::geometry::strided_copy::{Loop, StridedCopy, fill_items};
 
 /// Merged dimensions of the flat file: an axis that one chunk covers exactly is merged into the axis before it.
 #[derive(Clone, Debug)]
@@ -256,6 +81,39 @@ impl Grid {
     /// Shape of the largest chunk.
     pub fn largest_chunk_shape(&self) -> Vec<u64> {
         self.axes.iter().map(Axis::longest).collect()
+    }
+
+    /// Bytes of the largest chunk.
+    pub fn largest_chunk_bytes(&self) -> u64 {
+        self.axes.iter().map(Axis::longest).product::<u64>().saturating_mul(self.item_bytes)
+    }
+
+    /// Bytes of the chunk with these per-axis numbers, which include those past the edge of the array.
+    pub fn chunk_bytes(&self, index: &[u64]) -> usize {
+        let lengths = self.axes.iter().zip(index).map(|(axis, &i)| axis.span(i).length);
+        lengths.product::<u64>() as usize * self.item_bytes as usize
+    }
+
+    /// How many bytes of a chunk lie in the array.
+    pub fn inside_bytes(&self, chunk: u64) -> usize {
+        let inside = self.axes.iter().zip(self.index(chunk)).map(|(axis, i)| {
+            let span = axis.span(i);
+            span.length.min(axis.extent() - span.start)
+        });
+        inside.product::<u64>() as usize * self.item_bytes as usize
+    }
+
+    /// Fills the part of a chunk that lies past the edge of the array with `fill`, which is one item.
+    pub fn fill_padding(&self, index: &[u64], fill: &[u8], chunk: &mut [u8]) {
+        let kept: Vec<KeptElements> = (self.axes.iter().zip(index))
+            .map(|(axis, &i)| {
+                let span = axis.span(i);
+                KeptElements { length: span.length, kept: span.length.min(axis.extent() - span.start) }
+            })
+            .collect();
+        if kept.iter().any(|axis| axis.kept != axis.length) {
+            clear_after(&kept, fill, chunk);
+        }
     }
 
     /// The first chunks that a range touches, each once, in the order in which the range needs them; at most `most`.
@@ -334,5 +192,215 @@ impl Grid {
             return Ok(());
         }
         Walk::new(self, offset, (first, end), visit).range(offset, offset + length)
+    }
+}
+
+/// Along one axis of a chunk, the elements that are kept when the rest is cleared.
+#[derive(Clone, Copy, Debug)]
+pub struct KeptElements {
+    /// Elements of the chunk.
+    pub length: u64,
+    /// How many of the first ones are kept.
+    pub kept: u64,
+}
+
+/// Fills what comes after the kept elements of each axis.
+pub fn clear_after(axes: &[KeptElements], fill: &[u8], bytes: &mut [u8]) {
+    let Some((axis, rest)) = axes.split_first() else { return };
+    let step = bytes.len() / (axis.length.max(1) as usize);
+    let (kept, cleared) = bytes.split_at_mut(step * axis.kept as usize);
+    fill_items(cleared, fill, 0);
+    if rest.iter().any(|axis| axis.kept != axis.length) && step > 0 {
+        kept.chunks_exact_mut(step).for_each(|part| clear_after(rest, fill, part));
+    }
+}
+
+/// One walk over the copies of a range.
+struct Walk<'a, E> {
+    grid: &'a Grid,
+    start: u64,
+    /// The numbers of the chunks to visit: from `first` to before `end`.
+    first: u64,
+    end: &'a Cell<u64>,
+    /// For each merged dimension, how many chunks one step of its chunk index skips.
+    chunks_below: Vec<u64>,
+    /// The box, per merged dimension: in elements of its axis, in the last dimension in bytes.
+    low: Vec<u64>,
+    high: Vec<u64>,
+    /// The current chunk, per axis.
+    spans: Vec<Span>,
+    loops: Vec<Loop>,
+    visit: &'a mut dyn FnMut(&StridedCopy<'_>) -> Result<(), E>,
+}
+
+impl<'a, E> Walk<'a, E> {
+    /// A walk over a range that begins at `start`, for chunks with numbers from `first` to before `end`.
+    fn new(
+        grid: &'a Grid,
+        start: u64,
+        (first, end): (u64, &'a Cell<u64>),
+        visit: &'a mut dyn FnMut(&StridedCopy<'_>) -> Result<(), E>,
+    ) -> Self {
+        let chunks_below =
+            |dimension: &Dimension| grid.axes.iter().skip(dimension.axis + 1).map(Axis::count).product();
+        let dimensions = grid.dimensions.len();
+        Walk {
+            grid,
+            start,
+            first,
+            end,
+            chunks_below: grid.dimensions.iter().map(chunks_below).collect(),
+            low: vec![0; dimensions],
+            high: vec![0; dimensions],
+            // Merged axes have one chunk, which covers them.
+            spans: grid.axes.iter().map(|axis| axis.span(0)).collect(),
+            loops: Vec::with_capacity(dimensions),
+            visit,
+        }
+    }
+
+    /// Visits the copies of the range `start..end`, which is not empty.
+    fn range(&mut self, start: u64, end: u64) -> Result<(), E> {
+        self.cut(0, start, end, 0)
+    }
+
+    /// Cuts `[from, to)`, relative to a sub-block of dimension `level`, into boxes. `base` is where that sub-block
+    /// begins in the file.
+    fn cut(&mut self, level: usize, from: u64, to: u64, base: u64) -> Result<(), E> {
+        let Some(dimension) = self.grid.dimensions.get(level) else {
+            // Rank 0: one item in one chunk.
+            if self.first > 0 || self.end.get() == 0 {
+                return Ok(());
+            }
+            let copy = StridedCopy {
+                chunk: 0,
+                chunk_offset: from as usize,
+                range_offset: 0,
+                run: (to - from) as usize,
+                loops: &[],
+            };
+            return (self.visit)(&copy);
+        };
+        if level + 1 == self.grid.dimensions.len() {
+            self.low[level] = from;
+            self.high[level] = to;
+            return self.chunks(0, 0, base + from);
+        }
+        let stride = dimension.file_stride;
+        let (mut first, from_rest) = (from / stride, from % stride);
+        let (last, to_rest) = (to / stride, to % stride);
+        if first == last {
+            self.fix(level, first);
+            return self.cut(level + 1, from_rest, to_rest, base + first * stride);
+        }
+        if from_rest > 0 {
+            self.fix(level, first);
+            self.cut(level + 1, from_rest, stride, base + first * stride)?;
+            first += 1;
+        }
+        if first < last {
+            self.low[level] = first;
+            self.high[level] = last;
+            self.all_below(level + 1);
+            self.chunks(0, 0, base + first * stride)?;
+        }
+        if to_rest > 0 {
+            self.fix(level, last);
+            self.cut(level + 1, 0, to_rest, base + last * stride)?;
+        }
+        Ok(())
+    }
+
+    fn fix(&mut self, level: usize, element: u64) {
+        self.low[level] = element;
+        self.high[level] = element + 1;
+    }
+
+    fn all_below(&mut self, level: usize) {
+        let last = self.grid.dimensions.len() - 1;
+        for (at, dimension) in self.grid.dimensions.iter().enumerate().skip(level) {
+            let extent = self.grid.axes[dimension.axis].extent();
+            self.low[at] = 0;
+            self.high[at] = if at == last { extent * dimension.step } else { extent };
+        }
+    }
+
+    /// Visits the chunks that the box touches in the order of their numbers, from dimension `level` on. `before` is the
+    /// number that the axes before it make; `file_offset` is where the box begins.
+    fn chunks(&mut self, level: usize, before: u64, file_offset: u64) -> Result<(), E> {
+        let Some(dimension) = self.grid.dimensions.get(level) else {
+            return self.copy(before, file_offset);
+        };
+        let chunk = self.chunk(level);
+        let axis = &self.grid.axes[dimension.axis];
+        let before = before * axis.count();
+        let below = self.chunks_below[level].max(1);
+        let mut span = axis.locate(self.low[level] / chunk);
+        let first = (self.first / below).saturating_sub(before);
+        if first >= axis.count() {
+            return Ok(());
+        }
+        if span.index < first {
+            span = axis.span(first);
+        }
+        while span.start * chunk < self.high[level] && (before + span.index) * below < self.end.get() {
+            self.spans[dimension.axis] = span;
+            self.chunks(level + 1, before + span.index, file_offset)?;
+            if span.index + 1 >= axis.count() {
+                break;
+            }
+            span = axis.span(span.index + 1);
+        }
+        Ok(())
+    }
+
+    /// Units of the box per element of the axis: bytes in the last dimension, elements elsewhere.
+    fn chunk(&self, level: usize) -> u64 {
+        if level + 1 == self.grid.dimensions.len() { self.grid.dimensions[level].step } else { 1 }
+    }
+
+    /// The copy between the current box and the current chunk, which has this number.
+    fn copy(&mut self, chunk: u64, box_offset: u64) -> Result<(), E> {
+        let grid = self.grid;
+        let last = grid.dimensions.len() - 1;
+        self.loops.clear();
+        let (mut chunk_offset, mut file_offset, mut run) = (0u64, box_offset, 0u64);
+        for (level, dimension) in grid.dimensions.iter().enumerate() {
+            let span = self.spans[dimension.axis];
+            let chunk = self.chunk(level);
+            let low = self.low[level].max(span.start * chunk);
+            let high = self.high[level].min((span.start + span.length).saturating_mul(chunk));
+            let inside = low - span.start * chunk;
+            if level == last {
+                chunk_offset += inside;
+                file_offset += low - self.low[level];
+                run = high - low;
+            } else {
+                let stride = self.chunk_stride(level);
+                chunk_offset += inside * stride;
+                file_offset += (low - self.low[level]) * dimension.file_stride;
+                if high - low > 1 {
+                    self.loops.push(Loop {
+                        count: (high - low) as usize,
+                        chunk_stride: stride as usize,
+                        range_stride: dimension.file_stride as usize,
+                    });
+                }
+            }
+        }
+        let copy = StridedCopy {
+            chunk,
+            chunk_offset: chunk_offset as usize,
+            range_offset: (file_offset - self.start) as usize,
+            run: run as usize,
+            loops: &self.loops,
+        };
+        (self.visit)(&copy)
+    }
+
+    /// Bytes in the current chunk per element of the dimension's axis.
+    fn chunk_stride(&self, level: usize) -> u64 {
+        let axis = self.grid.dimensions[level].axis;
+        self.spans[axis + 1..].iter().map(|span| span.length).product::<u64>() * self.grid.item_bytes
     }
 }

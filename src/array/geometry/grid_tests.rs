@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use proptest::prelude::*;
 
-use crate::array::geometry::grid::{Axis, Grid, axes};
+use crate::array::geometry::axis::{Axis, axes};
+use crate::array::geometry::grid::Grid;
 use crate::array::geometry::strided_copy::{StridedCopy, fill_items};
 use crate::metadata::ChunkGrid;
 

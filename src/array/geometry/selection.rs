@@ -9,7 +9,8 @@
 
 use std::ops::Range;
 
-use crate::array::geometry::grid::{Axis, Grid};
+use crate::array::geometry::axis::Axis;
+use crate::array::geometry::grid::Grid;
 
 /// The selected elements of one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,9 +40,10 @@ impl AxisSelection {
     fn first_place_in_chunk(&self, axis: &Axis, place: u64) -> u64 {
         let span = axis.locate(self.element(place));
         let step = self.step.unsigned_abs().max(1);
-        let before = match self.step < 0 {
-            false => span.start.saturating_sub(self.start),
-            true => self.start.saturating_sub((span.start + span.length).saturating_sub(1)),
+        let before = if self.step < 0 {
+            self.start.saturating_sub((span.start + span.length).saturating_sub(1))
+        } else {
+            span.start.saturating_sub(self.start)
         };
         before.div_ceil(step).min(place)
     }
@@ -51,9 +53,10 @@ impl AxisSelection {
         let element = self.element(place);
         let span = axis.locate(element);
         let step = self.step.unsigned_abs().max(1);
-        let left = match self.step < 0 {
-            false => (span.start + span.length).saturating_sub(element + 1),
-            true => element.saturating_sub(span.start),
+        let left = if self.step < 0 {
+            element.saturating_sub(span.start)
+        } else {
+            (span.start + span.length).saturating_sub(element + 1)
         };
         (place + left / step + 1).min(end)
     }

@@ -9,7 +9,8 @@
 
 use std::ops::Range;
 
-use crate::array::geometry::grid::{Axis, Grid, numbers};
+use crate::array::geometry::axis::{Axis, numbers};
+use crate::array::geometry::grid::Grid;
 
 /// The size of a slab of strips that decode at their own cost. A few such strips fit into a processor's cache, and
 /// their memory is reused quickly.

@@ -1,4 +1,4 @@
-//! Writes that are accepted before their bytes are copied, beside a later write, sync or truncation.
+//! Writes that are accepted before their bytes are copied, before a later write, sync or truncation.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -24,10 +24,10 @@ fn accepted_writes_are_visible_to_all() {
                     match then {
                         0 => write(array, 5, &[2]),
                         1 => {
-                            array.sync().unwrap();
+                            array.writer().sync().unwrap();
                             assert_eq!(scene.lasting()[3..9], [1; 6]);
                         }
-                        _ => array.zero().unwrap(),
+                        _ => array.writer().zero().unwrap(),
                     }
                 });
             });

@@ -1,15 +1,16 @@
-//! Replies that are prepared ahead of a reader, beside a writer that starts.
+//! Replies that are prepared ahead of a reader, and a writer that starts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::array::interleavings::write_back::{FILL, LENGTH, Scene, each_form, open, write_and_tell};
 use crate::array::sync::thread;
+use crate::array::test_reads::read_for;
 use crate::array::{Array, Readahead, Reader};
 use crate::store::Store;
 
 fn read(array: &Array, reader: &Reader, offset: u64) -> [u8; 4] {
-    array.read_for(reader, offset..offset + 4).unwrap().try_into().unwrap()
+    read_for(array, reader, offset..offset + 4).unwrap().try_into().unwrap()
 }
 
 /// A read that begins after a write returned sees that write, although its reply was prepared before.
@@ -27,15 +28,15 @@ fn prepared_replies_never_go_back() {
         }
         thread::scope(|scope| {
             scope.spawn(|| {
-                array.open_for_writing().unwrap();
+                array.writer().open_for_writing().unwrap();
                 for value in 1..=3 {
                     write_and_tell(&array, 13, &[value], || done.store(value, Ordering::SeqCst));
                     if value == 2 {
-                        array.flush().unwrap();
+                        array.writer().flush().unwrap();
                     }
                 }
-                array.sync().unwrap();
-                array.close_for_writing();
+                array.writer().sync().unwrap();
+                array.writer().close_for_writing();
             });
             for reader in &readers {
                 let (array, done) = (&array, &done);

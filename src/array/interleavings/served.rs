@@ -1,4 +1,4 @@
-//! Opens that compare what readers received with the store, beside a write-back that replaces objects.
+//! Opens that compare what readers received with the store, next to a write-back that replaces objects.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ fn own_replacements_are_no_change() {
         thread::scope(|scope| {
             scope.spawn(move || {
                 for value in 1..=3 {
-                    array.write_at(3, &[value; 6]).unwrap();
+                    array.writer().write_at(3, &[value; 6]).unwrap();
                     if value == 2 {
-                        array.flush().unwrap();
+                        array.writer().flush().unwrap();
                     }
                 }
             });

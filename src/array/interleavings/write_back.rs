@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::array::interleavings::{explore, schedules};
 use crate::array::sync::thread;
+use crate::array::test_reads::read_soon;
 use crate::array::{Array, Engine, EngineOptions, Layout};
 use crate::cancellation::Cancellation;
 use crate::error::{Error, Result};
@@ -165,7 +166,7 @@ impl Scene {
         let engine =
             Engine::with_options(EngineOptions { writeback_delay: None, dirty_limit_bytes, ..options });
         let array = open(&engine, &(store.clone() as Arc<dyn Store>), "a");
-        array.open_for_writing().unwrap();
+        array.writer().open_for_writing().unwrap();
         Scene { form, store, engine, array }
     }
 
@@ -181,15 +182,15 @@ impl Scene {
 
     /// Checks that the store holds exactly the expected bytes.
     pub(in crate::array) fn end(self, expected: &[u8]) {
-        self.array.sync().unwrap();
-        assert!(!self.array.is_dirty());
+        self.array.writer().sync().unwrap();
+        assert!(!self.array.writer().is_dirty());
         assert_eq!(self.engine.counters().dirty_bytes, 0);
         let mut out = vec![0; LENGTH];
         self.array.read_at(0, &mut out).unwrap();
         assert_eq!(out, expected, "read");
         assert_eq!(content(self.store.clone(), "a"), expected, "stored");
         assert_eq!(self.lasting(), expected, "synced");
-        self.array.close_for_writing();
+        self.array.writer().close_for_writing();
     }
 }
 
@@ -206,13 +207,13 @@ pub(in crate::array) fn write(array: &Array, offset: u64, data: &[u8]) {
 
 /// Does the same, and calls `tell` as early as the adapter replies.
 pub(in crate::array) fn write_and_tell(array: &Array, offset: u64, data: &[u8], tell: impl Fn()) {
-    match array.try_begin_write(offset, data).unwrap() {
+    match array.writer().try_begin_write(offset, data).unwrap() {
         Some(pending) => {
             tell();
             pending.copy();
         }
         None => {
-            array.write_at(offset, data).unwrap();
+            array.writer().write_at(offset, data).unwrap();
             tell();
         }
     }
@@ -233,7 +234,7 @@ fn writers_of_one_chunk_lose_nothing() {
                 });
                 (writer..9).step_by(3).for_each(|at| expected[at] = writer as u8 + 1);
             }
-            scope.spawn(|| scene.array.flush().unwrap());
+            scope.spawn(|| scene.array.writer().flush().unwrap());
             scope.spawn(|| scene.engine.store_settled(Duration::ZERO));
         });
         scene.end(&expected);
@@ -247,13 +248,13 @@ fn a_reader_never_goes_back() {
     each_form(|form| {
         let scene = Scene::new(form, 2);
         let (array, done) = (&scene.array, &AtomicU8::new(0));
-        scene.array.write_at(5, &[0]).unwrap();
+        scene.array.writer().write_at(5, &[0]).unwrap();
         thread::scope(|scope| {
             scope.spawn(move || {
                 for value in 1..=4 {
                     write_and_tell(array, 5, &[value], || done.store(value, Ordering::SeqCst));
                     if value % 2 == 0 {
-                        array.flush().unwrap();
+                        array.writer().flush().unwrap();
                     }
                 }
             });
@@ -263,8 +264,10 @@ fn a_reader_never_goes_back() {
                     for _ in 0..4 {
                         floor = floor.max(done.load(Ordering::SeqCst));
                         let mut out = [0; 2];
-                        if reader == 0 || !array.try_read(4, &mut out) {
+                        if reader == 0 {
                             array.read_at(4, &mut out).unwrap();
+                        } else {
+                            read_soon(array, 4, &mut out);
                         }
                         assert!(out[1] >= floor && out[0] == FILL, "{out:?} after {floor}");
                         floor = out[1];
@@ -293,8 +296,8 @@ fn kept_pages_match_the_store() {
     each_form(|form| {
         let scene = Scene::new(form, 100);
         let [old, new] = [1, 2].map(|value| {
-            scene.array.write_at(0, &[value; 4]).unwrap();
-            scene.array.sync().unwrap();
+            scene.array.writer().write_at(0, &[value; 4]).unwrap();
+            scene.array.writer().sync().unwrap();
             let objects = scene.store.lasting.lock().unwrap().clone();
             objects.into_iter().next().unwrap()
         });
@@ -321,7 +324,7 @@ fn kept_pages_match_the_store() {
             assert_eq!(late, 2);
             assert!(!is_kept || early.join().unwrap() == 2, "the kernel holds what is no longer stored");
         });
-        scene.array.close_for_writing();
+        scene.array.writer().close_for_writing();
     });
 }
 
@@ -336,8 +339,8 @@ fn synced_writes_survive_power_loss() {
                 let scene = &scene;
                 scope.spawn(move || {
                     for value in 1..=2u8 {
-                        scene.array.write_at(writer as u64 * 4, &[value]).unwrap();
-                        scene.array.sync().unwrap();
+                        scene.array.writer().write_at(writer as u64 * 4, &[value]).unwrap();
+                        scene.array.writer().sync().unwrap();
                         assert!(scene.lasting()[writer * 4] == value, "{value} of {writer} was synced");
                     }
                 });
@@ -356,30 +359,30 @@ fn failures_lose_nothing() {
         let scene = Scene::new(form, 3);
         scene.store.failing.store(3, Ordering::SeqCst);
         let mut expected = [FILL; LENGTH];
-        let told = AtomicU64::new(0);
+        let reported = AtomicU64::new(0);
         thread::scope(|scope| {
             for writer in 0..2usize {
-                let (scene, told) = (&scene, &told);
+                let (scene, reported) = (&scene, &reported);
                 scope.spawn(move || {
                     for at in (writer..8).step_by(2) {
                         // A write is accepted as a whole or not at all.
-                        while scene.array.write_at(at as u64, &[at as u8]).is_err() {
-                            told.fetch_add(1, Ordering::SeqCst);
+                        while scene.array.writer().write_at(at as u64, &[at as u8]).is_err() {
+                            reported.fetch_add(1, Ordering::SeqCst);
                         }
                     }
-                    if scene.array.flush().is_err() {
-                        told.fetch_add(1, Ordering::SeqCst);
+                    if scene.array.writer().flush().is_err() {
+                        reported.fetch_add(1, Ordering::SeqCst);
                     }
                 });
                 (writer..8).step_by(2).for_each(|at| expected[at] = at as u8);
             }
-            scope.spawn(|| scene.array.write_page(15, &[7]).unwrap());
+            scope.spawn(|| scene.array.writer().write_page(15, &[7]).unwrap());
         });
         expected[15] = 7;
-        while scene.array.flush().is_err() {}
+        while scene.array.writer().flush().is_err() {}
         assert_eq!(scene.store.failing.load(Ordering::SeqCst), 0);
-        let counted = scene.array.failures().0;
-        assert!(counted > 0 && counted >= told.load(Ordering::SeqCst), "{counted} counted");
+        let counted = scene.array.writer().failures().0;
+        assert!(counted > 0 && counted >= reported.load(Ordering::SeqCst), "{counted} counted");
         scene.end(&expected);
     });
 }
@@ -392,25 +395,23 @@ fn a_zeroed_array_stays_zero() {
         let (array, step) = (&scene.array, &AtomicU8::new(0));
         thread::scope(|scope| {
             scope.spawn(move || {
-                array.write_at(0, &[5; 6]).unwrap();
-                array.zero().unwrap();
+                array.writer().write_at(0, &[5; 6]).unwrap();
+                array.writer().zero().unwrap();
                 step.store(1, Ordering::SeqCst);
-                array.write_at(2, &[7]).unwrap();
+                array.writer().write_at(2, &[7]).unwrap();
                 step.store(2, Ordering::SeqCst);
             });
             scope.spawn(move || {
                 for _ in 0..3 {
                     let done = step.load(Ordering::SeqCst);
                     let mut out = [0; 4];
-                    if !array.try_read(0, &mut out) {
-                        array.read_at(0, &mut out).unwrap();
-                    }
+                    read_soon(array, 0, &mut out);
                     assert!(done == 0 || out[0] == 0, "{out:?} after {done}");
                     assert!(done < 2 || out[2] == 7, "{out:?} after {done}");
                     assert!([0, 5, FILL].contains(&out[0]) && [0, 5, 7, FILL].contains(&out[2]), "{out:?}");
                 }
             });
-            scope.spawn(move || array.flush().unwrap());
+            scope.spawn(move || array.writer().flush().unwrap());
             scope.spawn(|| scene.engine.store_settled(Duration::ZERO));
         });
         let mut expected = [0; LENGTH];
@@ -425,7 +426,7 @@ fn writers_of_two_arrays_make_room_for_each_other() {
     each_form(|form| {
         let scene = Scene::new(form, 4);
         let other = open(&scene.engine, &(scene.store.clone() as Arc<dyn Store>), "b");
-        other.open_for_writing().unwrap();
+        other.writer().open_for_writing().unwrap();
         let data: Vec<u8> = (0..LENGTH as u8).collect();
         thread::scope(|scope| {
             for array in [&scene.array, &other] {
@@ -438,8 +439,8 @@ fn writers_of_two_arrays_make_room_for_each_other() {
                 });
             }
         });
-        other.sync().unwrap();
-        other.close_for_writing();
+        other.writer().sync().unwrap();
+        other.writer().close_for_writing();
         assert_eq!(content(scene.store.clone(), "b"), data);
         scene.end(&data);
     });
@@ -456,15 +457,15 @@ fn writers_come_and_go() {
                 let array = &scene.array;
                 scope.spawn(move || {
                     for round in 0..2usize {
-                        array.open_for_writing().unwrap();
+                        array.writer().open_for_writing().unwrap();
                         write(&array, (writer * 4 + round) as u64, &[round as u8]);
-                        array.close_for_writing();
+                        array.writer().close_for_writing();
                     }
                 });
                 expected[writer * 4..writer * 4 + 2].copy_from_slice(&[0, 1]);
             }
             scope.spawn(|| {
-                scene.array.close_for_writing();
+                scene.array.writer().close_for_writing();
                 scene.engine.store_settled(Duration::ZERO);
                 scene.engine.store_settled(Duration::ZERO);
             });
@@ -472,8 +473,8 @@ fn writers_come_and_go() {
         assert!(scene.engine.store_all(Duration::from_secs(60)).is_empty());
         assert_eq!(content(scene.store.clone(), "a"), expected);
         assert_eq!(scene.lasting(), expected);
-        assert!(!scene.array.has_writers());
-        scene.array.open_for_writing().unwrap();
+        assert!(!scene.array.writer().has_writers());
+        scene.array.writer().open_for_writing().unwrap();
         scene.end(&expected);
     });
 }

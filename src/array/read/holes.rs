@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::array::geometry::strips::{Slab, slab, slab_at};
-use crate::array::{Array, Inner};
+use crate::array::served::ServedArray;
 use crate::cancellation::Cancellation;
 use crate::error::Result;
 
@@ -23,8 +23,8 @@ const MAX_LOOKS: u64 = 1 << 16;
 const MAX_CHUNKS: u64 = 1 << 22;
 
 /// The file as tiles of rows of chunks.
-struct Tiles<'a> {
-    inner: &'a Inner,
+pub struct Tiles<'a> {
+    served: &'a ServedArray,
     cancellation: &'a Cancellation,
     /// Chunks of one row.
     slab: Slab,
@@ -35,18 +35,26 @@ struct Tiles<'a> {
     chunks: Cell<u64>,
 }
 
-impl Array {
-    /// The first byte from `offset` on that may differ from zero. `None` if there is none before the end of the file.
-    /// Blocks on the store.
-    pub fn next_data(&self, offset: u64, cancellation: &Cancellation) -> Result<Option<u64>> {
-        let size = self.size_bytes();
-        if offset >= size {
-            return Ok(None);
+impl<'a> Tiles<'a> {
+    /// `None` if the array has no hole: a chunk that is not stored is not zero.
+    pub fn new(served: &'a ServedArray, cancellation: &'a Cancellation) -> Option<Tiles<'a>> {
+        if served.fill().iter().any(|&byte| byte != 0) {
+            return None;
         }
-        let Some(tiles) = self.tiles(cancellation) else { return Ok(Some(offset)) };
+        let slab = slab(served.grid())?;
+        let mut tiles =
+            Tiles { served, cancellation, slab, slabs: 1, looks: Cell::new(0), chunks: Cell::new(0) };
+        let row_bytes = tiles.slab_range(0).end.max(1);
+        tiles.slabs = (MIN_HOLE_BYTES + 2 * PAGE_BYTES).div_ceil(row_bytes);
+        Some(tiles)
+    }
+
+    /// The first byte from `offset` on, which lies in the file, that may differ from zero. `None` if there is none before the end
+    /// of the file. Blocks on the store.
+    pub fn next_data(&self, offset: u64) -> Result<Option<u64>> {
         let mut at = offset;
-        while at < size {
-            match tiles.hole(tiles.tile_of(at))? {
+        while at < self.served.size_bytes() {
+            match self.hole(self.tile_of(at))? {
                 Some(hole) if hole.contains(&at) => at = hole.end,
                 _ => return Ok(Some(at)),
             }
@@ -54,43 +62,23 @@ impl Array {
         Ok(None)
     }
 
-    /// The first byte from `offset` on that lies in a hole, or the end of the file, which counts as a hole. `None` past
-    /// the end. Blocks on the store.
-    pub fn next_hole(&self, offset: u64, cancellation: &Cancellation) -> Result<Option<u64>> {
-        let size = self.size_bytes();
-        if offset >= size {
-            return Ok(None);
-        }
-        let Some(tiles) = self.tiles(cancellation) else { return Ok(Some(size)) };
-        for tile in tiles.tile_of(offset)..tiles.count() {
-            if let Some(hole) = tiles.hole(tile)?
+    /// The first byte from `offset` on, which lies in the file, that is in a hole, or the end of the file, which counts as a
+    /// hole. Blocks on the store.
+    pub fn next_hole(&self, offset: u64) -> Result<u64> {
+        for tile in self.tile_of(offset)..self.count() {
+            if let Some(hole) = self.hole(tile)?
                 && offset < hole.end
             {
-                return Ok(Some(offset.max(hole.start)));
+                return Ok(offset.max(hole.start));
             }
         }
-        Ok(Some(size))
-    }
-
-    /// `None` if no hole may be reported: a missing chunk is not zero, or the array has a writer. Pages of a memory map
-    /// that the kernel holds are not known here.
-    fn tiles<'a>(&'a self, cancellation: &'a Cancellation) -> Option<Tiles<'a>> {
-        let inner = &*self.inner;
-        if self.has_writers() || self.is_dirty() || inner.fill.iter().any(|&byte| byte != 0) {
-            return None;
-        }
-        let slab = slab(&inner.grid)?;
-        let mut tiles =
-            Tiles { inner, cancellation, slab, slabs: 1, looks: Cell::new(0), chunks: Cell::new(0) };
-        let row_bytes = tiles.slab_range(0).end.max(1);
-        tiles.slabs = (MIN_HOLE_BYTES + 2 * PAGE_BYTES).div_ceil(row_bytes);
-        Some(tiles)
+        Ok(self.served.size_bytes())
     }
 }
 
 impl Tiles<'_> {
     fn rows(&self) -> u64 {
-        self.inner.grid.chunks() / self.slab.strips.max(1)
+        self.served.grid().chunks() / self.slab.strips.max(1)
     }
 
     fn count(&self) -> u64 {
@@ -99,7 +87,7 @@ impl Tiles<'_> {
 
     /// The contiguous bytes of the file that a row of chunks covers.
     fn slab_range(&self, row: u64) -> Range<u64> {
-        let grid = &self.inner.grid;
+        let grid = self.served.grid();
         let index = grid.index(row.saturating_mul(self.slab.strips));
         let mut stride = grid.size_bytes();
         let mut start = 0;
@@ -121,7 +109,7 @@ impl Tiles<'_> {
     }
 
     fn tile_of(&self, offset: u64) -> u64 {
-        slab_at(&self.inner.grid, self.slab, offset) / self.slabs
+        slab_at(self.served.grid(), self.slab, offset) / self.slabs
     }
 
     /// The part of a tile that is a hole: whole pages, but up to the boundary if the neighbour is missing, too.
@@ -141,7 +129,7 @@ impl Tiles<'_> {
     }
 
     fn is_missing(&self, tile: u64) -> Result<bool> {
-        let source = &self.inner.source;
+        let source = self.served.source();
         let rows = tile * self.slabs..((tile + 1) * self.slabs).min(self.rows());
         let mut seen = HashSet::new();
         for chunk in rows.start * self.slab.strips..rows.end * self.slab.strips {
@@ -150,15 +138,15 @@ impl Tiles<'_> {
             if chunks >= MAX_CHUNKS {
                 return Ok(false);
             }
-            let index = self.inner.grid.index(chunk);
+            let index = self.served.grid().index(chunk);
             if !seen.insert(source.object_of(&index)) {
                 continue;
             }
             let looks = self.looks.get();
             self.looks.set(looks + 1);
-            let key = source.key(&self.inner.load_context(), &index)?;
+            let key = self.served.key_of_chunk(&index)?;
             self.cancellation.check(&key)?;
-            if looks >= MAX_LOOKS || self.inner.store.head_object(&key)?.is_some() {
+            if looks >= MAX_LOOKS || self.served.store().head_object(&key)?.is_some() {
                 return Ok(false);
             }
         }
@@ -174,7 +162,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::array::{Engine, Layout};
+    use crate::array::{Array, Engine, Layout};
     use crate::metadata::{Document, parse_v3};
     use crate::store::{MemoryStore, Store};
 

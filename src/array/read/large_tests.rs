@@ -1,10 +1,11 @@
-//! Arrays large enough for code that small ones never reach: full chunks stored beside their writer, strips of blosc
+//! Arrays large enough for code that small ones never reach: full chunks stored while their writer goes on, strips of blosc
 //! blocks, and strips for small caches.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::array::test_reads::read_for;
 use crate::array::{Array, Engine, EngineOptions, Layout, Reader};
 use crate::metadata::{Document, parse_v3};
 use crate::store::{MemoryStore, Store};
@@ -42,9 +43,9 @@ fn write_and_read_back(compressor: Value) {
     let store: Arc<dyn Store> = Arc::new(store);
     let content = content();
     let (engine, array) = open(&store, 256 << 20, 64 << 20);
-    array.open_for_writing().unwrap();
+    array.writer().open_for_writing().unwrap();
     for (number, piece) in content.chunks(1 << 20).enumerate() {
-        array.write_at((number << 20) as u64, piece).unwrap();
+        array.writer().write_at((number << 20) as u64, piece).unwrap();
     }
     let is_storing = || engine.counters().chunks_encoded < 8;
     for _ in 0..600 {
@@ -53,10 +54,10 @@ fn write_and_read_back(compressor: Value) {
         }
     }
     assert!(!is_storing(), "full chunks are stored without a flush");
-    array.flush().unwrap();
+    array.writer().flush().unwrap();
     let counted = engine.counters();
     assert_eq!((counted.chunks_encoded, counted.bases_read, counted.dirty_bytes), (8, 0, 0));
-    array.close_for_writing();
+    array.writer().close_for_writing();
     for cache_limit_bytes in [256 << 20, 24 << 20, 0] {
         let (engine, array) = open(&store, cache_limit_bytes, 0);
         let reader = Reader::default();
@@ -65,7 +66,7 @@ fn write_and_read_back(compressor: Value) {
             content.chunks(1 << 20).enumerate().take(if cache_limit_bytes == 0 { 2 } else { 64 })
         {
             let offset = (number << 20) as u64;
-            let read = array.read_for(&reader, offset..offset + (1 << 20)).unwrap();
+            let read = read_for(&array, &reader, offset..offset + (1 << 20)).unwrap();
             assert!(read == piece, "{offset} with a cache of {cache_limit_bytes}");
         }
         let amplification = engine.counters().decoded_bytes / SIZE_BYTES as u64;
@@ -104,21 +105,21 @@ fn consumed_slabs_are_not_decoded_again() {
     store.put("zarr.json", document(json!([little, blosc]))).unwrap();
     let store: Arc<dyn Store> = Arc::new(store);
     let (_engine, array) = open(&store, 256 << 20, 256 << 20);
-    array.open_for_writing().unwrap();
-    array.write_at(0, &content()).unwrap();
-    array.flush().unwrap();
-    array.close_for_writing();
+    array.writer().open_for_writing().unwrap();
+    array.writer().write_at(0, &content()).unwrap();
+    array.writer().flush().unwrap();
+    array.writer().close_for_writing();
     // Room for a few slabs of 4 MiB.
     let (engine, array) = open(&store, 24 << 20, 0);
     for part in [48..64, 16..32, 32..48, 0..16] {
         let reader = Reader::default();
         for number in part {
             let offset = number << 20;
-            array.read_for(&reader, offset..offset + (1 << 20)).unwrap();
+            read_for(&array, &reader, offset..offset + (1 << 20)).unwrap();
         }
     }
     let more = engine.counters().decoded_bytes - SIZE_BYTES as u64;
     // A thread that is preempted between looking for a strip and decoding it may find it read and evicted.
     const STRIP_BYTES: u64 = 512 << 10;
-    assert!(more <= engine.workers.count() as u64 * STRIP_BYTES, "{more} bytes decoded once more");
+    assert!(more <= engine.workers().count() as u64 * STRIP_BYTES, "{more} bytes decoded once more");
 }

@@ -43,7 +43,7 @@ impl Consumed {
         self.ranges.lock().iter().any(|range| range.contains(&slab))
     }
 
-    /// Notes that a reader asks for a slab. If the slab is in the set, readers no longer keep them: clears the set and
+    /// Takes notice that a reader asks for a slab. If the slab is in the set, readers no longer keep them: clears the set and
     /// returns `true`.
     pub fn forget_if_asked(&self, slab: u64) -> bool {
         let mut ranges = self.ranges.lock();

@@ -1,41 +1,39 @@
-//! Decoding ahead of a sequential reader.
+//! Readahead: what a reader that goes through an array sequentially needs next is fetched and decoded before it asks.
 //!
-//! Uses its neighbours in `array`. A sequential read visits one row of strips, a *slab*, again and again before it
-//! moves on. The first read in a slab queues all of it, and then as many of the next slabs as there is room for. Slabs
-//! that the reader has passed are the first to leave the cache.
+//! Uses its neighbours in `array`. Who goes through an array sequentially, and how much to have ready for it, is decided in
+//! `window.rs`. What was decided is done in `prefetch.rs` (decoding), `fetch.rs` (requests to a remote store) and
+//! `replies.rs` (whole replies). This file has the place of each reader, and asks the one and then the other.
 //!
-//! Invariant: a queued strip is not decoded if its reader has meanwhile moved elsewhere, closed, or passed the strip.
+//! Slabs that the reader has passed are the first to leave the cache.
 
 pub mod consumed;
+mod fetch;
+mod prefetch;
 pub mod replies;
+pub mod resources;
 #[cfg(test)]
 mod tests;
-mod transfers;
+mod window;
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use crate::array::geometry::strips::Slab;
-use crate::array::readahead::replies::Spans;
-use crate::array::readahead::transfers::{ReaderPlace, Transfers};
+use crate::array::read::FileReader;
+use crate::array::read::types::Blocking;
+use crate::array::readahead::consumed::Consumed;
+use crate::array::readahead::fetch::FetchQueue;
+use crate::array::readahead::prefetch::{Prefetcher, ScanGeneration};
+use crate::array::readahead::replies::PreparedReplies;
+use crate::array::readahead::resources::ReadaheadResources;
+use crate::array::readahead::window::{
+    AHEAD_BYTES_PER_THREAD, Budget, LATE_BYTES, ReaderPlace, SEEK_WINDOW_BYTES, SlabWindow, Slabs,
+};
+use crate::array::served::ServedArray;
 use crate::array::sync::Mutex;
-use crate::array::sync::atomic::{AtomicU64, Ordering};
-use crate::array::{Array, Inner};
+use crate::array::sync::atomic::{AtomicUsize, Ordering};
 
-/// How far apart requests of one sequential reader may arrive: the kernel sends readahead from several threads.
-const SEQUENTIAL_WINDOW_BYTES: u64 = 4 << 20;
-/// The same for a reader that was not sequential so far, in lengths of a request.
-const SEQUENTIAL_WINDOW_REQUESTS: u64 = 2;
 /// If only this cache keeps what was read, an array of at most this fraction of the cache stays in it.
 const STAYING_PART: u64 = 16;
-/// Late requests may still want bytes this far before the reader's place.
-const LATE_BYTES: u64 = 1 << 20;
-/// If the cache has no room for a slab, readahead covers this many bytes of the file.
-const WINDOW_BYTES: u64 = 8 << 20;
-/// Readahead for each decoding thread, shared by all readers, if there is room. At least the next slab.
-const AHEAD_BYTES_PER_THREAD: u64 = 32 << 20;
-/// A slab of more strips is not queued as a whole, because that would delay the request that queues it. The same limit
-/// holds if the cache has no room for a slab.
-const MOST_QUEUED: u64 = 4096;
 
 /// What is prepared for a reader that goes through an array sequentially.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,81 +51,67 @@ pub enum Readahead {
 /// One reader of an array, and its access pattern.
 #[derive(Default)]
 pub struct Reader {
-    pub(in crate::array) readahead: Readahead,
-    pass: Mutex<Pass>,
-    wanted: Arc<Interest>,
-    pub(in crate::array) replies: Mutex<Spans>,
+    readahead: Readahead,
+    scan: Mutex<ScanState>,
+    wanted: Arc<ScanGeneration>,
+    replies: PreparedReplies,
 }
 
-/// The queued strips that a reader still wants.
+/// How far a reader has come.
 #[derive(Default)]
-struct Interest {
-    /// Changes when the reader wants none of the queued strips any more.
-    generation: AtomicU64,
-    /// The first slab that the reader has not passed.
-    first_slab: AtomicU64,
-}
-
-impl Interest {
-    fn end(&self) {
-        self.generation.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-#[derive(Default)]
-struct Pass {
+struct ScanState {
     /// Where a sequential reader is expected to continue.
     next_offset: u64,
     /// What it has received ends here. Of a remote store more was asked for, perhaps.
     received: u64,
-    /// The slabs that are queued and not passed, if the reader is sequential.
-    sequence: Option<SequentialState>,
+    /// What is ready for the reader, if it is sequential.
+    sequence: Option<Sequence>,
 }
 
-/// The position of a sequential reader.
-struct SequentialState {
-    /// The first slab that the reader has not passed.
-    first: u64,
-    /// The first slab that is not queued, or only in part.
-    end: u64,
-    /// A part of that slab is queued.
-    is_partly_queued: bool,
-    /// The first slab that this reader has not added to [`Consumed`](crate::array::readahead::consumed::Consumed); the
-    /// largest number if it never adds any.
-    first_unconsumed: u64,
-    array: Arc<Inner>,
-    /// What a remote store transfers for the reader.
-    transfers: Option<Transfers>,
+/// A sequential read of one array. It counts as one as long as it lives.
+struct Sequence {
+    array: Arc<ArrayReadahead>,
+    /// The slabs that are queued and not passed.
+    slabs: Option<SlabWindow>,
+    /// The first slab that this reader has not added to [`Consumed`]; `None` if it never adds any.
+    first_unconsumed: Option<u64>,
+    /// What is fetched from a remote store for the reader.
+    fetches: Option<FetchQueue>,
 }
 
-impl SequentialState {
-    fn new(array: &Arc<Inner>, slab: u64) -> Self {
+/// The readahead of one array.
+pub struct ArrayReadahead {
+    reader: Arc<FileReader>,
+    prefetcher: Prefetcher,
+    /// How many readers go through the array sequentially.
+    sequential_readers: AtomicUsize,
+    /// Slabs that such readers received in full and keep themselves.
+    consumed: Consumed,
+}
+
+impl Sequence {
+    fn new(array: &Arc<ArrayReadahead>) -> Self {
         array.sequential_readers.fetch_add(1, Ordering::Relaxed);
-        SequentialState {
-            first: slab,
-            end: slab,
-            is_partly_queued: false,
-            first_unconsumed: slab,
-            array: Arc::clone(array),
-            transfers: None,
-        }
+        Sequence { array: Arc::clone(array), slabs: None, first_unconsumed: None, fetches: None }
     }
 }
 
-impl Drop for SequentialState {
+impl Drop for Sequence {
     fn drop(&mut self) {
         self.array.sequential_readers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Pass {
+impl ScanState {
     /// Ends a sequential read: the reader moves elsewhere or closes, and has received everything up to here. Returns
     /// whether it was sequential.
     fn end(&mut self) -> bool {
         let Some(sequence) = self.sequence.take() else { return false };
-        let inner = &sequence.array;
-        if let Some((strips, slab)) = inner.strips.get().and_then(|strips| Some((strips, strips.slab()?))) {
-            inner.note_consumed(sequence.first_unconsumed..strips.slab_at(slab, self.next_offset));
+        let array = &sequence.array;
+        if let Some(first) = sequence.first_unconsumed
+            && let Some(slabs) = array.slabs()
+        {
+            array.record_consumed(first..slabs.at(self.next_offset));
         }
         true
     }
@@ -136,7 +120,7 @@ impl Pass {
 impl Drop for Reader {
     fn drop(&mut self) {
         self.wanted.end();
-        self.pass.lock().end();
+        self.scan.lock().end();
     }
 }
 
@@ -148,231 +132,201 @@ impl Reader {
         reader
     }
 
+    /// What is prepared for the reader.
+    pub(in crate::array) fn readahead(&self) -> Readahead {
+        self.readahead
+    }
+
+    /// The replies that are prepared for the reader.
+    pub(in crate::array) fn replies(&self) -> &PreparedReplies {
+        &self.replies
+    }
+
     /// Whether the reader goes through the array sequentially.
     pub(in crate::array) fn is_sequential(&self) -> bool {
-        self.pass.lock().sequence.is_some()
+        self.scan.lock().sequence.is_some()
+    }
+
+    /// Whether a request is where the reader was expected. If not, what was prepared for it ends.
+    fn continues(&self, scan: &mut ScanState, range: &Range<u64>) -> bool {
+        let window_bytes = window::seek_window_bytes(scan.sequence.is_some(), range.end - range.start);
+        if !window::continues(scan.next_offset, range.start, window_bytes) {
+            if scan.end() {
+                self.wanted.end();
+            }
+            (scan.next_offset, scan.received) = (range.end, range.start);
+            self.replies.clear();
+            return false;
+        }
+        scan.next_offset = scan.next_offset.max(range.end);
+        true
     }
 }
 
-impl Array {
-    /// Notes that a reader asks for the bytes from `offset` to `end`, and will wait for a remote store: what it is expected to ask
-    /// for next is transferred meanwhile.
-    pub(in crate::array) fn note_request(&self, reader: &Reader, offset: u64, end: u64) {
-        let mut pass = reader.pass.lock();
-        if self.continues(reader, &mut pass, offset, end) {
-            self.go_on_remotely(reader, &mut pass, offset);
+impl ArrayReadahead {
+    /// The readahead of an array.
+    pub fn new(reader: &Arc<FileReader>, resources: &Arc<ReadaheadResources>) -> Self {
+        ArrayReadahead {
+            reader: Arc::clone(reader),
+            prefetcher: Prefetcher::new(reader.strips(), resources),
+            sequential_readers: AtomicUsize::new(0),
+            consumed: Consumed::default(),
         }
     }
 
-    /// Notes that a reader received what it was noted to ask for, which ends at `end`. Returns where it continues, as
-    /// [`Array::note`] does.
-    pub(in crate::array) fn note_reply(&self, reader: &Reader, end: u64) -> Option<u64> {
-        let mut pass = reader.pass.lock();
-        if end <= pass.next_offset {
-            pass.received = pass.received.max(end);
-        }
-        pass.sequence.as_ref()?;
-        self.go_on_remotely(reader, &mut pass, end);
-        self.demote_received(&mut pass);
-        Some(pass.next_offset)
+    /// The readahead of an array that continues this one.
+    pub fn successor(&self, reader: &Arc<FileReader>) -> Self {
+        ArrayReadahead::new(reader, self.prefetcher.resources())
     }
 
-    /// Notes that a reader received the bytes from `offset` to `end`. If it was expected there, queues what follows and
-    /// returns where it continues; `None` for any other reader.
-    pub(in crate::array) fn note(&self, reader: &Reader, offset: u64, end: u64) -> Option<u64> {
-        let mut pass = reader.pass.lock();
-        if !self.continues(reader, &mut pass, offset, end) {
-            return None;
-        }
-        match self.inner.store.is_remote() {
-            true => {
-                pass.received = pass.received.max(end);
-                self.go_on_remotely(reader, &mut pass, offset);
-                self.demote_received(&mut pass);
-            }
-            false => self.go_on(reader, &mut pass, end),
-        }
-        Some(pass.next_offset)
+    fn served(&self) -> &ServedArray {
+        self.reader.served()
     }
 
-    /// Whether a reader is where it was expected. If not, what was prepared for it ends.
-    fn continues(&self, reader: &Reader, pass: &mut Pass, offset: u64, end: u64) -> bool {
-        let expected = pass.next_offset;
-        let window_bytes = match pass.sequence {
-            Some(_) => SEQUENTIAL_WINDOW_BYTES,
-            None => (end - offset).saturating_mul(SEQUENTIAL_WINDOW_REQUESTS),
-        };
-        if !is_sequential(expected, offset, window_bytes) {
-            if pass.end() {
-                reader.wanted.end();
-            }
-            (pass.next_offset, pass.received) = (end, offset);
-            reader.replies.lock().clear();
+    fn slabs(&self) -> Option<Slabs<'_>> {
+        self.reader.strips().strips().and_then(Slabs::new)
+    }
+
+    /// What may be decoded ahead for one of the array's sequential readers.
+    fn budget(&self) -> Budget {
+        let strips = self.reader.strips();
+        let readers = self.sequential_readers.load(Ordering::Relaxed).max(1) as u64;
+        Budget {
+            cache_limit_bytes: strips.cache_limit_bytes(),
+            ahead_bytes: AHEAD_BYTES_PER_THREAD.saturating_mul(strips.workers().count() as u64) / readers,
+            strip_bytes: strips.strip_bytes(),
+        }
+    }
+
+    /// Has a remote store fetch what a reader will probably ask for next, while it waits for `range`. `false` for other stores,
+    /// and if the reader does not wait.
+    pub fn prefetch_before(
+        self: &Arc<Self>,
+        reader: &Reader,
+        range: &Range<u64>,
+        blocking: Blocking,
+    ) -> bool {
+        let is_waiting = blocking == Blocking::Yes && reader.readahead != Readahead::Off;
+        if !is_waiting || !self.served().store().is_remote() || range.is_empty() {
             return false;
         }
-        pass.next_offset = expected.max(end);
+        let mut scan = reader.scan.lock();
+        if reader.continues(&mut scan, range) {
+            self.extend_remote_readahead(reader, &mut scan, range.start);
+        }
         true
     }
 
-    /// Queues what a sequential reader needs next. Its last request ended at `asked`.
-    fn go_on(&self, reader: &Reader, pass: &mut Pass, asked: u64) {
-        let inner = &self.inner;
-        let offset = pass.next_offset;
-        if inner.reads_ranges(true) || offset >= self.size_bytes() {
+    /// Has what a reader will probably ask for next prepared, after it received `range`. `is_foreseen` is what
+    /// [`ArrayReadahead::prefetch_before`] returned. Returns where a sequential reader continues; `None` for any other reader.
+    pub fn prefetch_after(
+        self: &Arc<Self>,
+        reader: &Reader,
+        range: &Range<u64>,
+        is_foreseen: bool,
+    ) -> Option<u64> {
+        if reader.readahead == Readahead::Off {
+            return None;
+        }
+        let mut scan = reader.scan.lock();
+        if !is_foreseen && !reader.continues(&mut scan, range) {
+            return None;
+        }
+        // A reader that was noted before it waited may have moved elsewhere meanwhile, on another thread.
+        if range.end <= scan.next_offset {
+            scan.received = scan.received.max(range.end);
+        }
+        if !self.served().store().is_remote() {
+            self.extend_readahead(reader, &mut scan, range.end);
+            return Some(scan.next_offset);
+        }
+        if is_foreseen && scan.sequence.is_none() {
+            return None;
+        }
+        let asked = if is_foreseen { range.end } else { range.start };
+        self.extend_remote_readahead(reader, &mut scan, asked);
+        self.demote_received(&mut scan);
+        Some(scan.next_offset)
+    }
+
+    /// Prepares the replies that a sequential reader asks for next, in requests of `request_bytes` from `next` on.
+    pub fn prepare_replies(&self, reader: &Reader, next: u64, request_bytes: u64) {
+        reader.replies.prepare(&self.reader, self.prefetcher.resources(), next, request_bytes);
+    }
+
+    /// Queues what a sequential reader of a local store needs next. Its last request ended at `asked`.
+    fn extend_readahead(self: &Arc<Self>, reader: &Reader, scan: &mut ScanState, asked: u64) {
+        let offset = scan.next_offset;
+        // Ranges of uncompressed objects need no decoding, and the kernel reads ahead in them.
+        if self.served().reads_ranges(true) || offset >= self.served().size_bytes() {
             return;
         }
-        let Some(strips) = inner.strips.get() else { return };
-        let Some(slab) = strips.slab() else { return };
-        let limit = inner.engine.cache.limit_bytes();
-        let wanted = &reader.wanted;
-        if slab.bytes > limit / 4 * 3 || slab.strips > MOST_QUEUED {
-            let length = WINDOW_BYTES.min(self.size_bytes() - offset);
-            let room = (limit / 4).checked_div(inner.strip_bytes()).unwrap_or(1).min(MOST_QUEUED) as usize;
-            let strips = strips.grid().chunks_of(offset, length, room);
-            pass.sequence.get_or_insert_with(|| SequentialState::new(inner, u64::MAX));
-            return Inner::queue(inner, strips.into_iter(), wanted, u64::MAX);
+        let Some(slabs) = self.slabs() else { return };
+        let sequence = scan.sequence.get_or_insert_with(|| Sequence::new(self));
+        let budget = self.budget();
+        if let Some(strips) = slabs.byte_window(offset, &budget) {
+            return self.prefetcher.decode(strips.into_iter(), &reader.wanted, u64::MAX);
         }
-        let slab_at = |offset| strips.slab_at(slab, offset);
-        let now = slab_at(offset);
-        let is_asked_again = inner.consumed.forget_if_asked(slab_at(asked.saturating_sub(1)));
-        let sequence = match pass.sequence.take() {
-            Some(sequence) if (sequence.first..=sequence.end).contains(&now) && !is_asked_again => sequence,
-            _ => SequentialState::new(inner, now),
+        let now = slabs.at(offset);
+        // A reader that asks for what readers keep shows that they do not, so what it has is not known either.
+        let is_asked_again = self.consumed.forget_if_asked(slabs.at(asked.saturating_sub(1)));
+        let window = match sequence.slabs.take().filter(|window| window.contains(now) && !is_asked_again) {
+            Some(window) => window,
+            None => {
+                sequence.first_unconsumed = Some(now);
+                SlabWindow::new(now)
+            }
         };
-        let sequence = pass.sequence.insert(sequence);
-        let passed = slab_at(offset.saturating_sub(LATE_BYTES));
-        wanted.first_slab.store(passed.max(sequence.first), Ordering::Relaxed);
-        if sequence.first < passed {
-            let left = sequence.first..passed;
-            inner.demote(left.flat_map(|n| slab_strips(slab, n, strips.grid().chunks())));
-            sequence.first = passed;
+        let window = sequence.slabs.insert(window);
+        let passed = slabs.at(offset.saturating_sub(LATE_BYTES));
+        reader.wanted.pass(passed.max(window.first()));
+        self.demote(slabs.strips_of(window.pass(passed)));
+        let is_consumed = |slab| self.consumed.contains(slab);
+        while let Some(part) = window.next(now, &slabs, &budget, is_consumed, || self.prefetcher.is_busy()) {
+            self.prefetcher.decode(part.strips, &reader.wanted, part.slab);
         }
-        let ahead_bytes = AHEAD_BYTES_PER_THREAD.saturating_mul(inner.engine.workers.count() as u64)
-            / inner.sequential_readers.load(Ordering::Relaxed).max(1) as u64;
-        let ahead = (ahead_bytes / slab.bytes.max(1)).max(1);
-        while sequence.end <= now + ahead {
-            let strips_of_it = slab_strips(slab, sequence.end, strips.grid().chunks());
-            if sequence.end > now && inner.consumed.contains(sequence.end) {
-                (sequence.end, sequence.is_partly_queued) = (sequence.end + 1, false);
-                continue;
-            }
-            if sequence.end > now {
-                // A later slab is queued only when all before it are being decoded. No more of it is queued than the
-                // cache can take beside the slabs that are queued and not passed: those were used later than they were
-                // decoded, and would be evicted first. Slabs that the reader passes give their memory to the rest.
-                let held = slab.bytes.saturating_mul(sequence.end - sequence.first);
-                let taken = slab.bytes.saturating_mul(sequence.end - now);
-                let room = (limit / 16 * 15).saturating_sub(held);
-                let room =
-                    room.min((ahead_bytes + slab.bytes).saturating_sub(taken)) / inner.strip_bytes().max(1);
-                if inner.engine.workers.waiting_ahead() > 0
-                    || (sequence.is_partly_queued && room < slab.strips)
-                {
-                    break;
-                }
-                if room < slab.strips {
-                    sequence.is_partly_queued = true;
-                    Inner::queue(inner, strips_of_it.take(room as usize), wanted, sequence.end);
-                    break;
-                }
-            }
-            Inner::queue(inner, strips_of_it, wanted, sequence.end);
-            (sequence.end, sequence.is_partly_queued) = (sequence.end + 1, false);
-        }
-        let consumed = sequence.first_unconsumed..slab_at(offset.saturating_sub(SEQUENTIAL_WINDOW_BYTES));
-        if inner.note_consumed(consumed.clone()) {
-            sequence.first_unconsumed = consumed.end;
+        // Requests may still come out of order within the seek window.
+        let consumed_end = slabs.at(offset.saturating_sub(SEEK_WINDOW_BYTES));
+        if let Some(first) = &mut sequence.first_unconsumed
+            && self.record_consumed(*first..consumed_end)
+        {
+            *first = consumed_end;
         }
     }
 
-    /// As [`Array::go_on`], where chunks come from a remote store. The last request began at `asked`.
-    fn go_on_remotely(&self, reader: &Reader, pass: &mut Pass, asked: u64) {
-        let (inner, offset) = (&self.inner, pass.next_offset);
-        if offset >= self.size_bytes() {
+    /// As [`ArrayReadahead::extend_readahead`], where chunks come from a remote store. The last request began at `asked`.
+    fn extend_remote_readahead(self: &Arc<Self>, reader: &Reader, scan: &mut ScanState, asked: u64) {
+        let (offset, received) = (scan.next_offset, scan.received);
+        if offset >= self.served().size_bytes() {
             return;
         }
-        let strips = match inner.source.is_uncompressed() {
-            true => Some(inner.strips_at(offset)), // which asks the store nothing
-            false => inner.strips.get(),
+        let cache = self.prefetcher.strips();
+        let strips = if self.served().source().is_uncompressed() {
+            Some(cache.strips_at(offset)) // which asks the store nothing
+        } else {
+            cache.strips()
         };
-        let sequence = pass.sequence.get_or_insert_with(|| SequentialState::new(inner, u64::MAX));
-        let transfers = sequence.transfers.get_or_insert_with(|| Transfers::new(&inner.engine, asked));
-        let place = ReaderPlace { received: pass.received, asked, offset };
-        let new = transfers.move_to(inner, strips, place);
-        Inner::queue(inner, new.into_iter(), &reader.wanted, u64::MAX);
+        let sequence = scan.sequence.get_or_insert_with(|| Sequence::new(self));
+        let resources = self.prefetcher.resources();
+        let fetches = sequence.fetches.get_or_insert_with(|| FetchQueue::new(resources, asked));
+        let place = ReaderPlace { received, asked, offset };
+        let new = fetches.move_to(cache, strips, place, &self.budget());
+        self.prefetcher.decode(new.into_iter(), &reader.wanted, u64::MAX);
     }
 
     /// Demotes what a sequential reader of a remote store has received.
-    fn demote_received(&self, pass: &mut Pass) {
-        let inner = &self.inner;
-        let (Some(strips), Some(sequence)) = (inner.strips.get(), pass.sequence.as_mut()) else { return };
-        let Some(slab) = strips.slab() else { return };
-        let passed = strips.slab_at(slab, pass.received.saturating_sub(LATE_BYTES));
-        let left = sequence.first.min(passed)..passed;
-        inner.demote(left.flat_map(|n| slab_strips(slab, n, strips.grid().chunks())));
-        sequence.first = passed;
+    fn demote_received(&self, scan: &mut ScanState) {
+        let (Some(slabs), Some(sequence)) = (self.slabs(), scan.sequence.as_mut()) else { return };
+        let passed = slabs.at(scan.received.saturating_sub(LATE_BYTES));
+        let window = sequence.slabs.get_or_insert_with(|| SlabWindow::new(passed));
+        self.demote(slabs.strips_of(window.pass(passed)));
     }
 
-    /// Bytes of decoded chunks that a sequential read visits repeatedly before it moves on.
-    pub fn slab_bytes(&self) -> u64 {
-        crate::array::geometry::strips::slab(&self.inner.grid).map_or(0, |slab| slab.bytes)
-    }
-}
-
-fn slab_strips(slab: Slab, number: u64, strips: u64) -> std::ops::Range<u64> {
-    let from = number.saturating_mul(slab.strips).min(strips);
-    from..from.saturating_add(slab.strips).min(strips)
-}
-
-/// Counts a strip that is decoded ahead, as long as its task exists.
-struct StripAhead(Arc<Inner>);
-
-impl StripAhead {
-    fn of(inner: &Arc<Inner>) -> Self {
-        inner.engine.strips_ahead.fetch_add(1, Ordering::Relaxed);
-        StripAhead(Arc::clone(inner))
-    }
-}
-
-impl Drop for StripAhead {
-    fn drop(&mut self) {
-        self.0.engine.strips_ahead.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Inner {
-    /// Queues the strips of a slab. A strip that is no longer wanted when its turn comes is skipped.
-    fn queue(inner: &Arc<Inner>, strips: impl Iterator<Item = u64>, wanted: &Arc<Interest>, slab: u64) {
-        let generation = wanted.generation.load(Ordering::Relaxed);
-        let epoch = inner.load_context().epoch;
-        for strip in strips {
-            if inner.engine.cache.is_known(inner.strip_key(strip), epoch) {
-                continue;
-            }
-            let (task_inner, wanted) = (Arc::clone(inner), Arc::clone(wanted));
-            let ahead = StripAhead::of(inner);
-            inner.engine.workers.ahead(Box::new(move || {
-                let epoch = task_inner.load_context().epoch;
-                let is_wanted = wanted.generation.load(Ordering::Relaxed) == generation
-                    && slab >= wanted.first_slab.load(Ordering::Relaxed);
-                if is_wanted && !task_inner.engine.cache.is_known(task_inner.strip_key(strip), epoch) {
-                    // The reader that asks for the strip gets the error.
-                    drop(task_inner.strip(strip, true));
-                }
-                drop(ahead);
-            }));
-        }
-    }
-
-    /// Whether readers keep what they receive. Beside a writer some readers bypass the page cache.
-    fn is_kept_by_readers(&self) -> bool {
-        self.engine.page_cache_keeps && !self.writing.is_written.load(Ordering::Relaxed)
-    }
-
-    /// Notes that a reader received these slabs in full. Returns whether they count as
-    /// [`Consumed`](crate::array::readahead::consumed::Consumed).
-    fn note_consumed(&self, slabs: std::ops::Range<u64>) -> bool {
-        let is_consumed = !slabs.is_empty() && self.is_kept_by_readers();
+    /// Records that a reader received these slabs in full. Returns whether they count as [`Consumed`]: whether readers keep
+    /// what they receive. Beside a writer some readers bypass the page cache.
+    fn record_consumed(&self, slabs: Range<u64>) -> bool {
+        let readers_keep = self.prefetcher.resources().readers_keep() && !self.reader.dirty().is_written();
+        let is_consumed = !slabs.is_empty() && readers_keep;
         if is_consumed {
             self.consumed.add(slabs);
         }
@@ -383,16 +337,11 @@ impl Inner {
     /// reads bypass the page cache, another sequential reader may still need them and a small array stays; the memory
     /// of a large array is worth more than its content.
     fn demote(&self, strips: impl Iterator<Item = u64>) {
-        let is_kept = !self.engine.page_cache_keeps
-            && (self.grid.size_bytes() <= self.engine.cache.limit_bytes() / STAYING_PART
-                || self.sequential_readers.load(Ordering::Relaxed) > 1);
-        if !is_kept {
-            self.engine.cache.demote(strips.map(|strip| self.strip_key(strip)));
+        let cache = self.prefetcher.strips();
+        let is_small = self.served().size_bytes() <= cache.cache_limit_bytes() / STAYING_PART;
+        let has_others = self.sequential_readers.load(Ordering::Relaxed) > 1;
+        if self.prefetcher.resources().readers_keep() || !(is_small || has_others) {
+            cache.demote(strips);
         }
     }
-}
-
-/// Whether a read at `offset` continues a sequence that was expected at `expected`.
-fn is_sequential(expected: u64, offset: u64, window_bytes: u64) -> bool {
-    offset.abs_diff(expected) <= window_bytes && expected > 0
 }

@@ -12,12 +12,12 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::array::read::Access;
+use crate::array::read::FileReader;
 use crate::array::read::plan::ReadPlan;
 use crate::array::read::reply_buffer::CachedSlice;
-use crate::array::sync::atomic::{AtomicU64, Ordering};
+use crate::array::read::types::{Access, Blocking};
+use crate::array::readahead::resources::{CountGuard, ReadaheadResources};
 use crate::array::sync::{Condvar, Mutex};
-use crate::array::{Blocking, Inner};
 use crate::cancellation::Cancellation;
 use crate::memory::Buffer;
 
@@ -25,36 +25,21 @@ use crate::memory::Buffer;
 const SPAN_BYTES: u64 = 1 << 20;
 /// How far ahead of a reader spans are prepared.
 const AHEAD_BYTES: u64 = 4 << 20;
-/// The limit for the spans of all readers. For a small cache, this fraction of it.
-const MOST_BYTES: u64 = 16 << 20;
-const PART_OF_CACHE: u64 = 8;
 
-/// The memory of the spans of all readers.
-pub struct ReplyBudget {
-    taken: Arc<AtomicU64>,
-    limit: u64,
-}
-
-impl ReplyBudget {
-    /// The limit for an engine with this cache limit.
-    pub fn new(cache_limit_bytes: u64) -> Self {
-        ReplyBudget { taken: Arc::default(), limit: MOST_BYTES.min(cache_limit_bytes / PART_OF_CACHE) }
-    }
-}
-
-/// The spans of one reader, in file order.
+/// The replies that are prepared for one reader: spans of the file, in order.
 #[derive(Default)]
-pub struct Spans(VecDeque<Arc<Span>>);
+pub struct PreparedReplies(Mutex<VecDeque<Arc<Span>>>);
 
 struct Span {
     array: u64,
     range: Range<u64>,
-    state: Mutex<State>,
+    state: Mutex<SpanState>,
     is_over: Condvar,
-    taken: Arc<AtomicU64>,
+    /// All spans share one limit.
+    _reserved: CountGuard,
 }
 
-enum State {
+enum SpanState {
     /// In the queue.
     Queued,
     /// A thread fills it. `may_block`: that thread may wait for the store.
@@ -79,110 +64,50 @@ pub enum ReadyReply {
     None,
 }
 
-impl Drop for Spans {
+impl Drop for PreparedReplies {
     fn drop(&mut self) {
         self.clear();
     }
 }
 
-impl Drop for Span {
-    fn drop(&mut self) {
-        self.taken.fetch_sub(self.length(), Ordering::Relaxed);
-    }
-}
-
-impl Spans {
+impl PreparedReplies {
     /// Drops all spans: the reader has moved elsewhere.
-    pub fn clear(&mut self) {
-        for span in self.0.drain(..) {
+    pub fn clear(&self) {
+        for span in self.0.lock().drain(..) {
             let mut state = span.state.lock();
-            if let State::Queued = *state {
-                *state = State::Void;
+            if let SpanState::Queued = *state {
+                *state = SpanState::Void;
             }
         }
     }
 
     /// The span that covers a range. Drops spans that end before the range.
-    fn find(&mut self, wanted: &Range<u64>) -> Option<Arc<Span>> {
-        while self.0.front().is_some_and(|span| span.range.end <= wanted.start) {
-            self.0.pop_front();
+    fn find(&self, wanted: &Range<u64>) -> Option<Arc<Span>> {
+        let mut spans = self.0.lock();
+        while spans.front().is_some_and(|span| span.range.end <= wanted.start) {
+            spans.pop_front();
         }
-        let first = self.0.front()?;
+        let first = spans.front()?;
         (first.range.start <= wanted.start && wanted.end <= first.range.end).then(|| Arc::clone(first))
     }
-}
 
-impl Span {
-    fn length(&self) -> u64 {
-        self.range.end - self.range.start
-    }
-
-    /// Fills the span, if it is still wanted.
-    fn fill(&self, array: &Arc<Inner>, cancellation: &Cancellation) {
-        {
-            let mut state = self.state.lock();
-            if !matches!(*state, State::Queued) {
-                return;
-            }
-            *state = State::Filling { may_block: false };
-        }
-        // Wakes the waiting reader also if a library panics.
-        let _guard = FillGuard(self);
-        let epoch = array.epoch.load(Ordering::Acquire);
-        let Ok(length) = usize::try_from(self.length()) else { return };
-        let mut bytes = array.load_context().buffer(length);
-        let (range, mut plan) = (self.range.clone(), ReadPlan::default());
-        let mut read = |blocking| {
-            let access = Access { blocking, is_sequential: true, cancellation };
-            // The reader that asks for the bytes gets the error.
-            Inner::read(array, range.clone(), &mut plan, &mut bytes, access).unwrap_or(false)
-        };
-        let is_filled = read(Blocking::No) || {
-            *self.state.lock() = State::Filling { may_block: true };
-            self.is_over.notify_all();
-            let is_written = array.writing.is_written.load(Ordering::Acquire);
-            array.reads_ranges(true) && !is_written && read(Blocking::Yes)
-        };
-        if is_filled {
-            *self.state.lock() = State::Ready { bytes: Arc::new(bytes), epoch };
-        }
-    }
-}
-
-struct FillGuard<'a>(&'a Span);
-
-impl Drop for FillGuard<'_> {
-    fn drop(&mut self) {
-        let mut state = self.0.state.lock();
-        if let State::Filling { .. } = *state {
-            *state = State::Void;
-        }
-        drop(state);
-        self.0.is_over.notify_all();
-    }
-}
-
-impl Inner {
-    /// A prepared reply for a range, if it equals what a read returns. Waits while a thread fills it, but for the store only
-    /// if `blocking` allows.
-    pub(in crate::array) fn take_reply(
-        &self,
-        spans: &Mutex<Spans>,
-        wanted: Range<u64>,
-        blocking: Blocking,
-    ) -> ReadyReply {
-        let Some(span) = spans.lock().find(&wanted) else { return ReadyReply::None };
+    /// A prepared reply for a range of an array, if it equals what a read returns. Waits while a thread fills it, but for the
+    /// store only if `blocking` allows.
+    pub fn take(&self, array: &FileReader, wanted: Range<u64>, blocking: Blocking) -> ReadyReply {
+        let Some(span) = self.find(&wanted) else { return ReadyReply::None };
         let mut state = span.state.lock();
         loop {
             match &*state {
-                State::Filling { may_block: true } if blocking == Blocking::No => return ReadyReply::Blocks,
-                State::Filling { .. } => span.is_over.wait(&mut state),
-                State::Queued => *state = State::Void,
-                State::Void => return ReadyReply::None,
-                State::Ready { bytes, epoch } => {
-                    let is_as_read = span.array == self.number
-                        && !self.writing.is_written.load(Ordering::Acquire)
-                        && *epoch == self.epoch.load(Ordering::Acquire);
+                SpanState::Filling { may_block: true } if blocking == Blocking::No => {
+                    return ReadyReply::Blocks;
+                }
+                SpanState::Filling { .. } => span.is_over.wait(&mut state),
+                SpanState::Queued => *state = SpanState::Void,
+                SpanState::Void => return ReadyReply::None,
+                SpanState::Ready { bytes, epoch } => {
+                    let is_as_read = span.array == array.served().number()
+                        && !array.dirty().is_written()
+                        && *epoch == array.served().epoch();
                     if !is_as_read {
                         return ReadyReply::None;
                     }
@@ -195,38 +120,89 @@ impl Inner {
     }
 
     /// Prepares what a sequential reader asks for next, in requests of `request_bytes` from `next` on.
-    pub(in crate::array) fn prepare_replies(
-        inner: &Arc<Inner>,
-        spans: &Mutex<Spans>,
+    pub fn prepare(
+        &self,
+        array: &Arc<FileReader>,
+        resources: &Arc<ReadaheadResources>,
         next: u64,
         request_bytes: u64,
     ) {
         let step = request_bytes.saturating_mul(SPAN_BYTES.div_ceil(request_bytes.max(1)));
-        if step == 0 || step > AHEAD_BYTES || inner.writing.is_written.load(Ordering::Relaxed) {
+        // Spans are no longer than what is prepared ahead, and useless next to a writer.
+        if step == 0 || step > AHEAD_BYTES || array.dirty().is_written() {
             return;
         }
-        let size_bytes = inner.grid.size_bytes();
-        let mut spans = spans.lock();
-        let mut from = spans.0.back().map_or(next, |last| last.range.end.max(next));
-        let ReplyBudget { taken, limit } = &inner.engine.reply_budget;
+        let size_bytes = array.served().size_bytes();
+        let mut spans = self.0.lock();
+        let mut from = spans.back().map_or(next, |last| last.range.end.max(next));
         while from < size_bytes.min(next.saturating_add(AHEAD_BYTES)) {
             let range = from..from.saturating_add(step).min(size_bytes);
-            let length = range.end - range.start;
-            if taken.fetch_add(length, Ordering::Relaxed) + length > *limit {
-                taken.fetch_sub(length, Ordering::Relaxed);
-                return;
-            }
             from = range.end;
-            let (state, is_over) = (Mutex::new(State::Queued), Condvar::new());
-            let span = Span { array: inner.number, range, state, is_over, taken: Arc::clone(taken) };
-            let (span, array) = (Arc::new(span), Arc::clone(inner));
-            spans.0.push_back(Arc::clone(&span));
-            let known = Arc::downgrade(&span);
-            inner.engine.workers.demand(Box::new(move || {
+            let Some(reserved) = resources.reserve_reply(range.end - range.start) else { return };
+            let span = Arc::new(Span {
+                array: array.served().number(),
+                range,
+                state: Mutex::new(SpanState::Queued),
+                is_over: Condvar::new(),
+                _reserved: reserved,
+            });
+            spans.push_back(Arc::clone(&span));
+            let (task_array, known) = (Arc::clone(array), Arc::downgrade(&span));
+            array.strips().workers().demand(Box::new(move || {
                 // Once the reader has moved elsewhere, only this task holds the span.
-                span.fill(&array, &Cancellation::when(move || known.strong_count() <= 1));
+                span.fill(&task_array, &Cancellation::when(move || known.strong_count() <= 1));
             }));
         }
+    }
+}
+
+impl Span {
+    fn length(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    /// Fills the span, if it is still wanted.
+    fn fill(&self, array: &FileReader, cancellation: &Cancellation) {
+        {
+            let mut state = self.state.lock();
+            if !matches!(*state, SpanState::Queued) {
+                return;
+            }
+            *state = SpanState::Filling { may_block: false };
+        }
+        // Wakes the waiting reader also if a library panics.
+        let _guard = FillGuard(self);
+        let served = array.served();
+        let epoch = served.epoch();
+        let Ok(length) = usize::try_from(self.length()) else { return };
+        let mut bytes = served.load_context().buffer(length);
+        let (range, mut plan) = (self.range.clone(), ReadPlan::default());
+        let mut read = |blocking| {
+            let access = Access { blocking, is_sequential: true, cancellation };
+            // The reader that asks for the bytes gets the error.
+            array.read(range.clone(), &mut plan, &mut bytes, access).unwrap_or(false)
+        };
+        let is_filled = read(Blocking::No) || {
+            *self.state.lock() = SpanState::Filling { may_block: true };
+            self.is_over.notify_all();
+            served.reads_ranges(true) && !array.dirty().is_written() && read(Blocking::Yes)
+        };
+        if is_filled {
+            *self.state.lock() = SpanState::Ready { bytes: Arc::new(bytes), epoch };
+        }
+    }
+}
+
+struct FillGuard<'a>(&'a Span);
+
+impl Drop for FillGuard<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        if let SpanState::Filling { .. } = *state {
+            *state = SpanState::Void;
+        }
+        drop(state);
+        self.0.is_over.notify_all();
     }
 }
 
@@ -236,11 +212,19 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::array::test_reads::read_for;
     use crate::array::{Array, Engine, Layout, Readahead, Reader};
     use crate::metadata::{Document, parse_v3};
     use crate::store::{MemoryStore, Store};
 
     const MIB: u64 = 1 << 20;
+    /// Of a cache of 64 MiB.
+    const LIMIT: u64 = 8 * MIB;
+
+    /// Whether replies of this many bytes could be prepared.
+    fn is_free(engine: &Engine, bytes: u64) -> bool {
+        engine.readahead().reserve_reply(bytes).is_some()
+    }
 
     /// 16 MiB in planes of 4 MiB, each in chunks of 2 MiB.
     fn open(codecs: Value) -> (Arc<Engine>, Arc<Array>, Vec<u8>) {
@@ -259,23 +243,25 @@ mod tests {
         let writer =
             Array::open(&Engine::new(64 * MIB, 2), &store, "", Arc::clone(&metadata), Layout::default())
                 .unwrap();
-        writer.open_for_writing().unwrap();
-        writer.write_at(0, &content).unwrap();
-        writer.flush().unwrap();
-        writer.close_for_writing();
+        writer.writer().open_for_writing().unwrap();
+        writer.writer().write_at(0, &content).unwrap();
+        writer.writer().flush().unwrap();
+        writer.writer().close_for_writing();
         let engine = Engine::new(64 * MIB, 2);
         let array = Array::open(&engine, &store, "", metadata, Layout::default()).unwrap();
         (engine, array, content)
     }
 
     fn read(array: &Array, reader: &Reader, offset: u64, length: u64) {
-        array.read_for(reader, offset..offset + length).unwrap();
+        read_for(array, reader, offset..offset + length).unwrap();
     }
 
     fn settle(reader: &Reader) {
         let is_under_way = || {
-            let spans = reader.replies.lock();
-            spans.0.iter().any(|span| matches!(*span.state.lock(), State::Queued | State::Filling { .. }))
+            let spans = reader.replies().0.lock();
+            spans
+                .iter()
+                .any(|span| matches!(*span.state.lock(), SpanState::Queued | SpanState::Filling { .. }))
         };
         while is_under_way() {
             std::thread::yield_now();
@@ -283,7 +269,7 @@ mod tests {
     }
 
     fn taken(array: &Array, reader: &Reader, range: Range<u64>) -> Option<Vec<u8>> {
-        match array.inner.take_reply(&reader.replies, range, Blocking::Yes) {
+        match reader.replies().take(array.reader(), range, Blocking::Yes) {
             ReadyReply::Ready(slice) => Some(slice.to_vec()),
             ReadyReply::Blocks => panic!("it may block"),
             ReadyReply::None => None,
@@ -314,11 +300,11 @@ mod tests {
                         None => read(&array, &reader, range.start, range.end - range.start),
                     }
                     settle(&reader);
-                    assert!(engine.reply_budget.taken.load(Ordering::Relaxed) <= 6 * MIB);
+                    assert!(is_free(&engine, 2 * MIB), "no more than 6 MiB");
                 }
                 assert!(found > 0, "requests of {length} bytes");
                 drop(reader);
-                assert_eq!(engine.reply_budget.taken.load(Ordering::Relaxed), 0);
+                assert!(is_free(&engine, LIMIT));
             }
         }
     }
@@ -339,22 +325,22 @@ mod tests {
             assert!(taken(&array, &reader, next.clone()).is_some());
 
             let (_engine, array, reader) = prepared();
-            array.open_for_writing().unwrap();
-            array.write_at(2 * MIB, b"new").unwrap();
+            array.writer().open_for_writing().unwrap();
+            array.writer().write_at(2 * MIB, b"new").unwrap();
             assert!(taken(&array, &reader, next.clone()).is_none());
-            array.flush().unwrap();
-            array.close_for_writing();
+            array.writer().flush().unwrap();
+            array.writer().close_for_writing();
             read(&array, &reader, 2 * MIB, MIB);
             assert!(taken(&array, &reader, 3 * MIB..4 * MIB).is_none());
 
             let (_engine, array, reader) = prepared();
-            array.inner.epoch.fetch_add(1, Ordering::AcqRel);
+            array.served().advance_epoch();
             assert!(taken(&array, &reader, next.clone()).is_none());
 
             let (engine, array, reader) = prepared();
             read(&array, &reader, 12 * MIB, MIB);
             assert!(taken(&array, &reader, next).is_none());
-            assert_eq!(engine.reply_budget.taken.load(Ordering::Relaxed), 0);
+            assert!(is_free(&engine, LIMIT));
         }
     }
 
@@ -366,10 +352,10 @@ mod tests {
             read(&array, reader, 0, MIB);
             read(&array, reader, MIB, MIB);
         }
-        assert_eq!(engine.reply_budget.taken.load(Ordering::Relaxed), 8 * MIB, "of a cache of 64 MiB");
+        assert!(!is_free(&engine, 1), "readers share what a cache of 64 MiB gives");
         drop(readers);
         drop(array);
-        while engine.reply_budget.taken.load(Ordering::Relaxed) > 0 {
+        while !is_free(&engine, LIMIT) {
             std::thread::yield_now();
         }
     }

@@ -1,10 +1,10 @@
-//! Tests of which reader counts as sequential, and of what a remote store is asked to transfer for one.
+//! Tests of what a remote store is asked to fetch for a sequential reader.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use serde_json::json;
 
 use super::*;
-use crate::array::{Engine, Layout};
+use crate::array::{Array, Engine, Layout};
 use crate::error::Result;
 use crate::metadata::{Document, parse_v3};
 use crate::store::{Claim, Content, Entry, Info, MaybeClaim, MemoryStore, Object, StatFs, Store, Wanted};
@@ -100,27 +100,19 @@ fn a_window_grows_with_what_was_received() {
     };
     // The kernel sends all requests of a plane at once.
     let step = MIB / 8;
-    (0..MIB).step_by(step as usize).for_each(|offset| array.note_request(&reader, offset, offset + step));
+    let (readahead, yes) = (array.readahead(), Blocking::Yes);
+    let ask = |offset: u64| readahead.prefetch_before(&reader, &(offset..offset + step), yes);
+    let receive = |offset: u64| readahead.prefetch_after(&reader, &(offset..offset + step), true);
+    assert!((0..MIB).step_by(step as usize).all(ask));
     assert_eq!(layers(), Some(0), "a reader that has received nothing");
     assert_eq!(remote.asked.lock().len(), 16);
-    let noted: Vec<_> =
-        (0..MIB).step_by(step as usize).map(|offset| array.note_reply(&reader, offset + step)).collect();
+    let noted: Vec<_> = (0..MIB).step_by(step as usize).map(receive).collect();
     assert_eq!(noted, [Some(MIB); 8], "where it continues");
-    array.note_request(&reader, MIB, MIB + step);
+    ask(MIB);
     assert_eq!(layers(), Some(1), "14 MiB ahead");
     // A reader that goes elsewhere begins anew.
     remote.asked.lock().clear();
-    array.note_request(&reader, 40 * MIB, 40 * MIB + step);
-    array.note_request(&reader, 40 * MIB + step, 40 * MIB + 2 * step);
+    ask(40 * MIB);
+    ask(40 * MIB + step);
     assert_eq!(layers(), Some(5));
-}
-
-#[test]
-fn readahead_out_of_order_is_still_sequential() {
-    let is_sequential = |expected, offset| is_sequential(expected, offset, SEQUENTIAL_WINDOW_BYTES);
-    assert!(is_sequential(1 << 20, 1 << 20));
-    assert!(is_sequential(1 << 20, (1 << 20) - 131_072));
-    assert!(is_sequential(1 << 20, (1 << 20) + 131_072));
-    assert!(!is_sequential(1 << 20, 1 << 30));
-    assert!(!is_sequential(0, 0), "the first read is not yet a sequence");
 }

@@ -1,6 +1,6 @@
 //! Asking a remote store for the stored bytes of chunks before they are loaded.
 //!
-//! Uses its neighbours, `store` and `error`. A failure here is none of a reader: the load that follows reports it.
+//! Uses its neighbours, `store` and `error`. Failures here are not reported: the load that follows meets and reports them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,10 +46,7 @@ impl Source {
         chunks: &[Vec<u64>],
         indexes: Indexes,
     ) -> ChunkClaims {
-        let indexes = match self.is_sharded() {
-            true => self.claim_indexes(ctx, chunks, indexes),
-            false => Vec::new(),
-        };
+        let indexes = if self.is_sharded() { self.claim_indexes(ctx, chunks, indexes) } else { Vec::new() };
         let mut wanted: Vec<(String, Wanted)> = Vec::new();
         // The place of each chunk in `wanted`.
         let mut places = Vec::with_capacity(chunks.len());

@@ -6,10 +6,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::array::cache::{Content, Loaded};
+use crate::array::geometry::axis::number_of;
 use crate::array::geometry::strided_copy::fill_items;
 use crate::array::source::load_context::LoadContext;
 use crate::array::source::locate::{Location, StoredChunk};
-use crate::array::source::{Source, corrupt, number};
+use crate::array::source::{Source, corrupt};
 use crate::codec::pipeline::Pipeline;
 use crate::codec::{CodecError, CodecResult, StoredBytes, scratch};
 use crate::error::{Error, Result};
@@ -17,6 +18,7 @@ use crate::store::{Object, Wanted};
 
 /// A chunk that is loaded.
 struct Load<'a> {
+    source: &'a Source,
     ctx: &'a LoadContext<'a>,
     chunk: &'a [u64],
     key: String,
@@ -26,45 +28,7 @@ struct Load<'a> {
 impl Source {
     /// Loads a chunk, all of it from one version of its object.
     pub(in crate::array) fn load(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<Loaded> {
-        ctx.of_one_version(|| self.load_whole(ctx, chunk))
-    }
-
-    fn load_whole(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<Loaded> {
-        let load = self.begin(ctx, chunk)?;
-        let length = load.pipeline.decoded_bytes();
-        let stored = match self.find(&load, 0..length)? {
-            Ok(stored) => stored,
-            Err(loaded) => return Ok(loaded),
-        };
-        if load.pipeline.is_identity()
-            && let Some(whole) =
-                stored.object.whole().filter(|whole| !self.is_sharded() && whole.len() == length)
-        {
-            return Ok((Content::Chunk(whole), Some(stored.object.version())));
-        }
-        let corrupt = corrupt(&load.key);
-        if let Some(codec) = load.pipeline.plain_bytes().filter(|_| stored.size_bytes() == length as u64) {
-            let mut decoded = ctx.buffer(length);
-            stored.read_all(&mut decoded)?;
-            self.of_chunk(chunk, codec.decode(&mut decoded)).map_err(&corrupt)?;
-            return Ok((Content::Chunk(Arc::new(decoded)), Some(stored.object.version())));
-        }
-        let size = usize::try_from(stored.size_bytes())
-            .map_err(|_| Error::corrupt(&load.key, "too large for this machine"))?;
-        let decode = |encoded: &[u8]| {
-            let mut decoded = ctx.buffer(length);
-            self.of_chunk(chunk, load.pipeline.decode(encoded, &mut decoded)).map(|()| decoded)
-        };
-        let decoded = match stored.object.in_memory(&stored.range) {
-            Some(encoded) => decode(encoded).map_err(&corrupt)?,
-            None => {
-                // The store says that an object of this size exists, and the size is within the limit.
-                let mut encoded = scratch::transient(size).map_err(&corrupt)?;
-                stored.read_all(&mut encoded)?;
-                decode(&encoded).map_err(&corrupt)?
-            }
-        };
-        Ok((Content::Chunk(Arc::new(decoded)), Some(stored.object.version())))
+        ctx.of_one_version(|| self.begin(ctx, chunk)?.whole())
     }
 
     /// Loads these bytes of the decoded chunk, which begin and end between elements. Also returns how many bytes were
@@ -75,51 +39,7 @@ impl Source {
         chunk: &[u64],
         part: Range<usize>,
     ) -> Result<Option<(Loaded, usize)>> {
-        ctx.of_one_version(|| self.load_some(ctx, chunk, part.clone()))
-    }
-
-    fn load_some(
-        &self,
-        ctx: &LoadContext<'_>,
-        chunk: &[u64],
-        part: Range<usize>,
-    ) -> Result<Option<(Loaded, usize)>> {
-        let load = self.begin(ctx, chunk)?;
-        if !load.pipeline.decodes_parts() {
-            return self.load_next(&load, part);
-        }
-        let stored = match self.find(&load, part.clone())? {
-            Ok(stored) => stored,
-            Err(loaded) => return Ok(Some((loaded, part.len()))),
-        };
-        let mut out = ctx.buffer(part.len());
-        let decoded = self.of_chunk(chunk, load.pipeline.decode_part(&stored, part.start, &mut out));
-        let decoded_bytes = stored.outcome(decoded, &load.key)?;
-        Ok(Some(((Content::Chunk(Arc::new(out)), Some(stored.object.version())), decoded_bytes)))
-    }
-
-    /// Loads the next part of a chunk with a suspended decoder, or with a new one that is kept.
-    fn load_next(&self, load: &Load<'_>, part: Range<usize>) -> Result<Option<(Loaded, usize)>> {
-        let Load { ctx, chunk, pipeline, .. } = load;
-        let (Some(decoders), Some(new)) = (ctx.decoders, pipeline.resumable_decoder()) else {
-            return Ok(None);
-        };
-        let stored = match self.find(load, part.clone())? {
-            Ok(stored) => stored,
-            Err(loaded) => return Ok(Some((loaded, part.len()))),
-        };
-        let version = stored.object.version();
-        let number = (ctx.array, number(&self.axes, chunk));
-        let mut decoder = decoders.take(number, version, part.start).unwrap_or(new);
-        let mut out = ctx.buffer(part.len());
-        // If decoding in parts fails, the chunk is decoded as a whole, which reports the error.
-        let Ok(decoded_bytes) = pipeline.decode_next(decoder.as_mut(), &stored, part.start, &mut out) else {
-            return Ok(None);
-        };
-        if decoder.position() < pipeline.decoded_bytes() {
-            decoders.keep(number, version, decoder);
-        }
-        Ok(Some(((Content::Chunk(Arc::new(out)), Some(version)), decoded_bytes)))
+        ctx.of_one_version(|| self.begin(ctx, chunk)?.part(part.clone()))
     }
 
     /// The size of a block of the decoded chunk that decodes on its own, and how many bytes the chunk is stored in. `None`
@@ -133,7 +53,7 @@ impl Source {
         if !load.pipeline.decodes_parts() {
             return Ok(None);
         }
-        match self.find(&load, 0..0)? {
+        match load.find(0..0)? {
             Ok(stored) => {
                 let block = stored.outcome(load.pipeline.block_bytes(&stored), &load.key)?;
                 Ok(block.map(|block| (block, stored.size_bytes())))
@@ -166,20 +86,99 @@ impl Source {
         decoded.map_err(corrupt(&self.pipelines.document_key))
     }
 
-    fn begin<'a>(&self, ctx: &'a LoadContext<'a>, chunk: &'a [u64]) -> Result<Load<'a>> {
-        Ok(Load { ctx, chunk, key: self.key(ctx, chunk)?, pipeline: self.pipeline(chunk)? })
+    fn begin<'a>(&'a self, ctx: &'a LoadContext<'a>, chunk: &'a [u64]) -> Result<Load<'a>> {
+        Ok(Load { source: self, ctx, chunk, key: self.key(ctx, chunk)?, pipeline: self.pipeline(chunk)? })
+    }
+}
+
+impl Load<'_> {
+    /// Loads the whole chunk.
+    fn whole(&self) -> Result<Loaded> {
+        let length = self.pipeline.decoded_bytes();
+        let stored = match self.find(0..length)? {
+            Ok(stored) => stored,
+            Err(loaded) => return Ok(loaded),
+        };
+        if self.pipeline.is_identity()
+            && let Some(whole) =
+                stored.object.whole().filter(|whole| !self.source.is_sharded() && whole.len() == length)
+        {
+            return Ok((Content::Chunk(whole), Some(stored.object.version())));
+        }
+        let corrupt = corrupt(&self.key);
+        if let Some(codec) = self.pipeline.plain_bytes().filter(|_| stored.size_bytes() == length as u64) {
+            let mut decoded = self.ctx.buffer(length);
+            stored.read_all(&mut decoded)?;
+            self.of_chunk(codec.decode(&mut decoded)).map_err(&corrupt)?;
+            return Ok((Content::Chunk(Arc::new(decoded)), Some(stored.object.version())));
+        }
+        let size = usize::try_from(stored.size_bytes())
+            .map_err(|_| Error::corrupt(&self.key, "too large for this machine"))?;
+        let decode = |encoded: &[u8]| {
+            let mut decoded = self.ctx.buffer(length);
+            self.of_chunk(self.pipeline.decode(encoded, &mut decoded)).map(|()| decoded)
+        };
+        let decoded = match stored.object.in_memory(&stored.range) {
+            Some(encoded) => decode(encoded).map_err(&corrupt)?,
+            None => {
+                // The store says that an object of this size exists, and the size is within the limit.
+                let mut encoded = scratch::transient(size).map_err(&corrupt)?;
+                stored.read_all(&mut encoded)?;
+                decode(&encoded).map_err(&corrupt)?
+            }
+        };
+        Ok((Content::Chunk(Arc::new(decoded)), Some(stored.object.version())))
+    }
+
+    /// Loads a part of the chunk, and says how many bytes were decoded for it.
+    fn part(&self, part: Range<usize>) -> Result<Option<(Loaded, usize)>> {
+        if !self.pipeline.decodes_parts() {
+            return self.next(part);
+        }
+        let stored = match self.find(part.clone())? {
+            Ok(stored) => stored,
+            Err(loaded) => return Ok(Some((loaded, part.len()))),
+        };
+        let mut out = self.ctx.buffer(part.len());
+        let decoded = self.of_chunk(self.pipeline.decode_part(&stored, part.start, &mut out));
+        let decoded_bytes = stored.outcome(decoded, &self.key)?;
+        Ok(Some(((Content::Chunk(Arc::new(out)), Some(stored.object.version())), decoded_bytes)))
+    }
+
+    /// Loads the next part of a chunk with a suspended decoder, or with a new one that is kept.
+    fn next(&self, part: Range<usize>) -> Result<Option<(Loaded, usize)>> {
+        let Load { source, ctx, chunk, pipeline, .. } = self;
+        let (Some(decoders), Some(new)) = (ctx.decoders, pipeline.resumable_decoder()) else {
+            return Ok(None);
+        };
+        let stored = match self.find(part.clone())? {
+            Ok(stored) => stored,
+            Err(loaded) => return Ok(Some((loaded, part.len()))),
+        };
+        let version = stored.object.version();
+        let number = (ctx.array, number_of(&source.axes, chunk));
+        let mut decoder = decoders.take(number, version, part.start).unwrap_or(new);
+        let mut out = ctx.buffer(part.len());
+        // If decoding in parts fails, the chunk is decoded as a whole, which reports the error.
+        let Ok(decoded_bytes) = pipeline.decode_next(decoder.as_mut(), &stored, part.start, &mut out) else {
+            return Ok(None);
+        };
+        if decoder.position() < pipeline.decoded_bytes() {
+            decoders.keep(number, version, decoder);
+        }
+        Ok(Some(((Content::Chunk(Arc::new(out)), Some(version)), decoded_bytes)))
     }
 
     /// The stored bytes of a chunk of which `part` is loaded. If the chunk is not stored, that part.
-    fn find(&self, load: &Load<'_>, part: Range<usize>) -> Result<std::result::Result<StoredChunk, Loaded>> {
-        let Load { ctx, chunk, key, pipeline } = load;
+    fn find(&self, part: Range<usize>) -> Result<std::result::Result<StoredChunk, Loaded>> {
+        let Load { source, ctx, chunk, key, pipeline } = self;
         let wanted = match pipeline.plain_bytes() {
             Some(_) if part.len() < pipeline.decoded_bytes() => {
                 Wanted::Range(part.start as u64..part.end as u64)
             }
             _ => wanted_of_object(pipeline),
         };
-        let stored = match self.locate(ctx, chunk, key, &wanted)? {
+        let stored = match source.locate(ctx, chunk, key, &wanted)? {
             Location::Missing(version) => return Ok(Err((Content::Absent, version))),
             Location::Empty(fill, version) => {
                 let mut decoded = ctx.buffer(part.len());
@@ -191,18 +190,19 @@ impl Source {
         let (length, limit) = (stored.size_bytes(), pipeline.encoded_size().limit_bytes());
         if length > limit {
             let reason = format!("{length} bytes stored; a chunk has at most {limit}");
-            return Err(corrupt(key)(self.name(chunk)(CodecError::new(reason))));
+            return Err(corrupt(key)(self.name()(CodecError::new(reason))));
         }
         Ok(Ok(stored))
     }
 
     /// Adds the inner chunk, if it is one, to a codec's error.
-    fn of_chunk<T>(&self, chunk: &[u64], result: CodecResult<T>) -> CodecResult<T> {
-        result.map_err(self.name(chunk))
+    fn of_chunk<T>(&self, result: CodecResult<T>) -> CodecResult<T> {
+        result.map_err(self.name())
     }
 
-    fn name(&self, chunk: &[u64]) -> impl Fn(CodecError) -> CodecError {
-        let name = if self.is_sharded() { format!("inner chunk {chunk:?}: ") } else { String::new() };
+    fn name(&self) -> impl Fn(CodecError) -> CodecError {
+        let name =
+            if self.source.is_sharded() { format!("inner chunk {:?}: ", self.chunk) } else { String::new() };
         move |error| CodecError { reason: format!("{name}{}", error.reason), ..error }
     }
 }

@@ -17,7 +17,7 @@ pub struct LoadContext<'a> {
     /// The store.
     pub store: &'a dyn Store,
     /// Records the versions of the objects that are read.
-    pub served: &'a SeenVersions,
+    pub seen: &'a SeenVersions,
     /// Holds shard indexes.
     pub cache: &'a ChunkCache,
     /// Suspended decoders, for chunks that are decoded in parts; `None` if too many chunks take turns.
@@ -33,7 +33,7 @@ pub struct LoadContext<'a> {
 impl LoadContext<'_> {
     /// Opens an object for a reader that begins with these bytes.
     pub fn open(&self, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
-        self.served.open(self.store, key, wanted)
+        self.seen.open(self.store, key, wanted)
     }
 
     /// Runs `load`, and once more with the present version if an object in a remote store was replaced between two requests for
@@ -50,7 +50,7 @@ impl LoadContext<'_> {
 
     /// The present version of an object, of which the caller uses something.
     pub fn version(&self, key: &str) -> Result<Option<ObjectVersion>> {
-        self.served.version(self.store, key)
+        self.seen.version(self.store, key)
     }
 
     /// A buffer of exactly `length` bytes with undefined content, recycled if possible.

@@ -1,8 +1,8 @@
 //! Locating a chunk: an object, or a range of one, or nowhere.
 //!
 //! Spec: v3 core "Chunk storage"; v3 "Sharding codec". A chunk of an array without shards is the whole of an object.
-//! Locating an inner chunk needs the shard's index, which is read once. Shards may be nested: each level is a [`Level`],
-//! and the indexes lead from level to level. Transposes and elementwise codecs before the sharding codec apply to each
+//! Locating an inner chunk needs the shard's index, which is read once. Shards may be nested: each level is a
+//! [`Level`](crate::array::source::levels::Level), and the indexes lead from level to level. Transposes and elementwise codecs before the sharding codec apply to each
 //! inner chunk instead of to the shard.
 //! Uses its neighbours, `array/cache`, `array/geometry`, `store`, `codec` and `memory`.
 //!
@@ -14,36 +14,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::array::cache::{Content, Key};
-use crate::array::geometry::grid::{Axis, each_index, numbers};
+use crate::array::geometry::axis::{Axis, each_index, number_of, numbers};
+use crate::array::source::levels::sharding;
 use crate::array::source::load_context::LoadContext;
-use crate::array::source::pipelines::Pipelines;
-use crate::array::source::{Source, corrupt, number};
-use crate::codec::pipeline::{Pipeline, Sharded};
+use crate::array::source::{Source, corrupt};
+use crate::codec::pipeline::Pipeline;
 use crate::codec::shard_index::ShardIndex;
 use crate::codec::sharding_indexed::{IndexLocation, ShardingIndexed};
 use crate::codec::{CodecError, CodecResult, StoredBytes};
 use crate::error::{Error, Result};
 use crate::store::{Object, ObjectVersion, ReadCounts, Wanted};
-
-/// One level of sharding.
-pub(in crate::array) struct Level {
-    /// The shards of this level over the whole array.
-    pub shards: Vec<Axis>,
-    /// The codec chain that ends in this level's sharding codec.
-    pub pipelines: Pipelines,
-}
-
-impl Level {
-    /// Per-axis numbers of the shard that holds an element.
-    pub fn shard_of(&self, elements: &[u64]) -> Vec<u64> {
-        self.shards.iter().zip(elements).map(|(axis, &element)| axis.locate(element).index).collect()
-    }
-
-    /// The shape of a shard.
-    pub fn shape_of(&self, shard: &[u64]) -> Vec<u64> {
-        self.shards.iter().zip(shard).map(|(axis, &i)| axis.span(i).length).collect()
-    }
-}
 
 /// Where a chunk is stored.
 pub(in crate::array) enum Location {
@@ -124,6 +104,17 @@ impl Step {
     fn index_key(&self, ctx: &LoadContext<'_>) -> Key {
         Key { array: ctx.array, level: self.level, number: self.number }
     }
+
+    /// The index of the step's shard, at `range` of an object.
+    fn index(
+        &self,
+        ctx: &LoadContext<'_>,
+        object: &dyn Object,
+        key: &str,
+        range: Range<u64>,
+    ) -> Result<Arc<ShardIndex>> {
+        read_index(ctx, object, key, self.index_key(ctx), sharding(&self.chain, key)?.codec, range)
+    }
 }
 
 /// What is asked for first of a shard.
@@ -160,9 +151,11 @@ impl Source {
         wanted: &Wanted,
     ) -> Result<Location> {
         let elements = self.first_elements(chunk);
-        let of_shard = match self.is_sharded() && ctx.store.is_remote() {
-            true => Some(self.wanted_of_shard(ctx, key, &elements)?),
-            false => None,
+        // Only a remote store needs to know at once what of the shard is wanted.
+        let of_shard = if self.is_sharded() && ctx.store.is_remote() {
+            Some(self.wanted_of_shard(ctx, key, &elements)?)
+        } else {
+            None
         };
         let first = of_shard.as_ref().map_or(wanted, InnerWanted::wanted);
         let Some(object) = ctx.open(key, first)? else { return Ok(Location::Missing(None)) };
@@ -170,7 +163,7 @@ impl Source {
         let mut range = 0..object.size_bytes();
         for depth in 0..self.levels.len() {
             let step = self.step(key, depth, &elements)?;
-            let index = self.read_index(ctx, object.as_ref(), key, &step, range.clone())?;
+            let index = step.index(ctx, object.as_ref(), key, range.clone())?;
             match index.chunk(step.inner).map_err(corrupt(key))? {
                 Some(inner) => range = range.start + inner.start..range.start + inner.end,
                 None if step.fill == self.fill => return Ok(Location::Missing(Some(version))),
@@ -227,20 +220,8 @@ impl Source {
             let inside = element - outer.locate(element).start;
             inner = inner * count + inside / cut.longest().max(1);
         }
-        let (fill, number) = (sharded.fill.to_vec(), number(&level.shards, &shard));
+        let (fill, number) = (sharded.fill.to_vec(), number_of(&level.shards, &shard));
         Ok(Step { level: depth as u32 + 1, number, inner: inner as usize, fill, chain })
-    }
-
-    /// The index of the shard of a step, at `range` of an object.
-    fn read_index(
-        &self,
-        ctx: &LoadContext<'_>,
-        object: &dyn Object,
-        key: &str,
-        step: &Step,
-        range: Range<u64>,
-    ) -> Result<Arc<ShardIndex>> {
-        read_index(ctx, object, key, step.index_key(ctx), sharding(&step.chain, key)?.codec, range)
     }
 
     /// Reads the index of the outermost shard that holds `elements` into the cache.
@@ -253,7 +234,7 @@ impl Source {
     ) -> Result<()> {
         let Some(object) = ctx.open(key, wanted)? else { return Ok(()) };
         let (step, range) = (self.step(key, 0, elements)?, 0..object.size_bytes());
-        self.read_index(ctx, object.as_ref(), key, &step, range).map(drop)
+        step.index(ctx, object.as_ref(), key, range).map(drop)
     }
 
     /// Calls `each` with the number of each chunk that an object has, until it breaks. Chunks that the index of a shard gives a
@@ -271,7 +252,7 @@ impl Source {
         let key = self.keys.key(ctx.store, &shard)?;
         let Some(stored) = ctx.store.open(&key)? else { return Ok(ControlFlow::Continue(())) };
         let (step, range) = (self.step(&key, 0, &elements)?, 0..stored.size_bytes());
-        let index = self.read_index(ctx, stored.as_ref(), &key, &step, range)?;
+        let index = step.index(ctx, stored.as_ref(), &key, range)?;
         let sharded = sharding(&step.chain, &key)?;
         let inner_axes = self.inner_axes(0);
         let first: Vec<u64> =
@@ -289,29 +270,11 @@ impl Source {
             if inner.iter().zip(inner_axes).any(|(&number, axis)| number >= axis.count()) {
                 continue;
             }
-            if self.each_chunk_below(inner_axes, &inner, each).is_break() {
+            if each_chunk_below(&self.axes, inner_axes, &inner, each).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))
-    }
-
-    /// Calls `each` with the number of each chunk in an inner chunk of the outermost shards, which may be a shard itself.
-    fn each_chunk_below(
-        &self,
-        inner_axes: &[Axis],
-        inner: &[u64],
-        each: &mut dyn FnMut(u64) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
-        let axes = self.axes.iter().zip(inner_axes).zip(inner);
-        let ranges: Vec<Range<u64>> = axes
-            .map(|((axis, outer), &number)| {
-                let span = outer.span(number);
-                let end = (span.start + span.length).min(axis.extent());
-                axis.locate(span.start).index..axis.locate(end.saturating_sub(1)).index + 1
-            })
-            .collect();
-        each_index(&self.axes, &ranges, each)
     }
 
     /// The axes of the grid of a level's inner chunks.
@@ -321,26 +284,27 @@ impl Source {
 
     /// The cache key of the index of a level's shard.
     pub(in crate::array) fn index_key(&self, ctx: &LoadContext<'_>, depth: usize, shard: &[u64]) -> Key {
-        let number = self.levels.get(depth).map_or(0, |level| number(&level.shards, shard));
+        let number = self.levels.get(depth).map_or(0, |level| number_of(&level.shards, shard));
         Key { array: ctx.array, level: depth as u32 + 1, number }
     }
 }
 
-/// The sharding codec at the end of a shard's chain.
-pub(in crate::array) fn sharding<'a>(chain: &'a Pipeline, key: &str) -> Result<Sharded<'a>> {
-    let reason = "the codec chain for this shard's shape has no sharding codec";
-    chain.sharding().ok_or_else(|| Error::corrupt(key, reason))
-}
-
-/// The shape of the inner chunks in array coordinates: undoes the permutation of the codecs before.
-pub(in crate::array) fn inner_shape(sharded: &Sharded<'_>) -> Vec<u64> {
-    let mut shape = vec![0; sharded.permutation.len()];
-    for (&axis, &length) in sharded.permutation.iter().zip(&sharded.codec.inner_shape) {
-        if let Some(slot) = shape.get_mut(axis) {
-            *slot = length;
-        }
-    }
-    shape
+/// Calls `each` with the number of each chunk in an inner chunk of the outermost shards, which may be a shard itself.
+fn each_chunk_below(
+    chunk_axes: &[Axis],
+    inner_axes: &[Axis],
+    inner: &[u64],
+    each: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    let axes = chunk_axes.iter().zip(inner_axes).zip(inner);
+    let ranges: Vec<Range<u64>> = axes
+        .map(|((axis, outer), &number)| {
+            let span = outer.span(number);
+            let end = (span.start + span.length).min(axis.extent());
+            axis.locate(span.start).index..axis.locate(end.saturating_sub(1)).index + 1
+        })
+        .collect();
+    each_index(chunk_axes, &ranges, each)
 }
 
 /// The index of the shard at `range` of an object. The cache's copy counts only if it is from this version of the object.

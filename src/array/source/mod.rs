@@ -9,8 +9,10 @@
 
 pub mod ahead;
 pub mod keys;
+pub mod levels;
 pub mod load;
 pub mod load_context;
+pub mod load_resources;
 pub mod locate;
 pub mod open_objects;
 pub mod pipelines;
@@ -24,10 +26,10 @@ pub mod versions;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::array::geometry::grid::{Axis, numbers};
+use crate::array::geometry::axis::{Axis, number_of, numbers};
 use crate::array::source::keys::Keys;
+use crate::array::source::levels::{Level, inner_shape};
 use crate::array::source::load_context::LoadContext;
-use crate::array::source::locate::Level;
 use crate::array::source::pipelines::Pipelines;
 use crate::codec::pipeline::Pipeline;
 use crate::codec::{CodecError, Representation};
@@ -89,7 +91,7 @@ impl Source {
                 let reason = format!("shards nested more than {MAX_LEVELS} deep");
                 return Err(Error::unsupported(&document_key, reason));
             }
-            let inner_shape = locate::inner_shape(&sharded);
+            let inner_shape = inner_shape(&sharded);
             let subdivided: Option<Vec<Axis>> =
                 axes.iter().zip(&inner_shape).map(|(axis, &length)| axis.subdivided(length)).collect();
             let Some(inner_axes) = subdivided else {
@@ -164,7 +166,7 @@ impl Source {
 
     /// The number of the object that holds the chunk.
     pub fn object_of(&self, chunk: &[u64]) -> u64 {
-        number(self.object_axes(), &self.object_index(chunk))
+        number_of(self.object_axes(), &self.object_index(chunk))
     }
 
     /// The store key of the object that holds the chunk.
@@ -193,11 +195,6 @@ impl Source {
             axis.locate(span.start).index..axis.locate(end.saturating_sub(1)).index + 1
         })
         .collect()
-    }
-
-    /// The per-axis numbers of the first chunk in an object.
-    pub fn first_chunk(&self, object: u64) -> Vec<u64> {
-        self.chunk_ranges(object).into_iter().map(|range| range.start).collect()
     }
 
     /// How many chunks an object has.
@@ -229,11 +226,6 @@ impl Source {
         }
         self.pipelines.of_shape(&spans().collect::<Vec<u64>>())
     }
-}
-
-/// The number of a cell with these per-axis numbers.
-fn number(axes: &[Axis], index: &[u64]) -> u64 {
-    axes.iter().zip(index).fold(0, |n, (axis, &i)| n * axis.count() + i)
 }
 
 /// Adds the key of the object to a codec's error.

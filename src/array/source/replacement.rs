@@ -48,10 +48,10 @@ pub enum EncodedChunk {
 impl EncodedChunk {
     /// Encodes a chunk.
     pub fn new(pipeline: &Pipeline, bytes: &Arc<Buffer>) -> CodecResult<Self> {
-        match pipeline.is_identity() {
-            true => Ok(EncodedChunk::AsServed(Arc::clone(bytes))),
-            false => pipeline.encode(bytes).map(EncodedChunk::ByCodecs),
+        if pipeline.is_identity() {
+            return Ok(EncodedChunk::AsServed(Arc::clone(bytes)));
         }
+        pipeline.encode(bytes).map(EncodedChunk::ByCodecs)
     }
 }
 

@@ -13,14 +13,14 @@ use crate::store::ObjectVersion;
 /// The most decoders that are kept. One of DEFLATE takes about 50 KiB.
 pub const MAX_DECODERS: usize = 256;
 
-struct Kept {
+struct CachedDecoder {
     version: ObjectVersion,
     stream: Box<dyn ResumableDecoder>,
 }
 
 /// The decoders of one engine, by array and chunk.
 pub struct ResumableDecoders {
-    kept: Mutex<LruCache<(u64, u64), Kept>>,
+    kept: Mutex<LruCache<(u64, u64), CachedDecoder>>,
 }
 
 impl Default for ResumableDecoders {
@@ -44,7 +44,7 @@ impl ResumableDecoders {
     /// Keeps a decoder for the next rows of its chunk.
     pub fn keep(&self, chunk: (u64, u64), version: ObjectVersion, stream: Box<dyn ResumableDecoder>) {
         let mut kept = self.kept.lock();
-        let old = kept.put(chunk, Kept { version, stream });
+        let old = kept.put(chunk, CachedDecoder { version, stream });
         let oldest = if kept.len() > MAX_DECODERS { kept.pop_lru() } else { None };
         drop(kept); // memory is freed outside the lock
         drop((old, oldest));

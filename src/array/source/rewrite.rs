@@ -7,11 +7,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::array::geometry::grid::numbers;
+use crate::array::geometry::axis::{number_of, numbers};
+use crate::array::source::levels::sharding;
 use crate::array::source::load_context::LoadContext;
-use crate::array::source::locate::{read_index, sharding};
+use crate::array::source::locate::read_index;
 use crate::array::source::replacement::{Encoded, EncodedChunk, Target};
-use crate::array::source::{Source, corrupt, number, unencodable};
+use crate::array::source::{Source, corrupt, unencodable};
+use crate::codec::pipeline::Sharded;
 use crate::codec::sharding_indexed::IndexLocation;
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
@@ -49,8 +51,9 @@ impl ShardPart<'_> {
     }
 }
 
-/// The input of a rewrite of one object.
+/// A rewrite of one object.
 struct Rewrite<'a> {
+    source: &'a Source,
     ctx: &'a LoadContext<'a>,
     key: &'a str,
     /// The object's present content.
@@ -100,11 +103,12 @@ impl Source {
             target.precondition.check(&key, || Ok(old.as_ref().map(|old| old.version())))?;
         }
         let changed = encoded.keys().map(|&chunk| self.first_elements(&numbers(&self.axes, chunk))).collect();
-        let rewrite = Rewrite { ctx, key: &key, old: old.as_deref(), encoded, changed };
+        let rewrite = Rewrite { source: self, ctx, key: &key, old: old.as_deref(), encoded, changed };
         let extent = old.as_ref().map(|object| 0..object.size_bytes());
-        let new = match self.is_sharded() {
-            true => self.shard(&rewrite, 0, &index, extent)?,
-            false => self.inner_chunk(&rewrite, object, None),
+        let new = if self.is_sharded() {
+            rewrite.shard(0, &index, extent)?
+        } else {
+            rewrite.inner_chunk(object, None)
         };
         let version = match new {
             None => {
@@ -119,25 +123,26 @@ impl Source {
         };
         Ok((key, version))
     }
+}
 
+impl<'a> Rewrite<'a> {
     /// The parts of one shard of a level; `None` if it is empty. `old` is its range in the old object.
-    fn shard<'a>(
+    fn shard(
         &self,
-        from: &Rewrite<'a>,
         depth: usize,
         shard: &[u64],
         old: Option<Range<u64>>,
     ) -> Result<Option<Vec<ShardPart<'a>>>> {
-        let key = from.key;
-        let Some(level) = self.levels.get(depth) else {
+        let (source, key) = (self.source, self.key);
+        let Some(level) = source.levels.get(depth) else {
             return Err(Error::corrupt(key, "the array has no shards at this level"));
         };
         let chain = level.pipelines.of_shape(&level.shape_of(shard))?;
         let sharded = sharding(&chain, key)?;
-        let index = match (from.old, &old) {
+        let index = match (self.old, &old) {
             (Some(object), Some(range)) => {
-                let index_key = self.index_key(from.ctx, depth, shard);
-                Some(read_index(from.ctx, object, key, index_key, sharded.codec, range.clone())?)
+                let index_key = source.index_key(self.ctx, depth, shard);
+                Some(read_index(self.ctx, object, key, index_key, sharded.codec, range.clone())?)
             }
             _ => None,
         };
@@ -157,14 +162,14 @@ impl Source {
             let new = match inner {
                 // Past the array's edge: no reader sees it, but this program must not drop it.
                 None => kept.map(|range| vec![ShardPart::Copy(range)]),
-                Some(inner) => self.inner_parts(from, depth, &inner, kept)?,
+                Some(inner) => self.inner_parts(depth, &inner, kept)?,
             };
             let length: Option<u64> = new.as_ref().map(|new| new.iter().map(ShardPart::size_bytes).sum());
             places.push(length.map(|length| offset..offset + length));
             offset += length.unwrap_or(0);
             shard_parts.extend(new.into_iter().flatten());
         }
-        let reads_as_missing = if depth == 0 { sharded.fill == self.fill } else { self.fills_agree };
+        let reads_as_missing = if depth == 0 { sharded.fill == source.fill } else { source.fills_agree };
         if shard_parts.is_empty() && reads_as_missing {
             return Ok(None);
         }
@@ -178,22 +183,21 @@ impl Source {
     }
 
     /// The parts of one inner chunk, which is a chunk or a shard of the next level.
-    fn inner_parts<'a>(
+    fn inner_parts(
         &self,
-        from: &Rewrite<'a>,
         depth: usize,
         inner: &[u64],
         kept: Option<Range<u64>>,
     ) -> Result<Option<Vec<ShardPart<'a>>>> {
-        match self.levels.get(depth + 1) {
-            None => Ok(self.inner_chunk(from, number(&self.axes, inner), kept)),
+        match self.source.levels.get(depth + 1) {
+            None => Ok(self.inner_chunk(number_of(&self.source.axes, inner), kept)),
             Some(next) => {
-                let is_changed = from.changed.iter().any(|elements| {
+                let is_changed = self.changed.iter().any(|elements| {
                     let shard = next.shards.iter().zip(elements);
                     shard.zip(inner).all(|((axis, &element), &i)| axis.locate(element).index == i)
                 });
                 if is_changed {
-                    self.shard(from, depth + 1, inner, kept)
+                    self.shard(depth + 1, inner, kept)
                 } else {
                     Ok(kept.map(|range| vec![ShardPart::Copy(range)]))
                 }
@@ -202,13 +206,8 @@ impl Source {
     }
 
     /// The parts of one chunk: the encoded ones, or else those of the old object.
-    fn inner_chunk<'a>(
-        &self,
-        from: &Rewrite<'a>,
-        chunk: u64,
-        kept: Option<Range<u64>>,
-    ) -> Option<Vec<ShardPart<'a>>> {
-        match from.encoded.get(&chunk) {
+    fn inner_chunk(&self, chunk: u64, kept: Option<Range<u64>>) -> Option<Vec<ShardPart<'a>>> {
+        match self.encoded.get(&chunk) {
             Some(encoded) => encoded.as_deref().map(|bytes| vec![ShardPart::Encoded(bytes)]),
             None => kept.map(|range| vec![ShardPart::Copy(range)]),
         }
@@ -220,11 +219,11 @@ impl Source {
         &self,
         depth: usize,
         shard: &[u64],
-        sharded: &crate::codec::pipeline::Sharded<'_>,
+        sharded: &Sharded<'_>,
         number: usize,
     ) -> Option<Vec<u64>> {
-        let level = self.levels.get(depth)?;
-        let inner_axes = self.inner_axes(depth);
+        let level = self.source.levels.get(depth)?;
+        let inner_axes = self.source.inner_axes(depth);
         let mut rest = number as u64;
         let mut inner = vec![0; shard.len()];
         for (&axis, &count) in sharded.permutation.iter().zip(&sharded.codec.chunks_per_shard).rev() {

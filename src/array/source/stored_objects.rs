@@ -1,14 +1,14 @@
 //! The stored objects of an array, from listing the store's keys below it rather than asking for each.
 //!
-//! Uses its neighbours in `array`, and `store`. A document may declare more chunks than any store can have; a listing
+//! Uses its neighbours, `array/geometry` and `store`. A document may declare more chunks than any store can have; a listing
 //! has only what was written. Names that are not keys of the grid are strays.
 
 use std::ops::{ControlFlow, Range};
 
+use crate::array::geometry::axis::{Axis, numbers};
 use crate::array::geometry::axis_order::AxisOrder;
-use crate::array::geometry::grid::{Axis, numbers};
+use crate::array::source::Source;
 use crate::array::source::strays::Strays;
-use crate::array::{Array, Inner};
 use crate::error::{Error, Result};
 use crate::store::{Entry, Store, join};
 
@@ -39,112 +39,36 @@ pub struct StoredObjects {
     pub strays: Strays,
 }
 
-impl Array {
-    /// The elements that the object at a key stores, as a range on each axis of the array; `None` for a key of no object of it.
-    pub fn elements_of(&self, key: &str) -> Result<Option<Vec<Range<u64>>>> {
-        let inner = &self.inner;
-        let keys = inner.source.keys();
-        let served: Vec<&Axis> = inner.source.object_axes().iter().collect();
-        let axes = keys.axis_order().own(&served);
-        let encoding = keys.encoding(inner.store.as_ref(), axes.len())?;
-        let below = if keys.path().is_empty() { Some(key) } else { key.strip_prefix(keys.path()) };
-        let parts = below.unwrap_or_default().trim_start_matches('/').split(encoding.separator);
-        let parts: Vec<String> = parts.map(str::to_owned).collect();
-        let index = index(&parts, encoding.prefixed, &axes).filter(|index| index.len() == axes.len());
-        Ok(index.map(|index| axes.iter().zip(index).map(|(axis, number)| elements(axis, number)).collect()))
-    }
-
-    /// Calls `found` with the elements that each stored object has, as a range on each axis of the array, in no order, until it
-    /// breaks. An object that is not listed has fill value everywhere. An error if a folder cannot be listed.
-    pub fn each_stored(&self, found: &mut dyn FnMut(Vec<Range<u64>>) -> ControlFlow<()>) -> Result<()> {
-        let inner = &self.inner;
-        let served = inner.source.object_axes();
-        let mut first_error = None;
-        let mut found = |object| {
-            let numbers = numbers(served, object);
-            let ranges: Vec<_> =
-                served.iter().zip(numbers).map(|(axis, number)| elements(axis, number)).collect();
-            found(inner.source.keys().axis_order().own(&ranges))
-        };
-        inner.each_stored_object(&mut found, &mut |folder, error| {
-            log::debug!("cannot list {folder}: {error}");
-            first_error.get_or_insert_with(|| error.clone());
-        });
-        first_error.map_or(Ok(()), Err)
-    }
-
-    /// Counts what is stored. An error if a folder cannot be listed.
-    pub fn stored(&self) -> Result<StoredObjects> {
-        let mut stored = StoredObjects::default();
-        let mut first_error = None;
-        let mut found = |_| {
-            stored.count += 1;
-            ControlFlow::Continue(())
-        };
-        let mut failed = |_: &str, error: &Error| {
-            first_error.get_or_insert_with(|| error.clone());
-        };
-        self.inner.each_stored_object_and_stray(&mut found, &mut failed, Some(&mut stored.strays));
-        first_error.map_or(Ok(stored), Err)
-    }
-
-    /// Calls `each` with the key of each object that the array has if all of it is stored, until it breaks.
-    pub fn each_object_key(&self, each: &mut dyn FnMut(String) -> ControlFlow<()>) -> Result<()> {
-        let source = &self.inner.source;
-        for object in 0..source.objects() {
-            let key = source.key(&self.inner.load_context(), &source.first_chunk(object))?;
-            if each(key).is_break() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// How many objects the array would have if all of it was stored.
-    pub fn objects(&self) -> u64 {
-        self.inner.source.objects()
-    }
-
-    /// The shape of a chunk; of a grid of varying chunks the longest length on each axis.
-    pub fn chunk_shape(&self) -> Vec<u64> {
-        let inner = &self.inner;
-        inner.source.keys().axis_order().own(&inner.grid.largest_chunk_shape())
-    }
-
-    /// How many chunks the array has, stored or not.
-    pub fn chunks(&self) -> u64 {
-        self.inner.grid.chunks()
-    }
-}
-
 /// The elements of a chunk or shard on an axis.
 fn elements(axis: &Axis, number: u64) -> Range<u64> {
     let span = axis.span(number);
     span.start..span.start.saturating_add(span.length).min(axis.extent())
 }
 
-impl Inner {
+impl Source {
     /// Calls `found` with the number of each stored object, in no order, until it breaks. Calls `failed` with each
     /// folder that cannot be listed.
-    pub(in crate::array) fn each_stored_object(
+    pub fn each_stored_object(
         &self,
+        store: &dyn Store,
         found: &mut dyn FnMut(u64) -> ControlFlow<()>,
         failed: &mut dyn FnMut(&str, &Error),
     ) {
-        self.each_stored_object_and_stray(found, failed, None);
+        self.each_stored_object_and_stray(store, found, failed, None);
     }
 
-    /// As [`Inner::each_stored_object`], and counts what is neither an object of the array nor its document.
-    pub(in crate::array) fn each_stored_object_and_stray(
+    /// As [`Source::each_stored_object`], and counts what is neither an object of the array nor its document.
+    pub fn each_stored_object_and_stray(
         &self,
+        store: &dyn Store,
         found: &mut dyn FnMut(u64) -> ControlFlow<()>,
         failed: &mut dyn FnMut(&str, &Error),
         mut strays: Option<&mut Strays>,
     ) {
-        let keys = self.source.keys();
-        let served: Vec<&Axis> = self.source.object_axes().iter().collect();
+        let keys = self.keys();
+        let served: Vec<&Axis> = self.object_axes().iter().collect();
         let axes = keys.axis_order().own(&served);
-        let encoding = match keys.encoding(self.store.as_ref(), axes.len()) {
+        let encoding = match keys.encoding(store, axes.len()) {
             Ok(encoding) => encoding,
             Err(error) => return failed(keys.path(), &error),
         };
@@ -152,7 +76,7 @@ impl Inner {
             **strays = Strays::of_array(encoding.clone(), axes.len());
         }
         let mut walk = Walk {
-            store: self.store.as_ref(),
+            store,
             path: keys.path(),
             axes,
             axis_order: keys.axis_order(),
@@ -163,6 +87,27 @@ impl Inner {
             strays,
         };
         let _ = walk.folder(keys.path(), &[]);
+    }
+
+    /// The elements that the object at a key stores, as a range on each axis of the array. `None` if the key is not one of an
+    /// object of the array.
+    pub fn elements_of_key(&self, store: &dyn Store, key: &str) -> Result<Option<Vec<Range<u64>>>> {
+        let keys = self.keys();
+        let served: Vec<&Axis> = self.object_axes().iter().collect();
+        let axes = keys.axis_order().own(&served);
+        let encoding = keys.encoding(store, axes.len())?;
+        let below = if keys.path().is_empty() { Some(key) } else { key.strip_prefix(keys.path()) };
+        let parts = below.unwrap_or_default().trim_start_matches('/').split(encoding.separator);
+        let parts: Vec<String> = parts.map(str::to_owned).collect();
+        let index = index(&parts, encoding.prefixed, &axes).filter(|index| index.len() == axes.len());
+        Ok(index.map(|index| axes.iter().zip(index).map(|(axis, number)| elements(axis, number)).collect()))
+    }
+
+    /// The elements of an object, as a range on each axis of the array.
+    pub fn elements_of_object(&self, object: u64) -> Vec<Range<u64>> {
+        let axes = self.object_axes();
+        let ranges = axes.iter().zip(numbers(axes, object)).map(|(axis, number)| elements(axis, number));
+        self.keys().axis_order().own(&ranges.collect::<Vec<_>>())
     }
 }
 
@@ -213,9 +158,8 @@ impl Walk<'_> {
     /// The number of the object. Missing numbers count as 0.
     fn number(&self, mut index: Vec<u64>) -> u64 {
         index.resize(self.axes.len(), 0);
-        let of = |n: u64, (axis, number): (&&Axis, u64)| n * axis.count() + number;
         let (axes, index) = (self.axis_order.served(&self.axes), self.axis_order.served(&index));
-        axes.iter().zip(index).fold(0, of)
+        axes.iter().zip(index).fold(0, |before, (axis, number)| before * axis.count() + number)
     }
 }
 

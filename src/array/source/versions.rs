@@ -78,7 +78,7 @@ impl State {
     }
 
     /// Another program changed an object: at the time of the new one, or about now where that is no newer than the old.
-    fn note_change_of(&mut self, old: Option<SystemTime>, new: Option<SystemTime>) {
+    fn record_foreign_change(&mut self, old: Option<SystemTime>, new: Option<SystemTime>) {
         let newer = new.filter(|new| old.is_none_or(|old| old < *new));
         let at = newer.unwrap_or_else(SystemTime::now);
         self.changed_at = self.changed_at.max(Some(at));
@@ -99,7 +99,7 @@ impl State {
             Some(_) => {}
             None => {
                 self.is_complete = false;
-                self.note_change_of(seen.modified, modified);
+                self.record_foreign_change(seen.modified, modified);
                 self.insert(key, SeenObject { version, modified, ..seen });
             }
         }
@@ -202,7 +202,7 @@ impl SeenVersions {
     }
 
     /// Records that what readers and writers have seen differs from what a read returns now.
-    pub fn note_change(&self) {
+    pub fn mark_incomplete(&self) {
         self.state.lock().is_complete = false;
     }
 
@@ -251,7 +251,7 @@ impl SeenVersions {
         let mut state = self.state.lock();
         let is_theirs = !state.replacing.contains_key(key) && state.objects.get(key) == Some(&seen);
         if is_theirs {
-            state.note_change_of(seen.modified, now.and_then(|now| now.modified));
+            state.record_foreign_change(seen.modified, now.and_then(|now| now.modified));
         }
         is_theirs
     }

@@ -10,9 +10,9 @@
 
 use serde_json::json;
 
-use crate::array::cache::reservation::Reservation;
+use crate::array::reservation::Reservation;
 use crate::array::source::corrupt;
-use crate::array::variable::Slab;
+use crate::array::variable::slab::{ChunkLayout, Slab, hold, step};
 use crate::codec::shard_index::ShardIndex;
 use crate::codec::sharding_indexed::ShardingIndexed;
 use crate::codec::vlen::Vlen;
@@ -43,16 +43,6 @@ enum Inside {
         steps: Vec<(usize, u64)>,
         inner: Box<Chain>,
     },
-}
-
-/// The order of a chunk's elements in its stored bytes.
-pub struct ChunkLayout {
-    /// Elements of the chunk along each axis of the array.
-    pub lengths: Vec<u64>,
-    /// Stored elements from one index to the next along each axis of the array.
-    pub strides: Vec<u64>,
-    /// Number of elements in the chunk.
-    count: usize,
 }
 
 /// Where a decoded chunk goes.
@@ -95,7 +85,7 @@ impl Chain {
                     let reason = format!("codec \"{}\" does not match the data type", spec.name);
                     return Err(at(spec)(CodecError::unsupported(reason)));
                 }
-                inside = Some(Inside::Elements { vlen, chunk: ChunkLayout::new(&shape, &axes)? });
+                inside = Some(Inside::Elements { vlen, chunk: layout(&shape, &axes)? });
             } else if spec.family == CodecFamily::V3 && spec.name == "sharding_indexed" {
                 inside = Some(shard(spec, &shape, &axes, vlen, level).map_err(at(spec))?);
             } else if is_known || spec.must_understand {
@@ -186,45 +176,19 @@ impl DecodeTarget<'_> {
     }
 }
 
-/// Reserves bytes. Fails if the elements at `key` together are too large.
-pub fn hold(held: &mut Reservation, bytes: u64, key: &str) -> Result<()> {
-    if held.grow(bytes) {
-        return Ok(());
-    }
-    let reason = format!(
-        "elements of variable length are held in memory and take more than the cache size of {} bytes",
-        held.limit_bytes()
-    );
-    Err(Error::TooLarge { key: key.to_owned(), reason })
-}
-
-/// Advances to the next index in C order over `counts`. After the last one returns `false` and starts again.
-pub fn step(index: &mut [u64], counts: &[u64]) -> bool {
-    for (position, &count) in index.iter_mut().zip(counts).rev() {
-        *position += 1;
-        if *position < count {
-            return true;
+/// The layout of a chunk in C order over `shape`, where axis i is the array's axis `axes[i]`.
+fn layout(shape: &[u64], axes: &[usize]) -> CodecResult<ChunkLayout> {
+    let count = stand_in(shape).size_bytes()?;
+    let (mut lengths, mut strides) = (vec![0; axes.len()], vec![0; axes.len()]);
+    let mut stride = 1;
+    for (&axis, &length) in axes.iter().zip(shape).rev() {
+        if let (Some(to_length), Some(to_stride)) = (lengths.get_mut(axis), strides.get_mut(axis)) {
+            (*to_length, *to_stride) = (length, stride);
         }
-        *position = 0;
+        // At most `count`, unless there is no element.
+        stride = length.saturating_mul(stride);
     }
-    false
-}
-
-impl ChunkLayout {
-    /// The layout of a chunk in C order over `shape`, where axis i is the array's axis `axes[i]`.
-    fn new(shape: &[u64], axes: &[usize]) -> CodecResult<ChunkLayout> {
-        let count = stand_in(shape).size_bytes()?;
-        let (mut lengths, mut strides) = (vec![0; axes.len()], vec![0; axes.len()]);
-        let mut stride = 1;
-        for (&axis, &length) in axes.iter().zip(shape).rev() {
-            if let (Some(to_length), Some(to_stride)) = (lengths.get_mut(axis), strides.get_mut(axis)) {
-                (*to_length, *to_stride) = (length, stride);
-            }
-            // At most `count`, unless there is no element.
-            stride = length.saturating_mul(stride);
-        }
-        Ok(ChunkLayout { lengths, strides, count })
-    }
+    Ok(ChunkLayout { lengths, strides, count })
 }
 
 /// A chunk of this shape with elements of one byte, for codecs that move elements without looking at them.

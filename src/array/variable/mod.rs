@@ -8,6 +8,7 @@
 //! limit of the chunk cache.
 
 pub mod codec_chain;
+pub mod slab;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod variable_tests;
@@ -17,12 +18,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::array::Engine;
-use crate::array::cache::reservation::Reservation;
+use crate::array::geometry::axis::{self, Axis, Span};
 use crate::array::geometry::axis_order::AxisOrder;
-use crate::array::geometry::grid::{self, Axis, Span};
+use crate::array::reservation::Reservation;
 use crate::array::source::corrupt;
 use crate::array::source::keys::Keys;
-use crate::array::variable::codec_chain::{Chain, ChunkLayout, DecodeTarget, hold, step};
+use crate::array::variable::codec_chain::{Chain, DecodeTarget};
+use crate::array::variable::slab::{Slab, hold, step};
 use crate::codec::CodecError;
 use crate::codec::vlen::Vlen;
 use crate::error::{Error, Result};
@@ -46,29 +48,12 @@ pub struct VariableArray {
     chain_shape: Vec<u64>,
 }
 
-/// A row of chunks: the elements of the array in a part of its first axis.
-pub struct Slab {
-    /// Its first element.
-    origin: Vec<u64>,
-    /// Elements per axis.
-    shape: Vec<u64>,
-    /// Elements from one index to the next along each axis.
-    strides: Vec<u64>,
-    /// For each element in C order, its offset in `bytes`, or [`MISSING`].
-    places: Vec<u64>,
-    /// Elements in any order, each after its length in bytes (u32, native).
-    bytes: Vec<u8>,
-}
-
 /// The row of chunks that a reader of an array of one axis read last, with its memory.
 pub struct ChunkOfStrings {
     row: u64,
     slab: Slab,
     _held: Reservation,
 }
-
-/// The offset of an element that is not stored.
-const MISSING: u64 = u64::MAX;
 
 impl VariableArray {
     /// Builds the codec chain of an array at `path` (`""` is the root). Fails with `Unsupported` or `Metadata`, and
@@ -86,7 +71,7 @@ impl VariableArray {
                 return Err(Error::unsupported(document_key, reason));
             }
         };
-        let Some(axes) = grid::axes(&metadata.shape, &metadata.chunk_grid) else {
+        let Some(axes) = axis::axes(&metadata.shape, &metadata.chunk_grid) else {
             return Err(Error::metadata(document_key, "the chunk grid ends before the array does"));
         };
         let chain_shape: Vec<u64> = axes.iter().map(Axis::longest).collect();
@@ -172,7 +157,7 @@ impl VariableArray {
                 }
             };
             let start = axis.span(row).start;
-            let end = range.end.min(start + chunk.slab.places.len() as u64);
+            let end = range.end.min(start + chunk.slab.elements() as u64);
             if end <= at {
                 return Err(past_the_end());
             }
@@ -261,121 +246,7 @@ impl VariableArray {
 
 /// Adds the document's key to a codec's error while a chain is built.
 fn of_document(key: &str) -> impl Fn(CodecError) -> Error + '_ {
-    move |error| match error.is_unsupported {
-        true => corrupt(key)(error),
-        false => Error::metadata(key, error.reason),
+    move |error| {
+        if error.is_unsupported { corrupt(key)(error) } else { Error::metadata(key, error.reason) }
     }
-}
-
-impl Slab {
-    /// A slab without elements.
-    fn new(axes: &[Axis], row: u64, held: &mut Reservation, document_key: &str) -> Result<Slab> {
-        let mut shape: Vec<u64> = axes.iter().map(Axis::extent).collect();
-        let mut origin = vec![0; shape.len()];
-        if let (Some(axis), Some(length), Some(start)) = (axes.first(), shape.first_mut(), origin.first_mut())
-        {
-            let span = axis.span(row);
-            *start = span.start;
-            *length = span.length.min(axis.extent() - span.start);
-        }
-        let mut strides = vec![0; shape.len()];
-        let mut count: u64 = 1;
-        for (stride, &length) in strides.iter_mut().zip(&shape).rev() {
-            *stride = count;
-            count = count.saturating_mul(length);
-        }
-        let elements = if shape.contains(&0) { 0 } else { count };
-        hold(held, elements.saturating_mul(size_of::<u64>() as u64), document_key)?;
-        // The reservation succeeded, so the memory exists.
-        let places = vec![MISSING; elements as usize];
-        Ok(Slab { origin, shape, strides, places, bytes: Vec::new() })
-    }
-
-    /// Elements on each axis from `start` on.
-    fn left<'a>(&'a self, start: &'a [u64]) -> impl Iterator<Item = u64> + 'a {
-        let ends = self.origin.iter().zip(&self.shape).map(|(origin, length)| origin + length);
-        ends.zip(start).map(|(end, &start)| end.saturating_sub(start))
-    }
-
-    /// Whether the slab has the element at `start`, which no element of the slab precedes.
-    pub(in crate::array) fn holds(&self, start: &[u64]) -> bool {
-        self.left(start).all(|left| left > 0)
-    }
-
-    /// Adds the elements of a chunk that begins at `start`. Skips elements outside the slab.
-    pub(in crate::array) fn put(
-        &mut self,
-        start: &[u64],
-        chunk: &ChunkLayout,
-        elements: &[&[u8]],
-        held: &mut Reservation,
-        key: &str,
-    ) -> Result<()> {
-        let mut counts: Vec<u64> =
-            self.left(start).zip(&chunk.lengths).map(|(left, &length)| left.min(length)).collect();
-        if counts.contains(&0) {
-            return Ok(());
-        }
-        let first: u64 =
-            dot(start.iter().zip(&self.origin).map(|(start, origin)| start - origin), &self.strides);
-        // The last axis is the innermost loop.
-        let run = counts.pop().unwrap_or(1);
-        let place_step = self.strides.last().copied().unwrap_or(1);
-        let element_step = chunk.strides.last().copied().unwrap_or(1);
-        let mut index = vec![0; counts.len()];
-        let before = self.bytes.len();
-        let at_most = elements.iter().map(|element| size_of::<u32>() + element.len()).sum::<usize>();
-        hold(held, at_most as u64, key)?;
-        loop {
-            let place = first + dot(index.iter().copied(), &self.strides);
-            let element = dot(index.iter().copied(), &chunk.strides);
-            for number in 0..run {
-                let (place, element) = (place + number * place_step, element + number * element_step);
-                let (Some(place), Some(element)) =
-                    (self.places.get_mut(place as usize), elements.get(element as usize))
-                else {
-                    return Err(Error::corrupt(key, "an element lies outside its chunk"));
-                };
-                let length = u32::try_from(element.len())
-                    .map_err(|_| Error::corrupt(key, "an element has more than 4 GiB"))?;
-                *place = self.bytes.len() as u64;
-                self.bytes.extend_from_slice(&length.to_ne_bytes());
-                self.bytes.extend_from_slice(element);
-            }
-            if !step(&mut index, &counts) {
-                held.shrink((at_most - (self.bytes.len() - before)) as u64);
-                return Ok(());
-            }
-        }
-    }
-
-    /// Calls `visit` with each element in C order.
-    fn visit(&self, fill: &[u8], visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        self.visit_places(0..self.places.len(), fill, visit)
-    }
-
-    /// As [`Slab::visit`], of a range of the elements in C order.
-    fn visit_places(
-        &self,
-        places: Range<usize>,
-        fill: &[u8],
-        visit: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<()> {
-        for &place in self.places.get(places).unwrap_or_default() {
-            let stored = || {
-                let (length, rest) = self.bytes.get(place as usize..)?.split_first_chunk()?;
-                rest.get(..u32::from_ne_bytes(*length) as usize)
-            };
-            match if place == MISSING { Some(fill) } else { stored() } {
-                Some(element) => visit(element)?,
-                None => return Err(Error::corrupt("", "an element lies outside the bytes that were read")),
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The sum of products.
-fn dot(index: impl Iterator<Item = u64>, strides: &[u64]) -> u64 {
-    index.zip(strides).map(|(position, stride)| position * stride).sum()
 }

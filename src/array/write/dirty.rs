@@ -1,17 +1,17 @@
 //! Dirty chunks: written, and not yet in the store.
 //!
-//! Uses its neighbours in `array`, `error`, `memory` and `store`.
+//! Uses `geometry/`, `cache/`, `memory` and `store`. `dirty_chunks.rs` has all that happens to them.
 //!
 //! Invariants:
 //! - Only the bytes in `written` come from a writer. The others are the chunk's **base** (what the store has), or
 //!   undefined until they are needed. A chunk that is written in full is never read first.
-//! - A chunk leaves the map only when exactly its content was stored (its generation has not changed), or by
-//!   [`WriteState::zero`]. It is then *retired*: a thread that still holds it looks in the map again.
+//! - A chunk leaves the map only when exactly its content was stored (its generation has not changed), or when the array is
+//!   truncated to 0 or ends. It is then *retired*: a thread that still holds it looks in the map again.
 //! - A thread that holds the locks of several chunks (for a write that it accepts) waits for nothing. While it takes
 //!   them, it waits only briefly for the next one.
 //! - No thread holds the map's lock while it waits for a chunk's lock, which another thread may hold during a read of
 //!   the store.
-//! - An array that grew continues with its predecessor's [`WriteState`]; the predecessor stores nothing any more.
+//! - An array that grew continues with its predecessor's dirty chunks; the predecessor stores nothing any more.
 //! - A chunk counts with the memory that it takes: the written pages of a sparse buffer, else the whole buffer; and the
 //!   record of which bytes were written.
 
@@ -20,23 +20,18 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::array::cache::{Content, Loaded};
 use crate::array::geometry::byte_ranges::ByteRanges;
+use crate::array::geometry::strided_copy::{StridedCopy, fill_items};
 use crate::array::sync::Mutex;
-use crate::array::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::array::write::streaming::FullChunks;
-use crate::error::Error;
 use crate::memory::{Buffer, MIN_PAGES_BYTES};
-use crate::store::{FileId, ObjectVersion};
+use crate::store::ObjectVersion;
 
-/// The memory of a dirty chunk beside its bytes. It does not matter for a long chunk; for one byte it is nearly all.
+/// The memory of a dirty chunk in addition to its bytes. It does not matter for a long chunk; for one byte it is nearly all.
 const CHUNK_OVERHEAD_BYTES: usize = 768;
 
 /// The memory of a sparse buffer is counted in these.
 const PAGE_BYTES: usize = 4096;
-
-/// The timer's shortest and longest wait after failures.
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LAST_RETRY: Duration = Duration::from_secs(30);
 
 /// A chunk with bytes that are not in the store. It is locked while it is encoded, so that half a write is never stored. A
 /// write locks it before the reply, and until the bytes are copied.
@@ -76,119 +71,31 @@ pub struct ZeroMark {
 pub struct DirtyMap {
     /// Dirty chunks by number.
     pub dirty: HashMap<u64, Arc<DirtyChunk>>,
-    /// Set by [`WriteState::zero`].
+    /// Set by a truncation to 0.
     pub zero: Option<ZeroMark>,
     /// Keys put or deleted since the last sync.
     pub unsynced: BTreeSet<String>,
 }
 
-/// What the array looked like when it was opened for writing.
-pub struct WriteSession {
-    /// How many handles have it open for writing.
-    pub writers: usize,
-    /// Excludes other writers while it lives.
-    pub _lock: Box<dyn Send + Sync>,
-    /// The bytes of the metadata document, when it last described this array.
-    pub document: Vec<u8>,
-    /// The document's version at that time; `None` if it must be read again.
-    pub version: Option<ObjectVersion>,
-    /// The number of the array that stores. It changes when the array grows.
-    pub array: u64,
-    /// Device and inode of the array's folder, if the store has them.
-    pub folder: Option<FileId>,
-    /// What the store has after the array's end is known to be fill value, as long as nobody else replaces the document.
-    pub is_end_clear: bool,
+/// Dirty chunks of one object.
+pub struct DirtyObject {
+    /// The object's number.
+    pub object: u64,
+    /// The chunks, by number. None for an object of a zeroed array that no writer has touched since.
+    pub chunks: Vec<(u64, Arc<DirtyChunk>)>,
 }
 
-/// Failed write-backs, counted so that each handle reports them once (like errseq_t in the kernel).
-#[derive(Default)]
-pub struct Failures {
-    /// How many failures there were.
-    pub count: u64,
-    /// The last failure.
-    pub last: Option<Error>,
-    /// How many times in a row the timer has failed.
-    pub in_a_row: u32,
-    /// When failures were last logged; reset by a success.
-    pub logged_at: Option<Instant>,
-    /// The timer does not try again before this time.
-    pub retry_at: Option<Instant>,
-}
-
-/// The writing half of an array.
-#[derive(Default)]
-pub struct WriteState {
-    /// Present while the array has a writer or a dirty chunk.
-    pub opened: Mutex<Option<WriteSession>>,
-    /// The dirty chunks.
-    pub chunks: Mutex<DirtyMap>,
-    /// Serialises write-back: one thread stores chunks at a time.
-    pub storing: Mutex<()>,
-    /// Serialises directory fsyncs: a second fsync(2) waits for the first.
-    pub syncing: Mutex<()>,
-    /// The array was once opened for writing, so readers look for dirty chunks first.
-    pub is_written: AtomicBool,
-    /// How many parts of chunks were written.
-    pub copies: AtomicU64,
-    /// Chunks that were written in full.
-    pub full: FullChunks,
-    /// Failures of write-back.
-    pub failures: Mutex<Failures>,
-    /// The node is about to be removed or renamed: writes fail.
-    pub refuses_writes: AtomicBool,
-    /// The node was removed or renamed: nothing is stored any more.
-    pub has_ended: AtomicBool,
-    /// Something was written that was not stored by then.
-    pub has_lost: AtomicBool,
-}
-
-impl WriteState {
-    /// Counts a failure.
-    pub fn fail(&self, error: &Error) {
-        let mut failures = self.failures.lock();
-        failures.count += 1;
-        failures.last = Some(error.clone());
-    }
-
-    /// Whether the timer should skip the array for now.
-    pub fn waits(&self, now: Instant) -> bool {
-        self.failures.lock().retry_at.is_some_and(|at| now < at)
-    }
-
-    /// Records a success or failure of the timer. The timer waits longer after each failure.
-    pub fn note_timer(&self, succeeded: bool, now: Instant) {
-        let mut failures = self.failures.lock();
-        if succeeded {
-            (failures.in_a_row, failures.retry_at) = (0, None);
-        } else {
-            failures.in_a_row = (failures.in_a_row + 1).min(6);
-            failures.retry_at = Some(now + (FIRST_RETRY * 2u32.pow(failures.in_a_row - 1)).min(LAST_RETRY));
-        }
-    }
-
-    /// Drops all dirty chunks and marks the array as zero. Returns the bytes that were counted for the chunks.
-    pub fn zero(&self) -> u64 {
-        let _storing = self.storing.lock();
-        self.drop_dirty(Some(ZeroMark::default()))
-    }
-
-    /// Drops all dirty chunks. Returns the bytes that were counted for them. The caller holds the lock of write-back.
-    pub fn drop_dirty(&self, zero: Option<ZeroMark>) -> u64 {
-        let forgotten: Vec<_> = {
-            let mut chunks = self.chunks.lock();
-            chunks.zero = zero;
-            self.copies.fetch_add(1, Ordering::AcqRel);
-            chunks.dirty.drain().collect()
-        };
-        // A write that still reaches one of these chunks precedes this.
-        let mut counted = 0;
-        for (_, chunk) in forgotten {
-            let mut state = chunk.lock();
-            state.is_retired = true;
-            counted += std::mem::take(&mut state.counted);
-        }
-        counted
-    }
+/// Selects the dirty chunks to store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushScope {
+    /// All of them, and the rest of a zeroed array.
+    Everything,
+    /// If the dirty limit is exceeded: the full chunks, or all dirty chunks if none is full.
+    ToMakeRoom,
+    /// The full chunks.
+    Full,
+    /// The chunks without a write for this long.
+    Settled(Duration),
 }
 
 impl ChunkState {
@@ -208,7 +115,7 @@ impl ChunkState {
     }
 
     /// Records written bytes.
-    pub fn insert(&mut self, range: Range<usize>) {
+    fn insert(&mut self, range: Range<usize>) {
         if self.bytes.is_sparse() && !range.is_empty() {
             self.touched.insert(range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES));
         }
@@ -218,13 +125,82 @@ impl ChunkState {
         self.written.insert(range);
     }
 
+    /// Copies a writer's bytes to the chunk.
+    pub fn put(&mut self, copy: &StridedCopy<'_>, data: &[u8]) {
+        let bytes = Arc::make_mut(&mut self.bytes);
+        copy.for_each_run(|inside, from| {
+            bytes[inside..inside + copy.run].copy_from_slice(&data[from..from + copy.run]);
+        });
+        // Runs that are adjacent in the chunk form one range.
+        let mut joined = 0..0;
+        copy.for_each_run(|inside, _| {
+            if joined.end != inside {
+                self.insert(joined.clone());
+                joined.start = inside;
+            }
+            joined.end = inside + copy.run;
+        });
+        self.insert(joined);
+        self.generation += 1;
+        self.last_write = Instant::now();
+    }
+
+    /// Copies the base's bytes to where no writer has written. `None`: the base is all zeros. `fill` is one element of a base
+    /// that is not stored.
+    pub fn merge(&mut self, mut base: Option<Loaded>, fill: &[u8]) {
+        let ChunkState { bytes, written, .. } = &mut *self;
+        if bytes.is_sparse()
+            && let Some((Content::Chunk(base), version)) = &mut base
+            && base.len() == bytes.len()
+            && let Some(whole) = Arc::get_mut(base)
+        {
+            // The base's buffer becomes the chunk's: that copies less, and frees the sparse buffer's pages.
+            written.each(bytes.len(), |range| {
+                if let (Some(to), Some(from)) = (whole.get_mut(range.clone()), bytes.get(range)) {
+                    to.copy_from_slice(from);
+                }
+            });
+            *bytes = Arc::clone(base);
+            self.base = Some(*version);
+            return;
+        }
+        let bytes = Arc::make_mut(bytes);
+        for gap in written.gaps(bytes.len()) {
+            let Some(out) = bytes.get_mut(gap.clone()) else { continue };
+            match &base {
+                None => out.fill(0),
+                Some((Content::Chunk(base), _)) => {
+                    if let Some(from) = base.get(gap) {
+                        out.copy_from_slice(from);
+                    }
+                }
+                Some(_) => fill_items(out, fill, gap.start % fill.len()),
+            }
+        }
+        self.base = Some(base.and_then(|(_, version)| version));
+    }
+
     /// The memory that the chunk takes.
     pub fn memory_bytes(&self) -> u64 {
         let is_sparse = self.bytes.is_sparse() && self.base.is_none();
         let bytes = if is_sparse { self.touched.total() * PAGE_BYTES } else { self.bytes.len() };
-        let beside = if self.bytes.len() < MIN_PAGES_BYTES { CHUNK_OVERHEAD_BYTES } else { 0 };
+        let overhead = if self.bytes.len() < MIN_PAGES_BYTES { CHUNK_OVERHEAD_BYTES } else { 0 };
         let since = self.since.as_ref().map_or(0, ByteRanges::memory_bytes);
-        (bytes + self.written.memory_bytes() + since + beside) as u64
+        (bytes + self.written.memory_bytes() + since + overhead) as u64
+    }
+}
+
+impl DirtyObject {
+    /// An object of which no chunk is dirty.
+    pub fn without_chunks(object: u64) -> Self {
+        DirtyObject { object, chunks: Vec::new() }
+    }
+
+    /// Whether none of its chunks was written to for `delay`.
+    pub fn is_settled(&self, delay: Duration) -> bool {
+        let now = Instant::now();
+        let is_settled = |state: &ChunkState| now.duration_since(state.last_write) >= delay;
+        self.chunks.iter().all(|(_, chunk)| chunk.try_lock().is_some_and(|state| is_settled(&state)))
     }
 }
 

@@ -1,57 +1,48 @@
 //! The end of an array that its node is removed or renamed: no write reaches the store after it.
 //!
-//! Uses its neighbours in `array`. Invariant: what another array of the same name has never comes from a handle of this one.
+//! Uses `sync.rs`. Invariant: what another array of the same name has never comes from a handle of this one.
 
-use crate::array::sync::atomic::Ordering;
-use crate::array::{Array, Inner};
-use crate::error::{Error, Result};
+use crate::array::sync::atomic::{AtomicBool, Ordering};
 
-impl Array {
-    /// From now on, writes fail with `Stale`. What was written before can still be stored.
-    pub fn refuse_writes(&self) {
-        self.inner.writing.refuses_writes.store(true, Ordering::Release);
-    }
-
-    /// The node stays after all: takes writes again.
-    pub fn accept_writes(&self) {
-        self.inner.writing.refuses_writes.store(false, Ordering::Release);
-    }
-
-    /// Runs `remove`, which takes the array's node out of the store, while nothing is being stored. Then drops what was
-    /// written and not stored: it is never stored. Returns whether there was something. If `remove` fails, the array goes on.
-    pub fn end(&self, remove: impl FnOnce() -> Result<()>) -> Result<bool> {
-        let inner = &self.inner;
-        self.refuse_writes();
-        let _storing = inner.writing.storing.lock();
-        if let Err(error) = remove() {
-            self.accept_writes();
-            return Err(error);
-        }
-        inner.writing.has_ended.store(true, Ordering::Release);
-        Ok(inner.drop_dirty())
-    }
+/// How far the end of an array has come. Arrays that grew from each other share it.
+#[derive(Default)]
+pub struct ArrayEnd {
+    /// The node is about to be removed or renamed: writes fail.
+    refuses_writes: AtomicBool,
+    /// The node was removed or renamed: nothing is stored any more.
+    has_ended: AtomicBool,
+    /// Something was written that was not stored by then.
+    has_lost: AtomicBool,
 }
 
-impl Inner {
-    /// Drops what a write left that was running when the array ended. The caller holds the lock of write-back.
-    pub(in crate::array) fn check_end(&self) -> Result<()> {
-        if !self.writing.has_ended.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        self.drop_dirty();
-        match self.writing.has_lost.load(Ordering::Acquire) {
-            true => Err(Error::Stale { key: self.metadata.document_key.clone() }),
-            false => Ok(()),
-        }
+impl ArrayEnd {
+    /// Whether writes fail.
+    pub fn refuses_writes(&self) -> bool {
+        self.refuses_writes.load(Ordering::Acquire)
     }
 
-    fn drop_dirty(&self) -> bool {
-        let has_lost = self.is_dirty();
-        let counted = self.writing.drop_dirty(None);
-        self.writing.chunks.lock().unsynced.clear();
-        self.engine.dirty_bytes.fetch_sub(counted, Ordering::AcqRel);
-        self.engine.room.notify();
-        self.writing.has_lost.fetch_or(has_lost, Ordering::AcqRel);
-        has_lost
+    /// Has writes fail, or succeed again.
+    pub fn refuse_writes(&self, refuses: bool) {
+        self.refuses_writes.store(refuses, Ordering::Release);
+    }
+
+    /// Whether nothing is stored any more.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
+    }
+
+    /// Has nothing be stored any more.
+    pub fn mark_ended(&self) {
+        self.has_ended.store(true, Ordering::Release);
+    }
+
+    /// Whether something that was written is lost.
+    pub fn has_lost(&self) -> bool {
+        self.has_lost.load(Ordering::Acquire)
+    }
+
+    /// Records whether something that was written is lost.
+    pub fn record_lost(&self, has_lost: bool) {
+        self.has_lost.fetch_or(has_lost, Ordering::AcqRel);
     }
 }

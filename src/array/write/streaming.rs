@@ -1,21 +1,16 @@
-//! Stores full chunks beside their writer: while a program writes an array from end to end, its full chunks are encoded
-//! already.
+//! Storing full chunks while their writer goes on, and how far the writer may get ahead: while a program writes an array from end to
+//! end, its full chunks are encoded already.
 //!
-//! Uses its neighbours in `array`, and `memory`. A chunk that is written in full gains nothing by waiting. When enough
-//! of them are dirty, a thread stores the objects that have only such chunks. A failure leaves them dirty and is
-//! counted like any other failure.
+//! Uses `resources.rs`, `geometry/` and `sync.rs`. A chunk that is written in full gains nothing by waiting. When enough
+//! of them are dirty, a thread stores the objects that have only such chunks.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::array::Inner;
-use crate::array::geometry::strips;
+use crate::array::geometry::grid::Grid;
+use crate::array::geometry::strips::slab;
 use crate::array::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::array::sync::{self, Condvar, Mutex};
-use crate::array::write::dirty::ChunkState;
-use crate::array::write::write_back::{DirtyChunks, Which};
-use crate::memory::Buffer;
+use crate::array::write::resources::{RoomWait, WriteResources};
 
 /// How much is stored at a time, at least.
 const ENOUGH_BYTES: u64 = 8 << 20;
@@ -25,139 +20,98 @@ const LEAD_BYTES: u64 = 32 << 20;
 /// A writer below the limit waits this long for room. A store that hangs delays the write, but does not fail it.
 const LEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Requests of this length come from programs that write whole chunks.
-const MIN_FULL_REQUEST_BYTES: usize = 16 << 10;
-
-/// The full chunks of an array.
-#[derive(Default)]
+/// The chunks of an array that became full and are not stored, and how much of an array may be dirty meanwhile.
 pub struct FullChunks {
+    resources: Arc<WriteResources>,
+    /// While full chunks are stored, a writer waits if more than this is dirty.
+    lead_bytes: u64,
+    /// Shared with the arrays from which this one grew.
+    state: Arc<FullState>,
+}
+
+#[derive(Default)]
+struct FullState {
     /// Bytes of chunks that became full since the last look.
     bytes: AtomicU64,
     /// A thread is storing them.
     is_storing: AtomicBool,
 }
 
-/// Wakes writers that wait for room: after each change that may end a wait (fewer dirty bytes of any array, the end of a thread
-/// that stores full units), [`RoomSignal::notify`] is called.
-#[derive(Default)]
-pub struct RoomSignal {
-    /// Held while a writer looks whether there is room, so that no change is missed.
-    lock: Mutex<()>,
-    changed: Condvar,
+/// A thread's right to store the full chunks of an array. Dropping it ends that, however the thread ends, so that writers stop
+/// waiting for it.
+pub struct StoringGuard {
+    resources: Arc<WriteResources>,
+    state: Arc<FullState>,
 }
 
-impl RoomSignal {
-    pub(in crate::array) fn notify(&self) {
-        drop(self.lock.lock());
-        self.changed.notify_all();
+impl FullChunks {
+    /// No full chunks, in an array with this grid.
+    pub fn new(grid: &Grid, resources: &Arc<WriteResources>) -> Self {
+        let slab_bytes = slab(grid).map_or(u64::MAX, |slab| slab.bytes);
+        let lead_bytes = slab_bytes.saturating_add(slab_bytes.max(LEAD_BYTES));
+        FullChunks { resources: Arc::clone(resources), lead_bytes, state: Arc::default() }
     }
-}
 
-/// Clears `is_storing` however the thread ends, so that writers stop waiting for it.
-struct StoringGuard(Arc<Inner>);
-
-impl Drop for StoringGuard {
-    fn drop(&mut self) {
-        self.0.writing.full.is_storing.store(false, Ordering::Release);
-        self.0.engine.room.notify();
+    /// The full chunks of an array that continues this one.
+    pub fn successor(&self, grid: &Grid) -> Self {
+        FullChunks { state: Arc::clone(&self.state), ..FullChunks::new(grid, &self.resources) }
     }
-}
 
-impl Inner {
-    /// Records that chunks with this many bytes became full. When they are enough, a new thread stores them.
-    pub(in crate::array) fn note_full(inner: &Arc<Inner>, bytes: u64) {
-        let full = &inner.writing.full;
+    /// Counts bytes of chunks that became full. If they are enough, and no thread stores them, the caller is to start one with
+    /// what this returns.
+    pub fn add(&self, bytes: u64) -> Option<StoringGuard> {
         if bytes == 0 {
-            return;
+            return None;
         }
-        if full.bytes.fetch_add(bytes, Ordering::AcqRel) + bytes < ENOUGH_BYTES
-            || full.is_storing.swap(true, Ordering::AcqRel)
-        {
-            return;
+        let is_enough = self.state.bytes.fetch_add(bytes, Ordering::AcqRel) + bytes >= ENOUGH_BYTES;
+        if !is_enough || self.state.is_storing.swap(true, Ordering::AcqRel) {
+            return None;
         }
-        let storing = StoringGuard(Arc::clone(inner));
-        let run = move || {
-            let task_inner = &storing.0;
-            // A failure is counted. The next close or fsync reports it.
-            while task_inner.writing.full.bytes.swap(0, Ordering::AcqRel) >= ENOUGH_BYTES
-                && task_inner.store_dirty(Which::Full).is_ok()
-            {}
-        };
-        // Without this thread, the timer, a close or the dirty limit stores them.
-        if let Err(error) = sync::spawn("full-chunks".to_owned(), run) {
-            log::debug!("cannot start the thread that stores full chunks: {error}");
-        }
+        Some(StoringGuard { resources: Arc::clone(&self.resources), state: Arc::clone(&self.state) })
     }
 
     /// Whether a writer should wait for chunks that are being stored, or store some itself. Their memory is then used
     /// again, and a writer far ahead of the store gains nothing in the end.
-    pub(in crate::array) fn is_crowded(&self) -> bool {
-        let dirty_bytes = self.engine.dirty_bytes.load(Ordering::Acquire);
-        let is_storing = self.writing.full.is_storing.load(Ordering::Acquire);
-        let most_beside_storing = || {
-            let slab = self.slab_bytes();
-            slab.saturating_add(slab.max(LEAD_BYTES))
-        };
-        dirty_bytes > self.engine.dirty_limit_bytes() || (is_storing && dirty_bytes > most_beside_storing())
+    pub fn is_crowded(&self) -> bool {
+        let dirty_bytes = self.resources.dirty_bytes();
+        dirty_bytes > self.resources.dirty_limit_bytes()
+            || (self.is_storing() && dirty_bytes > self.lead_bytes)
+    }
+
+    fn is_storing(&self) -> bool {
+        self.state.is_storing.load(Ordering::Acquire)
     }
 
     /// Waits while other threads store and make room. Returns whether there is room.
-    pub(in crate::array) fn waits_for_room(&self) -> bool {
+    pub fn wait_for_room(&self) -> bool {
         let started = Instant::now();
-        let room = &self.engine.room;
-        let mut lock = room.lock.lock();
-        while self.is_crowded() && self.writing.full.is_storing.load(Ordering::Acquire) {
-            let left = LEAD_TIMEOUT.saturating_sub(started.elapsed());
-            if self.engine.is_over_dirty_limit() {
-                room.changed.wait(&mut lock);
-            } else if left.is_zero() {
-                break;
-            } else {
-                let _ = room.changed.wait_for(&mut lock, left);
+        self.resources.wait_for_room(|| {
+            if !self.is_crowded() || !self.is_storing() {
+                return RoomWait::Over;
             }
-        }
-        drop(lock);
-        !self.engine.is_over_dirty_limit()
+            // Above the limit there is no other way than to wait for the thread that stores.
+            if self.resources.is_over_dirty_limit() {
+                return RoomWait::UntilChange;
+            }
+            match LEAD_TIMEOUT.saturating_sub(started.elapsed()) {
+                Duration::ZERO => RoomWait::Over,
+                left => RoomWait::AtMost(left),
+            }
+        });
+        !self.resources.is_over_dirty_limit()
     }
+}
 
-    fn slab_bytes(&self) -> u64 {
-        strips::slab(&self.grid).map_or(u64::MAX, |slab| slab.bytes)
+impl StoringGuard {
+    /// Whether enough chunks became full since the last look.
+    pub fn has_enough(&self) -> bool {
+        self.state.bytes.swap(0, Ordering::AcqRel) >= ENOUGH_BYTES
     }
+}
 
-    /// Whether all chunks of an object are dirty and full.
-    pub(in crate::array) fn is_full(&self, object: u64, chunks: &DirtyChunks) -> bool {
-        let is_full = |number: u64, state: &ChunkState| state.written.total() >= self.inside_bytes(number);
-        chunks.iter().all(|(number, chunk)| chunk.try_lock().is_some_and(|state| is_full(*number, &state)))
-            && self.source.chunk_count(object) == chunks.len() as u64
-    }
-
-    /// Keeps only the full objects among those to store, if there are any.
-    pub(in crate::array) fn prefer_full(&self, objects: &mut HashMap<u64, DirtyChunks>) {
-        let full: HashSet<u64> = objects
-            .iter()
-            .filter(|(object, chunks)| self.is_full(**object, chunks))
-            .map(|(&object, _)| object)
-            .collect();
-        if !full.is_empty() {
-            objects.retain(|object, _| full.contains(object));
-        }
-    }
-
-    /// A buffer for a chunk's first write, which brings `request_bytes` of it.
-    ///
-    /// A writer of long requests with a slab within the dirty limit fills the chunk, so it gets a recycled buffer. Other
-    /// writers get a buffer that takes memory only where it is touched.
-    pub(in crate::array) fn first_buffer(&self, length: usize, request_bytes: usize) -> Buffer {
-        let is_filled = request_bytes >= length.min(MIN_FULL_REQUEST_BYTES)
-            && self.slab_bytes() <= self.engine.dirty_limit_bytes();
-        if !is_filled {
-            return Buffer::sparse(length);
-        }
-        let buffer = self.load_context().buffer(length);
-        if let Some(untouched) = buffer.untouched() {
-            // Provides the memory on another thread: the writer waits for each reply and leaves a processor idle.
-            self.engine.workers.ahead(Box::new(move || untouched.provide()));
-        }
-        buffer
+impl Drop for StoringGuard {
+    fn drop(&mut self) {
+        self.state.is_storing.store(false, Ordering::Release);
+        self.resources.notify_room();
     }
 }

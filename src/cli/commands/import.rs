@@ -193,11 +193,11 @@ fn write(array: &Array, source: Source) -> Result<()> {
             return Err(wrong_size(&name, left_bytes, wanted));
         }
         Input::File { file, start, .. } => {
-            array.store_all_elements(&FileElements { name: &name, file: &file, start, bar: &bar })
+            array.writer().store_all_elements(&FileElements { name: &name, file: &file, start, bar: &bar })
         }
         Input::Stream(stream) => write_stream(array, (name, stream), wanted, &bar),
     };
-    let written = written.and_then(|()| array.sync());
+    let written = written.and_then(|()| array.writer().sync());
     bar.finish_and_clear();
     written
 }
@@ -242,7 +242,7 @@ fn write_stream(
             if end > wanted {
                 return Err(wrong_size(&format!("{name} (at least)"), end, wanted));
             }
-            array.write_at(offset, &block)?;
+            array.writer().write_at(offset, &block)?;
             offset = end;
             bar.set_position(offset);
             // A reader that has all it needs takes none back.

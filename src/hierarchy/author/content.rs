@@ -44,7 +44,7 @@ impl NewArray {
         let main = main.ok_or_else(stale)?;
         let metadata = parse_array(&join(&written_at, main.name), main.text.as_bytes())?.ok_or_else(stale)?;
         let array = Array::open(engine, store, &written_at, Arc::new(metadata), layout)?;
-        array.open_for_writing()?;
+        array.writer().open_for_writing()?;
         Ok(NewArray { node: Some(node), array, written_at, path })
     }
 
@@ -56,14 +56,14 @@ impl NewArray {
     /// Gives it the owner and the mode of another document.
     pub fn give(&mut self, like: &Info) -> Result<()> {
         // What is stored later would have the former owner.
-        self.array.sync()?;
+        self.array.writer().sync()?;
         self.node.as_mut().map_or(Ok(()), |node| node.give(like))
     }
 
     /// Stores what was written, and shows the array to all readers. Durable when this returns.
     pub fn publish(mut self) -> Result<()> {
-        self.array.sync()?;
-        self.array.close_for_writing();
+        self.array.writer().sync()?;
+        self.array.writer().close_for_writing();
         match self.node.take() {
             Some(node) => node.publish(),
             None => Ok(()),
@@ -79,13 +79,13 @@ impl NewArray {
 impl Drop for NewArray {
     fn drop(&mut self) {
         let Some(node) = self.node.take() else { return };
-        let gone = self.array.end(|| {
+        let gone = self.array.writer().end(|| {
             drop(node);
             Ok(())
         });
         if let Err(error) = gone {
             log::warn!("{}: {error}", self.path);
         }
-        self.array.close_for_writing();
+        self.array.writer().close_for_writing();
     }
 }

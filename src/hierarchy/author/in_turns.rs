@@ -78,10 +78,10 @@ impl Program {
     /// Opens an array for writing, once. What could not be stored then is not stored later.
     fn with_array<T>(&self, path: &str, work: impl FnOnce(&Arc<Array>) -> Result<T>) -> Result<T> {
         let array = self.open(path)?;
-        array.open_for_writing()?;
+        array.writer().open_for_writing()?;
         let done = work(&array);
-        array.end(|| Ok(()))?;
-        array.close_for_writing();
+        array.writer().end(|| Ok(()))?;
+        array.writer().close_for_writing();
         done
     }
 
@@ -92,15 +92,15 @@ impl Program {
             let shape = longer.shape.clone();
             let replace = || replace_shape(self.store.as_ref(), path, array.metadata(), &shape);
             let longer = array.lengthen(Arc::new(longer), replace)?;
-            longer.write_at(start, &[value; APPENDED as usize])?;
-            longer.sync().map(|()| start..start + APPENDED)
+            longer.writer().write_at(start, &[value; APPENDED as usize])?;
+            longer.writer().sync().map(|()| start..start + APPENDED)
         })
     }
 
     fn write(&self, path: &str, value: u8) -> Result<()> {
         self.with_array(path, |array| {
-            array.write_at(self.number as u64, &[value])?;
-            array.sync()
+            array.writer().write_at(self.number as u64, &[value])?;
+            array.writer().sync()
         })
     }
 
@@ -108,7 +108,7 @@ impl Program {
         let place = Place::find(&self.store, path)?;
         let new =
             NewArray::begin(&self.engine, &self.store, &place, documents(2 * LENGTH), Layout::default())?;
-        new.array().write_at(0, &[value; 2 * LENGTH as usize])?;
+        new.array().writer().write_at(0, &[value; 2 * LENGTH as usize])?;
         new.publish()
     }
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::{copies, writer};
-use crate::array::{Array, Engine};
+use crate::array::{Engine, clear_padding, delete_outside};
 use crate::error::{Error, Result};
 use crate::hierarchy::attributes::{read, remove_leftovers};
 use crate::metadata::author::{NodeDocument, with_shape};
@@ -110,8 +110,8 @@ impl Resized {
         let Stored { store, path, metadata, .. } = stored;
         let may_delete = || stored.check().map(drop);
         self.deleted_objects +=
-            Array::delete_outside(engine, store, path, longer.clone(), &metadata.shape, &may_delete)?;
-        self.cleared_chunks += Array::clear_padding(engine, store, path, metadata, &|| stored.check())?;
+            delete_outside(engine, store, path, longer.clone(), &metadata.shape, &may_delete)?;
+        self.cleared_chunks += clear_padding(engine, store, path, metadata, &|| stored.check())?;
         Ok(())
     }
 }

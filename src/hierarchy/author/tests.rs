@@ -84,10 +84,10 @@ fn what_is_outside_never_comes_back() {
     let (store, engine) = (store(), Engine::new(1 << 20, 1));
     create(&store, &Place::find(&store, "a").unwrap(), documents(&[10, 10])).unwrap();
     let whole = array(&engine, &store, "a");
-    whole.open_for_writing().unwrap();
-    whole.write_at(0, &[1; 100]).unwrap();
-    whole.flush().unwrap();
-    whole.close_for_writing();
+    whole.writer().open_for_writing().unwrap();
+    whole.writer().write_at(0, &[1; 100]).unwrap();
+    whole.writer().flush().unwrap();
+    whole.writer().close_for_writing();
     assert!(matches!(resize(&engine, &store, "a", &[3, 10], false), Err(Error::Usage(_))));
     assert!(matches!(resize(&engine, &store, "a", &[3], true), Err(Error::Usage(_))));
     let resized = resize(&engine, &store, "a", &[3, 10], true).unwrap();

@@ -146,7 +146,7 @@ impl ServedArrays {
             && let Some(open) = self.arrays.current(None, &shared.path)
             && let Ok(array) = &open.array
         {
-            array.flush()?;
+            array.writer().flush()?;
         }
         Ok(())
     }

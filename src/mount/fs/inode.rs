@@ -183,7 +183,8 @@ impl Inode {
 
     /// Whether its pages may have been written through a memory map.
     fn was_written(&self) -> bool {
-        self.open_array().is_some_and(|open| open.array.as_ref().is_ok_and(|array| array.was_written()))
+        self.open_array()
+            .is_some_and(|open| open.array.as_ref().is_ok_and(|array| array.writer().was_written()))
     }
 
     /// The array itself, for a request: ESTALE where another one has taken its place.

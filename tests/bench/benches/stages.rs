@@ -71,16 +71,16 @@ fn empty(codecs: &Value) -> Arc<dyn Store> {
 /// The array with all of it written and nothing stored.
 fn written(store: &Arc<dyn Store>, content: &[u8]) -> Arc<Array> {
     let array = open(store, 1 << 30);
-    array.open_for_writing().expect("a memory store is written");
-    array.write_at(0, content).expect("written");
+    array.writer().open_for_writing().expect("a memory store is written");
+    array.writer().write_at(0, content).expect("written");
     array
 }
 
 fn stored(codecs: &Value, content: &[u8]) -> Arc<dyn Store> {
     let store = empty(codecs);
     let array = written(&store, content);
-    array.flush().expect("stored");
-    array.close_for_writing();
+    array.writer().flush().expect("stored");
+    array.writer().close_for_writing();
     store
 }
 
@@ -130,14 +130,14 @@ fn rows(criterion: &mut Criterion) {
         group.bench_function(format!("scatter, {} KiB a request", request >> 10), |b| {
             b.iter(|| {
                 for (number, part) in content.chunks(request).enumerate() {
-                    array.write_at((number * request) as u64, part).expect("taken");
+                    array.writer().write_at((number * request) as u64, part).expect("taken");
                 }
             });
         });
     }
     group.finish();
-    array.flush().expect("stored");
-    array.close_for_writing();
+    array.writer().flush().expect("stored");
+    array.writer().close_for_writing();
 }
 
 criterion_group!(benches, codecs, rows);

@@ -161,14 +161,17 @@ impl Model {
         let array = self.open().unwrap().unwrap();
         let expected = self.expected(chunk, kind);
         let numbers = [number; CHUNK];
-        array.open_for_writing().unwrap();
-        array.write_at(((chunk * CHUNK + at) * 4) as u64, &served(kind, &numbers[..length])).unwrap();
-        let synced = array.sync();
+        array.writer().open_for_writing().unwrap();
+        array
+            .writer()
+            .write_at(((chunk * CHUNK + at) * 4) as u64, &served(kind, &numbers[..length]))
+            .unwrap();
+        let synced = array.writer().sync();
         if expected.is_err() {
             // What cannot be stored stays in memory.
-            array.end(|| Ok(())).unwrap();
+            array.writer().end(|| Ok(())).unwrap();
         }
-        array.close_for_writing();
+        array.writer().close_for_writing();
         let Ok(before) = expected else {
             assert!(synced.is_err(), "a chunk of another form was replaced");
             return;

@@ -10,7 +10,18 @@ use super::rust::{line_of, module_of, occurrences, used_paths};
 pub const ORDERS: [(&str, &[&str]); 2] = [
     (
         "array",
-        &["sync", "geometry", "cache", "source", "write", "read", "readahead", "variable", "interleavings"],
+        &[
+            "sync",
+            "geometry",
+            "cache",
+            "source",
+            "served",
+            "write",
+            "read",
+            "readahead",
+            "variable",
+            "interleavings",
+        ],
     ),
     ("mount", &["options", "metrics", "fs", "fuse", "daemon"]),
 ];

@@ -111,7 +111,7 @@ impl ArrayFile {
         }
         if !is_page && self.has_gap(offset) {
             // A write that is refused must not have zeroed anything.
-            inode.array()?.check_write(offset, data)?;
+            inode.array()?.writer().check_write(offset, data)?;
         }
         let ClosedGap { mut end, zeroed_from } =
             self.io.close_gap(inode, writer, offset, is_page, blocking)?;
@@ -208,14 +208,26 @@ impl OpenFile for ArrayFile {
         // Whatever close(2) returns, the descriptor is gone.
         self.set_closing(true);
         let report = Writer::report_by_close;
-        self.io.store(&self.inode, self.writer.as_ref(), "close", Array::flush, report)?;
+        self.io.store(
+            &self.inode,
+            self.writer.as_ref(),
+            "close",
+            |array: &Array| array.writer().flush(),
+            report,
+        )?;
         self.ensure_complete(Some((number, process)))
     }
 
     fn fsync(&self) -> FsResult<()> {
         self.set_closing(false);
         let report = Writer::report_by_fsync;
-        self.io.store(&self.inode, self.writer.as_ref(), "fsync", Array::sync, report)
+        self.io.store(
+            &self.inode,
+            self.writer.as_ref(),
+            "fsync",
+            |array: &Array| array.writer().sync(),
+            report,
+        )
     }
 
     fn sync(&self) -> FsResult<()> {
@@ -311,12 +323,13 @@ impl OpenFile for ArrayFile {
     fn release(&self) {
         self.drop.record_use();
         let ArrayFile { inode, writer: Some(writer), .. } = self else { return };
-        if writer.array.is_dirty()
-            && let Err(error) = self.io.served.on_current(inode, &writer.array, Array::flush)
+        if writer.array.writer().is_dirty()
+            && let Err(error) =
+                self.io.served.on_current(inode, &writer.array, |array: &Array| array.writer().flush())
         {
             self.io.log.record_failure(inode, "last close", &Failure::from(error));
         }
-        writer.array.close_for_writing();
+        writer.array.writer().close_for_writing();
         self.io.finish_truncation(inode, &writer.array);
     }
 

@@ -79,7 +79,7 @@ impl Growth {
             longer => longer.map_err(failed)?,
         };
         // A write that is refused must not have changed anything.
-        array.check_values(data).map_err(failed)?;
+        array.writer().check_values(data).map_err(failed)?;
         let mut guard = inode.written_end.lock();
         if appends && guard.end().is_some() && !guard.is_growing() {
             // A truncated file is written from its start.
@@ -134,7 +134,7 @@ impl Growth {
             Ok(())
         });
         drop(guard);
-        array.close_for_writing();
+        array.writer().close_for_writing();
         grown?;
         self.io.gate.ensure_serving()?;
         Ok(zeros_from.map(|start| drops.begin(Some(start..to))))
@@ -156,8 +156,8 @@ impl Growth {
                 return Ok(array.size_bytes());
             }
             let longer = array.longer(to)?;
-            if array.is_zeroed() {
-                array.flush()?;
+            if array.writer().is_zeroed() {
+                array.writer().flush()?;
             }
             let store = self.nodes.store().as_ref();
             let shape = longer.shape.clone();

@@ -77,10 +77,14 @@ impl ArrayIo {
     ) -> FsResult<Option<PendingWrite<'a>>> {
         if blocking == Blocking::No {
             let array = inode.array().map_err(|_| Failure::WouldBlock)?;
-            return array.try_begin_write(offset, data)?.map(Some).ok_or(Failure::WouldBlock);
+            return array.writer().try_begin_write(offset, data)?.map(Some).ok_or(Failure::WouldBlock);
         }
         self.served.on_current(inode, &writer.array, |array| {
-            if is_page { array.write_page(offset, data) } else { array.write_at(offset, data) }
+            if is_page {
+                array.writer().write_page(offset, data)
+            } else {
+                array.writer().write_at(offset, data)
+            }
         })?;
         Ok(None)
     }
@@ -147,14 +151,15 @@ impl ArrayIo {
     /// Makes every byte of an open array zero.
     pub fn zero(&self, inode: &Inode) -> FsResult<()> {
         let array = inode.array()?;
-        let has_writers = array.has_writers();
-        array.open_for_writing().map_err(|error| self.log.fail(inode, "truncate", error))?;
-        let mut result = array.zero();
+        let has_writers = array.writer().has_writers();
+        array.writer().open_for_writing().map_err(|error| self.log.fail(inode, "truncate", error))?;
+        let mut result = array.writer().zero();
         if !has_writers {
             // No close of a handle would store it.
-            result = result.and_then(|()| self.served.on_current(inode, &array, Array::flush));
+            result = result
+                .and_then(|()| self.served.on_current(inode, &array, |array: &Array| array.writer().flush()));
         }
-        array.close_for_writing();
+        array.writer().close_for_writing();
         result.map_err(|error| self.log.fail(inode, "truncate", error))
     }
 
@@ -171,7 +176,7 @@ impl ArrayIo {
         let Some(writer) = writer else {
             // A reader of a replaced array has nothing to store.
             let Ok(array) = inode.array() else { return Ok(()) };
-            if !array.was_written() {
+            if !array.writer().was_written() {
                 return Ok(());
             }
             let stored = self.served.on_current(inode, &array, store);
@@ -179,10 +184,10 @@ impl ArrayIo {
         };
         let stored = self.served.on_current(inode, &writer.array, store);
         if let Err(error @ Error::Stale { .. }) = &stored {
-            writer.array.note_failure(error);
+            writer.array.writer().note_failure(error);
         }
         // The array at the time of the open counts the failures, however often it has grown.
-        let (failures, last) = writer.array.failures();
+        let (failures, last) = writer.array.writer().failures();
         let reported = report(writer, failures);
         match (stored, last) {
             (Err(error), _) => Err(self.log.fail(inode, request, error)),

@@ -22,8 +22,9 @@ impl ArrayIo {
         if to > size_bytes {
             return Err(Failure::Errno(libc::EFBIG));
         }
-        let has_writers =
-            |open: &crate::hierarchy::OpenArray| open.array.as_ref().is_ok_and(|array| array.has_writers());
+        let has_writers = |open: &crate::hierarchy::OpenArray| {
+            open.array.as_ref().is_ok_and(|array| array.writer().has_writers())
+        };
         if !inode.open_array().is_some_and(|open| has_writers(&open)) {
             // truncate(2) of a file without writers could only destroy data.
             return if to == size_bytes { Ok(None) } else { Err(Failure::Errno(libc::EINVAL)) };
@@ -47,7 +48,7 @@ impl ArrayIo {
             let array = inode.array()?;
             let writer = Writer::open(&array, false)?;
             let result = self.zero_gap(inode, &writer, &mut end_guard, to);
-            array.close_for_writing();
+            array.writer().close_for_writing();
             result?;
         }
         end_guard.advance(to, size_bytes);
@@ -67,7 +68,7 @@ impl ArrayIo {
     /// logged.
     pub fn finish_truncation(&self, inode: &Inode, array: &Array) {
         let mut end_guard = inode.written_end.lock();
-        if array.has_writers() {
+        if array.writer().has_writers() {
             return;
         }
         if end_guard.is_growing() {

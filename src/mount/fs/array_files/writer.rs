@@ -24,8 +24,8 @@ pub struct Writer {
 impl Writer {
     /// The part of open(2) that makes a handle a writer.
     pub fn open(array: &Arc<Array>, may_map: bool) -> FsResult<Self> {
-        array.open_for_writing()?;
-        let reported = array.failures().0;
+        array.writer().open_for_writing()?;
+        let reported = array.writer().failures().0;
         Ok(Writer {
             array: array.clone(),
             may_map,

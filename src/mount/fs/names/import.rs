@@ -85,7 +85,7 @@ impl Import {
         }
         if !rest.is_empty() {
             let from = (offset + first.len() as u64).saturating_sub(self.header.len() as u64);
-            self.new.array().write_at(from, rest)?;
+            self.new.array().writer().write_at(from, rest)?;
         }
         self.end = self.end.max(end);
         Ok(())

@@ -289,7 +289,7 @@ fn copy_elements(file: &ScratchFile, content: &ScratchContent, from: u64, new: &
         if block.is_empty() {
             return Err(Failure::Errno(libc::EIO));
         }
-        new.array().write_at(offset, &block).map_err(|error| Error::Usage(new.shown(&error)))?;
+        new.array().writer().write_at(offset, &block).map_err(|error| Error::Usage(new.shown(&error)))?;
         offset += block.len() as u64;
     }
     Ok(())

@@ -105,7 +105,7 @@ impl NameChanges {
         self.permissions.check_writable(path, caller)?;
         let open = self.arrays.current(None, path).and_then(|open| open.array.clone().ok());
         let _lock = match &open {
-            Some(array) if array.has_writers() || array.is_dirty() => None,
+            Some(array) if array.writer().has_writers() || array.writer().is_dirty() => None,
             _ => self.lock_against_others(path)?,
         };
         self.leave_over(path);
@@ -113,7 +113,7 @@ impl NameChanges {
         match open {
             None => remove()?,
             Some(array) => {
-                if array.end(remove)? {
+                if array.writer().end(remove)? {
                     log::warn!(
                         "/{path}: removed while it was open: what was written and not stored yet is dropped"
                     );

@@ -157,8 +157,8 @@ impl NameChanges {
             Ok(())
         };
         // Values that the type does not have are refused before anything changes.
-        each(&|offset, block| Ok(array.check_write(offset, block)?))?;
-        each(&|offset, block| Ok(array.write_at(offset, block)?))
+        each(&|offset, block| Ok(array.writer().check_write(offset, block)?))?;
+        each(&|offset, block| Ok(array.writer().write_at(offset, block)?))
     }
 
     /// Opens an array for writing. The first open after its size changed in the store fails once.
@@ -243,19 +243,19 @@ impl NameChanges {
         // It keeps its owner and mode.
         let place = self.permissions.new_place(to, caller, 0)?;
         let open = self.inodes.open_below(&source.path);
-        let is_ours = open.iter().any(|(_, array)| array.has_writers() || array.is_dirty());
+        let is_ours = open.iter().any(|(_, array)| array.writer().has_writers() || array.writer().is_dirty());
         let _lock = match source.kind {
             EntityKind::Array if !is_ours => self.lock_against_others(&source.path)?,
             _ => None,
         };
         let stored = open.iter().try_for_each(|(_, array)| {
-            array.refuse_writes();
-            array.flush()
+            array.writer().refuse_writes();
+            array.writer().flush()
         });
         let renamed = stored.and_then(|()| author::rename(self.nodes.store(), &source.path, &place));
         self.nodes.expire();
         if let Err(error) = renamed {
-            open.iter().for_each(|(_, array)| array.accept_writes());
+            open.iter().for_each(|(_, array)| array.writer().accept_writes());
             return Err(error.into());
         }
         self.inodes.retire_below(&source.path);
@@ -278,7 +278,7 @@ impl NameChanges {
 
 /// Nothing is stored for an array any more, which has another name.
 fn end(entity: &Entity, array: &Array) -> FsResult<()> {
-    if array.end(|| Ok(()))? {
+    if array.writer().end(|| Ok(()))? {
         log::warn!("/{}: renamed while it was written: a write that came in between is dropped", entity.path);
     }
     Ok(())

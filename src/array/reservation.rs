@@ -1,10 +1,10 @@
 //! Memory from the chunk cache's limit for something else than decoded chunks.
 //!
-//! Uses its neighbours in `array`. Invariant: a drop returns the reserved bytes.
+//! Uses `engine.rs`. Invariant: a drop returns the reserved bytes.
 
 use std::sync::Arc;
 
-use crate::array::Engine;
+use crate::array::engine::Engine;
 
 /// Bytes reserved from the cache's limit.
 pub struct Reservation {
@@ -20,7 +20,7 @@ impl Reservation {
 
     /// The cache's limit, which all reservations and chunks share.
     pub fn limit_bytes(&self) -> u64 {
-        self.engine.cache.limit_bytes()
+        self.engine.loads().cache.limit_bytes()
     }
 
     /// How many bytes are reserved.
@@ -31,7 +31,7 @@ impl Reservation {
     /// Reserves more. Returns `false`, and reserves nothing, if the limit does not allow it.
     #[must_use]
     pub fn grow(&mut self, bytes: u64) -> bool {
-        let is_taken = self.engine.cache.hold(bytes);
+        let is_taken = self.engine.loads().cache.hold(bytes);
         if is_taken {
             self.bytes += bytes;
         }
@@ -41,7 +41,7 @@ impl Reservation {
     /// Returns some of the bytes.
     pub fn shrink(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
-        self.engine.cache.release(bytes);
+        self.engine.loads().cache.release(bytes);
         self.bytes -= bytes;
     }
 }

@@ -1,10 +1,13 @@
 //! Random reads and writes against a plain byte vector, with write-backs and reopens in between.
 
+mod merge;
+
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::json;
 
+use crate::array::test_reads::{read_now, read_soon};
 use crate::array::{Array, ByteOrder, Engine, EngineOptions, Layout, Order};
 use crate::cancellation::Cancellation;
 use crate::metadata::{Document, parse_v3};
@@ -95,7 +98,7 @@ pub(super) fn open_with(
     let Document::Array(metadata) = parse_v3("a/zarr.json", &document).unwrap() else { panic!("no array") };
     let engine = Engine::with_options(EngineOptions { dirty_limit_bytes, ..EngineOptions::new(4000, 2) });
     let array = Array::open(&engine, store, "a", Arc::new(metadata), case.layout).unwrap();
-    array.open_for_writing().unwrap();
+    array.writer().open_for_writing().unwrap();
     (engine, array)
 }
 
@@ -132,35 +135,33 @@ fn run(case: &Case, steps: &[Step]) {
             Step::Write(at, wanted, seed) => {
                 let range = place(*at, *wanted);
                 let data: Vec<u8> = range.clone().map(|i| (i as u8).wrapping_mul(31) ^ seed).collect();
-                array.write_at(range.start as u64, &data).unwrap();
+                array.writer().write_at(range.start as u64, &data).unwrap();
                 model[range].copy_from_slice(&data);
             }
             Step::Read(at, wanted) => {
                 let range = place(*at, *wanted);
                 let mut out = vec![0xAA; range.len()];
-                if !array.try_read(range.start as u64, &mut out) {
-                    array.read_at(range.start as u64, &mut out).unwrap();
-                }
+                read_soon(&array, range.start as u64, &mut out);
                 assert_eq!(out, model[range.clone()], "{range:?}");
             }
-            Step::Flush => array.flush().unwrap(),
-            Step::Sync => array.sync().unwrap(),
-            Step::Settle => array.inner.store_settled(std::time::Duration::from_secs(5)),
+            Step::Flush => array.writer().flush().unwrap(),
+            Step::Sync => array.writer().sync().unwrap(),
+            Step::Settle => engine.store_settled(std::time::Duration::from_secs(5)),
             Step::Zero => {
-                array.zero().unwrap();
+                array.writer().zero().unwrap();
                 model.fill(0);
             }
             Step::Reopen => {
                 assert!(engine.store_all(std::time::Duration::from_secs(60)).is_empty());
                 assert_eq!(engine.counters().dirty_bytes, 0);
-                array.close_for_writing();
+                array.writer().close_for_writing();
                 drop(array);
                 (engine, array) = open(case, &store);
             }
         }
     }
-    array.flush().unwrap();
-    assert!(!array.is_dirty());
+    array.writer().flush().unwrap();
+    assert!(!array.writer().is_dirty());
     let (_engine, again) = open(case, &store);
     let mut out = vec![0; length];
     again.read_at(0, &mut out).unwrap();
@@ -190,11 +191,11 @@ fn writing_a_whole_array_reads_nothing() {
     let store = make(&case);
     let (engine, array) = open_with(&case, &store, 1 << 20);
     for row in 0..64 * 64 * 2 / 100 {
-        array.write_at(row * 100, &[row as u8 | 1; 100]).unwrap();
+        array.writer().write_at(row * 100, &[row as u8 | 1; 100]).unwrap();
     }
     let rest = 64 * 64 * 2 / 100 * 100;
-    array.write_at(rest, &vec![9; 64 * 64 * 2 - rest as usize]).unwrap();
-    array.flush().unwrap();
+    array.writer().write_at(rest, &vec![9; 64 * 64 * 2 - rest as usize]).unwrap();
+    array.writer().flush().unwrap();
     let counters = engine.counters();
     assert_eq!((counters.bases_read, counters.decoded_chunks, counters.objects_stored), (0, 0, 4));
 }
@@ -207,12 +208,12 @@ fn rewriting_an_inner_chunk_decodes_only_it() {
     let case = simple(shard);
     let store = make(&case);
     let (_engine, array) = open(&case, &store);
-    array.write_at(0, &vec![1; 64 * 64 * 2]).unwrap();
-    array.flush().unwrap();
+    array.writer().write_at(0, &vec![1; 64 * 64 * 2]).unwrap();
+    array.writer().flush().unwrap();
     drop(array);
     let (engine, array) = open(&case, &store);
-    array.write_at(10, &[5; 4]).unwrap();
-    array.flush().unwrap();
+    array.writer().write_at(10, &[5; 4]).unwrap();
+    array.writer().flush().unwrap();
     let counters = engine.counters();
     assert_eq!((counters.bases_read, counters.chunks_encoded, counters.objects_stored), (1, 1, 1));
     let mut out = vec![0; 64 * 64 * 2];
@@ -232,15 +233,15 @@ fn many_writers_of_one_chunk_lose_nothing() {
             let array = &array;
             scope.spawn(move || {
                 for at in (writer..2048).step_by(16) {
-                    array.write_at(at, &[writer as u8 + 1]).unwrap();
+                    array.writer().write_at(at, &[writer as u8 + 1]).unwrap();
                     if at % 256 == writer {
-                        array.flush().unwrap();
+                        array.writer().flush().unwrap();
                     }
                 }
             });
         }
     });
-    array.sync().unwrap();
+    array.writer().sync().unwrap();
     let (_engine, again) = open(&case, &store);
     let mut out = vec![0; 2048];
     again.read_at(0, &mut out).unwrap();
@@ -253,7 +254,7 @@ fn foreign_changes_are_merged_or_refused() {
     let store = make(&case);
     let (_engine, array) = open(&case, &store);
     let mut byte = [0];
-    array.write_at(0, &[1]).unwrap();
+    array.writer().write_at(0, &[1]).unwrap();
     array.read_at(1, &mut byte).unwrap(); // this loads the base of the chunk, which is missing
     store
         .writer()
@@ -264,10 +265,10 @@ fn foreign_changes_are_merged_or_refused() {
             &crate::store::PutOptions::new("a", &store.head("a/zarr.json").unwrap().unwrap()),
         )
         .unwrap();
-    array.flush().unwrap();
+    array.writer().flush().unwrap();
     let chunk = store.get("a/c/0/0", 1 << 20).unwrap().unwrap();
     assert_eq!(chunk[..3], [1, 9, 9], "what another program wrote is merged, not overwritten");
-    array.write_at(0, &[2]).unwrap();
+    array.writer().write_at(0, &[2]).unwrap();
     let like = store.head("a/zarr.json").unwrap().unwrap();
     let put = |document: &[u8]| {
         store
@@ -284,12 +285,12 @@ fn foreign_changes_are_merged_or_refused() {
     let mut document: serde_json::Value = serde_json::from_slice(&document).unwrap();
     document["attributes"] = json!({"new": 1});
     put(document.to_string().as_bytes());
-    array.flush().unwrap(); // attributes do not matter
-    array.write_at(0, &[2]).unwrap();
+    array.writer().flush().unwrap(); // attributes do not matter
+    array.writer().write_at(0, &[2]).unwrap();
     put(b"{}");
-    assert_eq!(array.flush().unwrap_err().errno(), libc::ESTALE);
-    assert!(array.is_dirty());
-    assert_eq!(array.flush().unwrap_err().errno(), libc::ESTALE, "again and again");
+    assert_eq!(array.writer().flush().unwrap_err().errno(), libc::ESTALE);
+    assert!(array.writer().is_dirty());
+    assert_eq!(array.writer().flush().unwrap_err().errno(), libc::ESTALE, "again and again");
 }
 
 fn little() -> serde_json::Value {
@@ -306,15 +307,13 @@ fn a_locked_dirty_chunk_bypasses_the_cache() {
     let (_engine, array) = open_with(&case, &store, 1 << 20);
     let mut out = [9; 4];
     array.read_at(0, &mut out).unwrap();
-    assert!(array.try_read(0, &mut out));
-    array.write_at(0, &[1; 4]).unwrap();
-    let chunk = Arc::clone(&array.inner.writing.chunks.lock().dirty[&0]);
-    let held = chunk.lock();
-    assert!(!array.try_read(0, &mut out), "it would have to wait");
-    drop(held);
+    assert!(read_now(&array, 0, &mut out));
+    let pending = array.writer().try_begin_write(0, &[1; 4]).unwrap().unwrap();
+    assert!(!read_now(&array, 0, &mut out), "it would have to wait");
+    pending.copy();
     array.read_at(0, &mut out).unwrap();
     assert_eq!(out, [1; 4]);
-    assert!(array.try_read(0, &mut out));
+    assert!(read_now(&array, 0, &mut out));
 }
 
 /// Another program changes one inner chunk, and this mount stores another one of the same shard. The kernel's pages of
@@ -325,19 +324,19 @@ fn an_open_sees_foreign_changes_beside_ours() {
     let store = make(&case);
     let (_engine, array) = open(&case, &store);
     assert!(!array.revalidate(&Cancellation::never()).unwrap(), "what the kernel holds may be from before");
-    array.write_at(0, &vec![1; 64 * 64 * 2]).unwrap();
-    array.flush().unwrap();
+    array.writer().write_at(0, &vec![1; 64 * 64 * 2]).unwrap();
+    array.writer().flush().unwrap();
     let mut out = vec![0; 64 * 64 * 2];
     array.read_at(0, &mut out).unwrap();
     assert!(array.revalidate(&Cancellation::never()).unwrap());
-    array.write_at(0, &[2; 2]).unwrap();
-    array.flush().unwrap();
+    array.writer().write_at(0, &[2; 2]).unwrap();
+    array.writer().flush().unwrap();
     assert!(array.revalidate(&Cancellation::never()).unwrap(), "our own writes are no news");
     let like = store.head("a/zarr.json").unwrap().unwrap();
     let foreign = [crate::store::ObjectPart::Bytes(&[7; 2048])];
     store.writer().unwrap().put("a/c/0/0", &foreign, &crate::store::PutOptions::new("a", &like)).unwrap();
-    array.write_at(0, &[3; 2]).unwrap();
-    array.flush().unwrap();
+    array.writer().write_at(0, &[3; 2]).unwrap();
+    array.writer().flush().unwrap();
     assert!(!array.revalidate(&Cancellation::never()).unwrap(), "the kernel must drop what it holds");
     array.read_at(0, &mut out).unwrap();
     assert_eq!(out[..4], [3, 3, 7, 7]);
@@ -354,26 +353,26 @@ fn an_open_sees_foreign_changes_under_dirty_chunks() {
     let store = make(&case);
     let foreign = |from: u64, data: &[u8]| {
         let (_engine, other) = open(&case, &store);
-        other.write_at(from, data).unwrap();
-        other.flush().unwrap();
-        other.close_for_writing();
+        other.writer().write_at(from, data).unwrap();
+        other.writer().flush().unwrap();
+        other.writer().close_for_writing();
     };
     let (_engine, array) = open(&case, &store);
     array.revalidate(&Cancellation::never()).unwrap();
     let mut out = [9; 4];
-    array.write_at(0, &[1]).unwrap();
+    array.writer().write_at(0, &[1]).unwrap();
     array.read_at(0, &mut out).unwrap();
     foreign(2, &[5]);
     assert!(!array.revalidate(&Cancellation::never()).unwrap(), "the kernel must drop what it holds");
     array.read_at(0, &mut out).unwrap();
     assert_eq!(out, [1, 0, 5, 0]);
     // Chunk (0, 1) begins at byte 64.
-    array.flush().unwrap();
+    array.writer().flush().unwrap();
     array.read_at(64, &mut out).unwrap();
     assert!(array.revalidate(&Cancellation::never()).unwrap());
     foreign(64, &[7]);
-    array.write_at(0, &[2]).unwrap();
-    array.flush().unwrap();
+    array.writer().write_at(0, &[2]).unwrap();
+    array.writer().flush().unwrap();
     array.read_at(68, &mut out).unwrap();
     assert!(!array.revalidate(&Cancellation::never()).unwrap(), "the kernel must drop what it holds");
     array.read_at(64, &mut out).unwrap();
@@ -388,7 +387,7 @@ fn memory_is_bounded_while_storing_fails() {
     // Two of the four chunks. Each takes its whole memory from the first write on.
     const CHUNK_BYTES: u64 = 2048 + 768;
     let (engine, array) = open_with(&case, &store, 2 * CHUNK_BYTES);
-    array.write_at(0, &[1; 128]).unwrap();
+    array.writer().write_at(0, &[1; 128]).unwrap();
     assert_eq!(engine.counters().dirty_bytes, 2 * CHUNK_BYTES);
     let document = store.get("a/zarr.json", 1 << 20).unwrap().unwrap();
     let like = store.head("a/zarr.json").unwrap().unwrap();
@@ -406,14 +405,14 @@ fn memory_is_bounded_while_storing_fails() {
     put(b"{}");
     let mut taken = 0;
     for at in (0..8192).step_by(128) {
-        taken += u64::from(array.write_at(at, &[2; 128]).is_ok());
+        taken += u64::from(array.writer().write_at(at, &[2; 128]).is_ok());
     }
     // All writes to the upper half, and the write that exceeds the limit.
     assert_eq!((taken, engine.counters().dirty_bytes), (33, 4 * CHUNK_BYTES));
-    array.write_page(8000, &[3; 128]).unwrap(); // a page is always accepted
+    array.writer().write_page(8000, &[3; 128]).unwrap(); // a page is always accepted
     put(&document);
-    array.write_at(4096, &[4; 128]).unwrap();
-    array.sync().unwrap();
+    array.writer().write_at(4096, &[4; 128]).unwrap();
+    array.writer().sync().unwrap();
     let mut out = [0; 128];
     array.read_at(8000, &mut out).unwrap();
     assert_eq!(out, [3; 128]);
@@ -425,7 +424,7 @@ fn dirty_chunks_move_to_a_grown_array() {
     let case = Case { shape: vec![5, 4], chunk: vec![4, 4], ..simple(little()) };
     let store = make(&case);
     let (_engine, array) = open(&case, &store);
-    array.write_at(0, &[1; 40]).unwrap();
+    array.writer().write_at(0, &[1; 40]).unwrap();
     let change = |shape: &[u64], attributes: serde_json::Value| {
         let mut document: serde_json::Value =
             serde_json::from_slice(&store.get("a/zarr.json", 1 << 20).unwrap().unwrap()).unwrap();
@@ -446,10 +445,10 @@ fn dirty_chunks_move_to_a_grown_array() {
         Arc::new(metadata)
     };
     change(&[5, 4], json!({"chunks": "K"}));
-    array.flush().unwrap();
-    array.write_at(36, &[2; 4]).unwrap(); // the last row, in the chunk that the other program fills
+    array.writer().flush().unwrap();
+    array.writer().write_at(36, &[2; 4]).unwrap(); // the last row, in the chunk that the other program fills
     let metadata = change(&[8, 4], json!({}));
-    assert_eq!(array.flush().unwrap_err().errno(), libc::ESTALE);
+    assert_eq!(array.writer().flush().unwrap_err().errno(), libc::ESTALE);
     let mut chunk = store.get("a/c/1/0", 1 << 20).unwrap().unwrap();
     chunk[8..].fill(9);
     let like = store.head("a/zarr.json").unwrap().unwrap();
@@ -463,18 +462,22 @@ fn dirty_chunks_move_to_a_grown_array() {
         )
         .unwrap();
     let grown = array.grown(metadata).unwrap();
-    assert!(grown.is_dirty() && grown.has_writers());
-    assert_eq!(array.flush().unwrap_err().errno(), libc::ESTALE, "the old one stores nothing any more");
-    assert_eq!(array.failures().0, 0, "and no write was lost");
-    grown.write_at(62, &[3; 2]).unwrap();
-    grown.flush().unwrap();
+    assert!(grown.writer().is_dirty() && grown.writer().has_writers());
+    assert_eq!(
+        array.writer().flush().unwrap_err().errno(),
+        libc::ESTALE,
+        "the old one stores nothing any more"
+    );
+    assert_eq!(array.writer().failures().0, 0, "and no write was lost");
+    grown.writer().write_at(62, &[3; 2]).unwrap();
+    grown.writer().flush().unwrap();
     let expected = [vec![1; 36], vec![2; 4], vec![9; 22], vec![3; 2]].concat();
     let (_engine, again) = open(&case, &store);
     let mut out = vec![0; 64];
     again.read_at(0, &mut out).unwrap();
     assert_eq!(out, expected);
-    grown.close_for_writing();
-    assert!(!array.has_writers());
+    grown.writer().close_for_writing();
+    assert!(!array.writer().has_writers());
 }
 
 /// The zero mark does not say what another program added, so the old handles get ESTALE.
@@ -483,7 +486,7 @@ fn a_zeroed_array_does_not_grow() {
     let case = Case { shape: vec![5, 4], chunk: vec![4, 4], ..simple(little()) };
     let store = make(&case);
     let (_engine, array) = open(&case, &store);
-    array.zero().unwrap();
+    array.writer().zero().unwrap();
     let longer = Case { shape: vec![8, 4], ..case.clone() };
     let other = make(&longer);
     let document = other.get("a/zarr.json", 1 << 20).unwrap().unwrap();

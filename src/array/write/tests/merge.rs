@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::write_tests::{Case, case, make_in_memory, open_with};
+use super::{Case, case, make_in_memory, open_with};
 use crate::array::{Array, Layout};
 use crate::error::Result;
 use crate::store::{MemoryStore, Store};
@@ -47,7 +47,7 @@ fn remote(objects: &Arc<MemoryStore>) -> Arc<Remote> {
 /// The file as it must become, and which bytes belong to which of two programs.
 struct Model {
     bytes: Vec<u8>,
-    /// The bytes of a program lie together in so many.
+    /// How many neighbouring bytes belong to the same program.
     block: usize,
 }
 
@@ -59,7 +59,7 @@ impl Model {
         for at in from..(from + write.length).min(length) {
             if (at / self.block).wrapping_mul(0x9E37_79B9) >> 7 & 1 == program {
                 self.bytes[at] = write.seed.wrapping_add(at as u8);
-                array.write_at(at as u64, &self.bytes[at..=at]).unwrap();
+                array.writer().write_at(at as u64, &self.bytes[at..=at]).unwrap();
             }
         }
     }
@@ -113,18 +113,18 @@ fn run(case: &Case, block: usize, rounds: &[Round]) {
             let (first, second, model) = (Arc::clone(&first), Arc::clone(&second), Arc::clone(&model));
             ours.hook.meanwhile.lock().push(Box::new(move || {
                 model.lock().write(&second, 1, &theirs);
-                second.flush().unwrap();
+                second.writer().flush().unwrap();
                 if let Some(own) = own {
                     model.lock().write(&first, 0, &own);
                 }
             }));
         }
-        first.flush().unwrap();
+        first.writer().flush().unwrap();
         ours.hook.meanwhile.lock().clear();
     }
-    second.flush().unwrap();
-    first.flush().unwrap();
-    assert!(!first.is_dirty() && !second.is_dirty());
+    second.writer().flush().unwrap();
+    first.writer().flush().unwrap();
+    assert!(!first.writer().is_dirty() && !second.writer().is_dirty());
     let (_engine, third) = open(remote(&objects));
     let mut stored = vec![0xAA; third.size_bytes() as usize];
     third.read_at(0, &mut stored).unwrap();
@@ -155,15 +155,15 @@ fn bytes_that_are_stored_are_not_laid_over_later_ones() {
         let ours = remote(&objects);
         let (_first_engine, first) = open_with(&case, &(Arc::clone(&ours) as Arc<dyn Store>), 1 << 30);
         let (_second_engine, second) = open_with(&case, &(remote(&objects) as Arc<dyn Store>), 1 << 30);
-        first.write_at(0, &[1]).unwrap();
+        first.writer().write_at(0, &[1]).unwrap();
         let same = Arc::clone(&first);
-        ours.hook.meanwhile.lock().push(Box::new(move || same.write_at(2, &[2]).unwrap()));
-        first.flush().unwrap();
-        assert!(first.is_dirty());
-        second.write_at(0, &[9]).unwrap();
-        second.flush().unwrap();
+        ours.hook.meanwhile.lock().push(Box::new(move || same.writer().write_at(2, &[2]).unwrap()));
+        first.writer().flush().unwrap();
+        assert!(first.writer().is_dirty());
+        second.writer().write_at(0, &[9]).unwrap();
+        second.writer().flush().unwrap();
         let mut seen = [0; 4];
-        first.flush().unwrap();
+        first.writer().flush().unwrap();
         first.read_at(0, &mut seen).unwrap();
         assert_eq!(seen, [9, 0, 2, 0], "{}", case.codecs);
     }

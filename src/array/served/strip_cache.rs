@@ -1,0 +1,269 @@
+//! Chunks of one array through the cache, in strips.
+//!
+//! Uses its neighbours in `array`, `store` and `error`. A **strip** is the part of a chunk that is read and cached by itself:
+//! usually the whole chunk (`geometry/strips.rs`). How chunks are cut is decided once, by the first read.
+
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+
+use crate::array::cache::{Content, Key, Loaded, Version};
+use crate::array::geometry::strips::{StripExtent, Strips, slab};
+use crate::array::served::ServedArray;
+use crate::array::source::ahead::Indexes;
+use crate::array::source::load_context::LoadContext;
+use crate::array::source::resumable_decoders::MAX_DECODERS;
+use crate::array::sync::OnceLock;
+use crate::array::workers::Workers;
+use crate::error::Result;
+use crate::store::{Claim, Remote};
+
+/// How many chunks of the first read are transferred before their strips are known.
+const MAX_FIRST_CHUNKS: usize = 256;
+/// The most strips that one read holds, unless each decoding thread could not have two.
+const MAX_HELD_STRIPS: usize = 256;
+
+/// Marks cache keys of strips that are smaller than chunks. Shards are never nested so deep.
+const STRIP_LEVEL: u32 = u32::MAX;
+
+/// The chunks of one array as readers and readahead get them.
+pub struct StripCache {
+    served: Arc<ServedArray>,
+    workers: Arc<Workers>,
+    /// Chosen by the first read.
+    strips: OnceLock<Strips>,
+}
+
+impl StripCache {
+    /// The chunks of an array that no one has read yet.
+    pub fn new(served: &Arc<ServedArray>, workers: &Arc<Workers>) -> Self {
+        StripCache { served: Arc::clone(served), workers: Arc::clone(workers), strips: OnceLock::new() }
+    }
+
+    /// The array.
+    pub fn served(&self) -> &Arc<ServedArray> {
+        &self.served
+    }
+
+    /// The decoding threads.
+    pub fn workers(&self) -> &Workers {
+        &self.workers
+    }
+
+    /// The strips, if a read has chosen them.
+    pub fn strips(&self) -> Option<&Strips> {
+        self.strips.get()
+    }
+
+    /// The strips. The first read chooses them by the compression of the chunk at `offset`.
+    pub fn strips_at(&self, offset: u64) -> &Strips {
+        self.strips.get_or_init(|| {
+            let served = &self.served;
+            let chunk = served.grid().chunk_at(offset).unwrap_or(0);
+            let block = if served.store().is_remote() {
+                self.block_bytes_of_remote(chunk)
+            } else {
+                // A missing or damaged chunk gives no block size. A reader of that chunk gets the error.
+                let index = served.grid().index(chunk);
+                let block = served.source().block_bytes(&served.load_context(), &index).ok().flatten();
+                block.map(|(block, _)| block)
+            };
+            Strips::new(served.grid(), self.cache_limit_bytes(), block)
+        })
+    }
+
+    /// The size of a block of a chunk in a remote store, if memory can hold the stored chunks of a slab: each of its strips
+    /// needs them again. Of uncompressed chunks, sequential readers take the whole.
+    fn block_bytes_of_remote(&self, chunk: u64) -> Option<u64> {
+        let served = &self.served;
+        if served.source().is_uncompressed() {
+            return None;
+        }
+        // The transfer of the chunk that a reader is about to load.
+        let (ctx, index) = (served.load_context(), served.grid().index(chunk));
+        let _claims = served.source().claim(&ctx, std::slice::from_ref(&index), Indexes::Waited);
+        let (block, stored_bytes) = served.source().block_bytes(&ctx, &index).ok().flatten()?;
+        let chunks = slab(served.grid())?.strips;
+        let fits = stored_bytes.saturating_mul(chunks)
+            <= served.store().remote().map_or(0, Remote::transfer_limit_bytes) / 2;
+        fits.then_some(block)
+    }
+
+    /// Has a remote store transfer the chunks of the first read: how they are cut depends on one of them, and the others need
+    /// not wait for it.
+    pub fn claim_before_strips(&self, range: &Range<u64>) -> Vec<Arc<dyn Claim>> {
+        if !self.served.store().is_remote() || self.strips.get().is_some() {
+            return Vec::new();
+        }
+        self.claim_chunks(self.served.grid().chunks_of(
+            range.start,
+            range.end - range.start,
+            MAX_FIRST_CHUNKS,
+        ))
+    }
+
+    /// Has a remote store transfer the chunks of these strips, for a reader that waits for them.
+    pub fn claim_strips(&self, strips: &[u64]) -> Vec<Arc<dyn Claim>> {
+        if !self.served.store().is_remote() {
+            return Vec::new();
+        }
+        let mut chunks: Vec<u64> = strips.iter().map(|&strip| self.chunk_of(strip)).collect();
+        chunks.dedup();
+        self.claim_chunks(chunks)
+    }
+
+    fn claim_chunks(&self, chunks: Vec<u64>) -> Vec<Arc<dyn Claim>> {
+        let served = &self.served;
+        let chunks: Vec<Vec<u64>> = chunks.into_iter().map(|chunk| served.grid().index(chunk)).collect();
+        served.source().claim(&served.load_context(), &chunks, Indexes::Waited).all()
+    }
+
+    /// The number of a strip's chunk.
+    pub fn chunk_of(&self, strip: u64) -> u64 {
+        self.strips.get().map_or(strip, |strips| strips.extent_of(strip).chunk)
+    }
+
+    /// Whether strips are smaller than chunks.
+    fn is_cut(&self) -> bool {
+        self.strips.get().is_some_and(Strips::is_cut)
+    }
+
+    /// Bytes of the largest strip.
+    pub fn strip_bytes(&self) -> u64 {
+        self.strips.get().map_or(self.served.grid(), Strips::grid).largest_chunk_bytes()
+    }
+
+    /// How many strips one read holds at a time.
+    pub fn batch_strips(&self) -> usize {
+        let share = self.cache_limit_bytes() / 4 / self.strip_bytes().max(1);
+        (share as usize).min(MAX_HELD_STRIPS).max(2 * self.workers.count())
+    }
+
+    /// The most bytes that the cache holds, of all arrays.
+    pub fn cache_limit_bytes(&self) -> u64 {
+        self.served.loads().cache.limit_bytes()
+    }
+
+    fn key(&self, strip: u64) -> Key {
+        let level = if self.is_cut() { STRIP_LEVEL } else { 0 };
+        Key { array: self.served.number(), level, number: strip }
+    }
+
+    /// The cache key of a chunk, where strips are chunks.
+    fn chunk_key(&self, number: u64) -> Key {
+        Key { array: self.served.number(), level: 0, number }
+    }
+
+    /// Whether a strip is cached, or somebody loads it, in this epoch.
+    pub fn is_known(&self, strip: u64, epoch: u64) -> bool {
+        self.served.loads().cache.is_known(self.key(strip), epoch)
+    }
+
+    /// Calls `each` with the content of those of these strips that are cached, and the name given with each. Loads nothing.
+    pub fn peek<T>(
+        &self,
+        strips: impl IntoIterator<Item = (T, u64)>,
+        epoch: u64,
+        each: impl FnMut(T, Content),
+    ) {
+        let keys = strips.into_iter().map(|(name, strip)| (name, self.key(strip)));
+        self.served.loads().cache.peek(keys, epoch, each);
+    }
+
+    /// Counts strips that a reader found in the cache or among dirty chunks.
+    pub fn record_hits(&self, hits: u64) {
+        self.served.loads().cache.record_hits(hits);
+    }
+
+    /// Queues the load of a strip for a reader, which keeps `asking` alive until it has the strip.
+    pub fn demand(this: &Arc<StripCache>, strip: u64, is_sequential: bool, asking: Weak<()>) {
+        let strips = Arc::clone(this);
+        this.workers.demand(Box::new(move || {
+            if asking.strong_count() > 0 {
+                // The reader sees a failure when it asks for the strip itself.
+                drop(strips.load(strip, is_sequential));
+            }
+        }));
+    }
+
+    /// One strip, from the cache or the store. A reader that is not `is_sequential` will probably want the chunk's
+    /// other strips, too.
+    pub fn load(&self, number: u64, is_sequential: bool) -> Result<Content> {
+        let served = &self.served;
+        let ctx = served.load_context();
+        let strip = self.strips.get().map(|strips| (strips, strips.extent_of(number)));
+        let index = served.grid().index(strip.as_ref().map_or(number, |(_, strip)| strip.chunk));
+        served.loads().cache.get(
+            self.key(number),
+            ctx.epoch,
+            |object| {
+                let key = served.source().key(&ctx, &index)?;
+                Ok(ctx.version(&key)? == object)
+            },
+            || match &strip {
+                Some((strips, strip)) if strips.is_cut() => {
+                    self.load_strip(&ctx, &index, strips, strip, is_sequential)
+                }
+                _ => served.load(&ctx, &index),
+            },
+        )
+    }
+
+    /// Loads one strip of a chunk. If the whole chunk had to be decoded and is likely wanted, its other strips go into
+    /// the cache.
+    fn load_strip(
+        &self,
+        ctx: &LoadContext<'_>,
+        index: &[u64],
+        strips: &Strips,
+        strip: &StripExtent,
+        is_sequential: bool,
+    ) -> Result<Loaded> {
+        let has_few = strips.slab().is_some_and(|slab| slab.strips <= MAX_DECODERS as u64);
+        let part_ctx = LoadContext { decoders: ctx.decoders.filter(|_| has_few), ..*ctx };
+        if (is_sequential || strips.is_cheap())
+            && let Some(loaded) = self.served.load_part(&part_ctx, index, strip.bytes.clone())?
+        {
+            return Ok(loaded);
+        }
+        let (content, object) = self.served.load(ctx, index)?;
+        let Content::Chunk(chunk) = &content else { return Ok((content, object)) };
+        let part = |strip: &StripExtent| {
+            let bytes = chunk.get(strip.bytes.clone()).unwrap_or_default();
+            let mut buffer = ctx.buffer(bytes.len());
+            buffer.copy_from_slice(bytes);
+            Content::Chunk(Arc::new(buffer))
+        };
+        // A sequential reader comes to the other strips much later, when these would be evicted again.
+        if !is_sequential {
+            let version = Version { object, epoch: ctx.epoch };
+            for (number, other) in strips.of_chunk(strip.chunk) {
+                if other != *strip {
+                    self.served.loads().cache.put(self.key(number), part(&other), version);
+                }
+            }
+        }
+        Ok((part(strip), object))
+    }
+
+    /// Keeps a chunk that was just stored, if a reader would load the same bytes as one strip. `is_demoted`: no reader is
+    /// expected to ask for it, and others need the memory more. Otherwise drops what the cache has of it.
+    pub fn keep_stored(&self, number: u64, content: Content, version: Version, is_demoted: bool) {
+        let (cache, key) = (&self.served.loads().cache, self.chunk_key(number));
+        let source = self.served.source();
+        // A lossy codec returns other bytes than were written. Uncompressed chunks are not cached. Where strips are
+        // smaller than chunks, their cached entries have an older version.
+        if !source.is_lossless() || source.is_uncompressed() || self.is_cut() {
+            cache.forget(key);
+            return;
+        }
+        cache.put(key, content, version);
+        if is_demoted {
+            cache.demote(std::iter::once(key));
+        }
+    }
+
+    /// Has these strips leave the cache before all others.
+    pub fn demote(&self, strips: impl Iterator<Item = u64>) {
+        self.served.loads().cache.demote(strips.map(|strip| self.key(strip)));
+    }
+}

@@ -1,0 +1,467 @@
+//! What happens to the dirty chunks of one array: writers fill them, readers read them, and write-back makes them clean.
+//!
+//! Uses `dirty.rs` and `resources.rs`, `served/`, and `memory`, `store` and `error`. The invariants are those of `dirty.rs`.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::array::cache::{Content, Loaded};
+use crate::array::geometry::copy_plan::CopyPlan;
+use crate::array::geometry::strided_copy::StridedCopy;
+use crate::array::geometry::strips::slab;
+use crate::array::served::ServedArray;
+use crate::array::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::array::sync::{Mutex, OwnedMutexGuard};
+use crate::array::workers::Workers;
+use crate::array::write::dirty::{ChunkState, DirtyChunk, DirtyMap, DirtyObject, FlushScope, ZeroMark};
+use crate::array::write::resources::WriteResources;
+use crate::error::Result;
+use crate::memory::Buffer;
+use crate::store::ObjectVersion;
+
+/// How long a session thread waits for the locks of chunks. Another thread may just be copying an accepted write. A
+/// thread that holds a lock while it reads the store is not waited for longer.
+const LOCK_PATIENCE: Duration = Duration::from_micros(200);
+
+/// Requests of this length come from programs that write whole chunks.
+const MIN_FULL_REQUEST_BYTES: usize = 16 << 10;
+
+/// How many objects are looked up per lock of the map, for which writers wait.
+const LOOKS_PER_LOCK: usize = 4096;
+
+/// Where a reader finds the bytes of a chunk.
+pub enum ChunkSource {
+    /// In the cache or the store.
+    Stored(Content),
+    /// In a dirty chunk with its base loaded.
+    Dirty(Arc<DirtyChunk>),
+    /// Nowhere: all of it is zero since a truncation to 0.
+    Zero,
+}
+
+/// What a lookup that does not wait finds among the dirty chunks.
+pub enum DirtyLookup {
+    /// The chunk is not dirty: the cache or the store has it.
+    Clean,
+    /// The chunk's bytes.
+    Ready(ChunkSource),
+    /// The chunk is dirty, and a reader would have to wait for it.
+    WouldBlock,
+}
+
+/// Something that is not in the store yet.
+#[derive(Clone, Copy, Debug)]
+pub enum Unsaved {
+    /// The dirty chunk with this number.
+    Chunk(u64),
+    /// The object with this number, which is zero since a truncation.
+    ZeroObject(u64),
+}
+
+/// The dirty chunks of one array.
+pub struct DirtyChunks {
+    served: Arc<ServedArray>,
+    workers: Arc<Workers>,
+    resources: Arc<WriteResources>,
+    /// Shared with the arrays from which this one grew.
+    state: Arc<DirtyState>,
+}
+
+#[derive(Default)]
+struct DirtyState {
+    chunks: Mutex<DirtyMap>,
+    /// The array was once opened for writing, so readers look for dirty chunks first.
+    is_written: AtomicBool,
+    /// How many parts of chunks were written.
+    copies: AtomicU64,
+}
+
+impl DirtyChunks {
+    /// No dirty chunks.
+    pub fn new(served: &Arc<ServedArray>, workers: &Arc<Workers>, resources: &Arc<WriteResources>) -> Self {
+        DirtyChunks {
+            served: Arc::clone(served),
+            workers: Arc::clone(workers),
+            resources: Arc::clone(resources),
+            state: Arc::default(),
+        }
+    }
+
+    /// The same dirty chunks, in an array that continues this one.
+    pub fn successor(&self, served: &Arc<ServedArray>) -> Self {
+        DirtyChunks {
+            served: Arc::clone(served),
+            workers: Arc::clone(&self.workers),
+            resources: Arc::clone(&self.resources),
+            state: Arc::clone(&self.state),
+        }
+    }
+
+    /// The array.
+    pub fn served(&self) -> &Arc<ServedArray> {
+        &self.served
+    }
+
+    /// Whether the array was ever opened for writing. If not, no chunk is dirty.
+    pub fn is_written(&self) -> bool {
+        self.state.is_written.load(Ordering::Acquire)
+    }
+
+    /// Has readers look for dirty chunks from now on.
+    pub fn mark_written(&self) {
+        self.state.is_written.store(true, Ordering::Release);
+    }
+
+    /// A number that changes with each write.
+    pub fn copies(&self) -> u64 {
+        self.state.copies.load(Ordering::Acquire)
+    }
+
+    /// Whether something is not yet in the store.
+    pub fn is_dirty(&self) -> bool {
+        let chunks = self.state.chunks.lock();
+        !chunks.dirty.is_empty() || chunks.zero.is_some()
+    }
+
+    /// Whether all of the array is zero since a truncation, and the store does not know it yet.
+    pub fn is_zeroed(&self) -> bool {
+        self.state.chunks.lock().zero.is_some()
+    }
+
+    /// Whether an object is zero, whatever the store has.
+    pub fn is_zero(&self, object: u64) -> bool {
+        self.state.chunks.lock().is_zero(object)
+    }
+
+    // --- reading ---
+
+    /// Where a reader finds a chunk. `stored` gives a chunk that is not dirty.
+    pub fn find(&self, number: u64, stored: impl Fn() -> Result<Content>) -> Result<ChunkSource> {
+        loop {
+            let (dirty, is_zero) = {
+                let chunks = self.state.chunks.lock();
+                let is_zero = chunks.zero.is_some() && chunks.is_zero(self.served.object_of(number));
+                (chunks.dirty.get(&number).cloned(), is_zero)
+            };
+            match dirty {
+                None if is_zero => return Ok(ChunkSource::Zero),
+                None => return stored().map(ChunkSource::Stored),
+                Some(chunk) => {
+                    let mut state = chunk.lock();
+                    if state.is_retired {
+                        continue;
+                    }
+                    self.complete(number, &mut state, is_zero)?;
+                    drop(state);
+                    return Ok(ChunkSource::Dirty(chunk));
+                }
+            }
+        }
+    }
+
+    /// As [`DirtyChunks::find`], without the store and without waiting.
+    pub fn try_find(&self, number: u64) -> DirtyLookup {
+        let chunks = self.state.chunks.lock();
+        if let Some(chunk) = chunks.dirty.get(&number) {
+            let is_ready = |state: &ChunkState| !state.is_retired && self.is_complete(number, state);
+            return match chunk.try_lock() {
+                Some(state) if is_ready(&state) => DirtyLookup::Ready(ChunkSource::Dirty(Arc::clone(chunk))),
+                _ => DirtyLookup::WouldBlock,
+            };
+        }
+        if chunks.zero.is_some() && chunks.is_zero(self.served.object_of(number)) {
+            return DirtyLookup::Ready(ChunkSource::Zero);
+        }
+        DirtyLookup::Clean
+    }
+
+    fn is_complete(&self, number: u64, state: &ChunkState) -> bool {
+        state.base.is_some() || self.is_full(number, state)
+    }
+
+    /// Whether writers have written all bytes of a chunk that lie in the array.
+    pub fn is_full(&self, number: u64, state: &ChunkState) -> bool {
+        state.written.total() >= self.served.grid().inside_bytes(number)
+    }
+
+    /// Loads the bytes of a chunk that no writer has written from the store.
+    fn complete(&self, number: u64, state: &mut ChunkState, is_zero: bool) -> Result<()> {
+        if self.is_complete(number, state) {
+            return Ok(());
+        }
+        let loaded = if is_zero { None } else { Some(self.load_base(number)?) };
+        state.merge(loaded, self.served.fill());
+        self.count(state);
+        Ok(())
+    }
+
+    /// As for a reader, before a chunk is stored in place of an object that has version `now`: its base must be of that version.
+    pub fn complete_for_storing(
+        &self,
+        number: u64,
+        state: &mut ChunkState,
+        is_zero: bool,
+        now: Option<ObjectVersion>,
+    ) -> Result<()> {
+        match state.base {
+            Some(base) if !is_zero && !self.is_full(number, state) => {
+                if base != now {
+                    let loaded = self.load_base(number)?;
+                    state.merge(Some(loaded), self.served.fill());
+                }
+                Ok(())
+            }
+            _ => self.complete(number, state, is_zero),
+        }
+    }
+
+    /// Loads the stored chunk without the cache.
+    fn load_base(&self, number: u64) -> Result<Loaded> {
+        self.resources.record_base();
+        self.served.source().load(&self.served.load_context(), &self.served.grid().index(number))
+    }
+
+    // --- writing ---
+
+    /// Makes the chunks of a plan dirty and locks them, by their places in the plan. `None` if one is locked for long, or has
+    /// just been stored; then nothing is written.
+    pub fn lock_soon(&self, plan: &CopyPlan) -> Option<Vec<OwnedMutexGuard<ChunkState>>> {
+        let mut brought = vec![0; plan.chunks().len()];
+        let _ = plan.for_each_copy(|place, copy| {
+            if let Some(bytes) = brought.get_mut(place) {
+                *bytes += copy.total_bytes();
+            }
+            Ok::<(), ()>(())
+        });
+        let chunks: Vec<Arc<DirtyChunk>> =
+            plan.chunks().iter().zip(brought).map(|(&number, bytes)| self.chunk(number, bytes)).collect();
+        let deadline = Instant::now() + LOCK_PATIENCE;
+        let locks = chunks.iter().map(|chunk| chunk.try_lock_arc_until(deadline));
+        locks.map(|state| state.filter(|state| !state.is_retired)).collect()
+    }
+
+    /// Copies a part of `data` to its chunk. Returns the chunk's size in bytes if this write completes it, else 0.
+    pub fn write(&self, copy: &StridedCopy<'_>, data: &[u8]) -> u64 {
+        loop {
+            let chunk = self.chunk(copy.chunk, copy.total_bytes());
+            let mut state = chunk.lock();
+            if !state.is_retired {
+                return self.write_locked(copy, data, &mut state);
+            }
+        }
+    }
+
+    /// As [`DirtyChunks::write`], to a chunk that is locked.
+    pub fn write_locked(&self, copy: &StridedCopy<'_>, data: &[u8], state: &mut ChunkState) -> u64 {
+        let was_written = state.written.total();
+        state.put(copy, data);
+        self.state.copies.fetch_add(1, Ordering::AcqRel);
+        self.count(state);
+        let inside_bytes = self.served.grid().inside_bytes(copy.chunk);
+        let became_full = was_written < inside_bytes && state.written.total() >= inside_bytes;
+        if became_full { inside_bytes as u64 } else { 0 }
+    }
+
+    /// Counts the chunk's memory toward the dirty limit.
+    fn count(&self, state: &mut ChunkState) {
+        let now = state.memory_bytes();
+        if now >= state.counted {
+            self.resources.add_dirty(now - state.counted);
+        } else {
+            self.resources.remove_dirty(state.counted - now);
+        }
+        state.counted = now;
+    }
+
+    /// The dirty chunk with this number, for a write that brings `request_bytes` of it.
+    fn chunk(&self, number: u64, request_bytes: usize) -> Arc<DirtyChunk> {
+        let mut chunks = self.state.chunks.lock();
+        let chunk = chunks.dirty.entry(number).or_insert_with(|| {
+            let length = self.served.grid().chunk_bytes(&self.served.grid().index(number));
+            Arc::new(DirtyChunk::new(ChunkState::new(self.first_buffer(length, request_bytes))))
+        });
+        Arc::clone(chunk)
+    }
+
+    /// A buffer for a chunk's first write, which brings `request_bytes` of it.
+    ///
+    /// A writer of long requests with a slab within the dirty limit fills the chunk, so it gets a recycled buffer. Other
+    /// writers get a buffer that takes memory only where it is touched.
+    fn first_buffer(&self, length: usize, request_bytes: usize) -> Buffer {
+        let slab_bytes = slab(self.served.grid()).map_or(u64::MAX, |slab| slab.bytes);
+        let is_filled = request_bytes >= length.min(MIN_FULL_REQUEST_BYTES)
+            && slab_bytes <= self.resources.dirty_limit_bytes();
+        if !is_filled {
+            return Buffer::sparse(length);
+        }
+        let buffer = self.served.load_context().buffer(length);
+        if let Some(untouched) = buffer.untouched() {
+            // Provides the memory on another thread: the writer waits for each reply and leaves a processor idle.
+            self.workers.ahead(Box::new(move || untouched.provide()));
+        }
+        buffer
+    }
+
+    // --- all chunks ---
+
+    /// Drops the bases of dirty chunks; they are loaded again when needed.
+    pub fn forget_bases(&self) {
+        for (_, chunk) in self.all() {
+            let mut state = chunk.lock();
+            if !state.is_retired && state.base.take().is_some() {
+                self.count(&mut state);
+            }
+        }
+    }
+
+    /// Makes the parts of dirty chunks after the end of the array fill value, where they were loaded from the store.
+    pub fn clear_bases(&self) {
+        for (number, chunk) in self.all() {
+            let mut state = chunk.lock();
+            if !state.is_retired && state.base.is_some() {
+                let index = self.served.grid().index(number);
+                let bytes = Arc::make_mut(&mut state.bytes);
+                self.served.grid().fill_padding(&index, self.served.fill(), bytes);
+            }
+        }
+    }
+
+    /// The dirty chunks by number. Writers wait for the map, so only a copy is made under its lock.
+    fn all(&self) -> Vec<(u64, Arc<DirtyChunk>)> {
+        let chunks = self.state.chunks.lock();
+        chunks.dirty.iter().map(|(&number, chunk)| (number, Arc::clone(chunk))).collect()
+    }
+
+    /// Drops all dirty chunks: the array is zero from now on, or its end. The caller holds the lock of write-back.
+    pub fn drop_all(&self, zero: Option<ZeroMark>) {
+        let forgotten: Vec<_> = {
+            let mut chunks = self.state.chunks.lock();
+            chunks.zero = zero;
+            self.state.copies.fetch_add(1, Ordering::AcqRel);
+            chunks.dirty.drain().collect()
+        };
+        // A write that still reaches one of these chunks precedes this.
+        let mut counted = 0;
+        for (_, chunk) in forgotten {
+            let mut state = chunk.lock();
+            state.is_retired = true;
+            counted += std::mem::take(&mut state.counted);
+        }
+        self.resources.remove_dirty(counted);
+    }
+
+    // --- write-back ---
+
+    /// The objects to store, in order.
+    pub fn objects_to_store(&self, scope: FlushScope) -> Vec<DirtyObject> {
+        let is_zeroed = self.is_zeroed();
+        let mut objects: HashMap<u64, DirtyObject> = HashMap::new();
+        for (number, chunk) in self.all() {
+            let object = self.served.object_of(number);
+            let of_object = objects.entry(object).or_insert_with(|| DirtyObject::without_chunks(object));
+            of_object.chunks.push((number, chunk));
+        }
+        match scope {
+            FlushScope::Settled(delay) => objects.retain(|_, object| object.is_settled(delay)),
+            FlushScope::Full => objects.retain(|_, object| self.is_full_object(object)),
+            // Full chunks gain nothing by waiting. If there are none, any chunk has to go.
+            FlushScope::ToMakeRoom => {
+                let full = objects.values().filter(|object| self.is_full_object(object));
+                let full: HashSet<u64> = full.map(|object| object.object).collect();
+                if !full.is_empty() {
+                    objects.retain(|object, _| full.contains(object));
+                }
+            }
+            FlushScope::Everything if is_zeroed => self.add_zero_objects(&mut objects),
+            FlushScope::Everything => {}
+        }
+        let mut objects: Vec<DirtyObject> = objects.into_values().collect();
+        objects.sort_unstable_by_key(|object| object.object);
+        objects
+    }
+
+    /// Adds the objects that are zero since a truncation. No other thread changes the mark while this thread stores.
+    fn add_zero_objects(&self, objects: &mut HashMap<u64, DirtyObject>) {
+        let count = self.served.source().objects();
+        for first in (0..count).step_by(LOOKS_PER_LOCK) {
+            let chunks = self.state.chunks.lock();
+            for object in (first..count).take(LOOKS_PER_LOCK) {
+                if chunks.is_zero(object) {
+                    objects.entry(object).or_insert_with(|| DirtyObject::without_chunks(object));
+                }
+            }
+        }
+    }
+
+    /// Whether all chunks of an object are dirty and full.
+    fn is_full_object(&self, object: &DirtyObject) -> bool {
+        let is_full = |number: u64, chunk: &DirtyChunk| {
+            chunk.try_lock().is_some_and(|state| self.is_full(number, &state))
+        };
+        object.chunks.iter().all(|(number, chunk)| is_full(*number, chunk))
+            && self.served.source().chunk_count(object.object) == object.chunks.len() as u64
+    }
+
+    /// Records that an object is stored. This precedes retiring any of its chunks: a reader that looks afterwards must find the
+    /// stored object.
+    pub fn mark_stored(&self, object: u64, key: &str) {
+        let mut chunks = self.state.chunks.lock();
+        chunks.unsynced.insert(key.to_owned());
+        if let Some(mark) = chunks.zero.as_mut() {
+            mark.settled.insert(object);
+        }
+    }
+
+    /// Makes a chunk clean, all of whose bytes are in the store. `keep` takes them.
+    pub fn retire(&self, number: u64, state: &mut ChunkState, keep: impl FnOnce(Arc<Buffer>)) {
+        self.resources.remove_dirty(std::mem::take(&mut state.counted));
+        keep(std::mem::take(&mut state.bytes));
+        // A thread that waits for this lock finds the chunk retired and looks again; by then the map no longer has it.
+        state.is_retired = true;
+        self.state.chunks.lock().dirty.remove(&number);
+    }
+
+    /// Records that a chunk was stored, and written to meanwhile: of `version` are the bytes that were written before.
+    pub fn keep_rest(&self, state: &mut ChunkState, version: Option<Option<ObjectVersion>>) {
+        state.written = state.since.take().unwrap_or_default();
+        state.base = version;
+        self.count(state);
+    }
+
+    /// Once everything is stored, the zero mark is no longer needed.
+    pub fn end_zero(&self) {
+        let mut chunks = self.state.chunks.lock();
+        let objects = self.served.source().objects();
+        if chunks.zero.as_ref().is_some_and(|mark| mark.settled.len() as u64 >= objects) {
+            chunks.zero = None;
+        }
+    }
+
+    /// Takes the keys that were put or deleted since the last sync.
+    pub fn take_unsynced(&self) -> Vec<String> {
+        std::mem::take(&mut self.state.chunks.lock().unsynced).into_iter().collect()
+    }
+
+    /// Adds keys that were put or deleted, and are to be synced.
+    pub fn add_unsynced(&self, keys: impl IntoIterator<Item = String>) {
+        self.state.chunks.lock().unsynced.extend(keys);
+    }
+
+    /// Whether no key is to be synced.
+    pub fn is_synced(&self) -> bool {
+        self.state.chunks.lock().unsynced.is_empty()
+    }
+
+    /// Calls `visit` with each dirty chunk, and then with each object that is zero since a truncation.
+    pub fn each_unsaved(&self, visit: &mut dyn FnMut(Unsaved)) {
+        let chunks = self.state.chunks.lock();
+        chunks.dirty.keys().for_each(|&number| visit(Unsaved::Chunk(number)));
+        if chunks.zero.is_some() {
+            let objects = 0..self.served.source().objects();
+            objects
+                .filter(|object| chunks.is_zero(*object))
+                .for_each(|object| visit(Unsaved::ZeroObject(object)));
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What the writers of all arrays of one process share: the dirty limit, permits to encode, and counts.
+//!
+//! Uses `semaphore.rs` and `sync.rs` of `array`.
+
+use std::time::Duration;
+
+use crate::array::semaphore::{Permit, Semaphore};
+use crate::array::sync::atomic::{AtomicU64, Ordering};
+use crate::array::sync::{Condvar, Mutex};
+
+/// What the writers of all arrays share.
+pub struct WriteResources {
+    /// How many bytes may be dirty before writers wait.
+    dirty_limit_bytes: u64,
+    /// Bytes written and not yet stored.
+    dirty_bytes: AtomicU64,
+    room: RoomSignal,
+    /// Limits the threads that encode.
+    encoders: Semaphore,
+    /// Whether readers keep what they receive, as the kernel's page cache does.
+    readers_keep: bool,
+    bases_read: AtomicU64,
+    chunks_encoded: AtomicU64,
+    objects_stored: AtomicU64,
+}
+
+/// Wakes writers that wait for room: after each change that may end a wait (fewer dirty bytes of any array, the end of a
+/// thread that stores full chunks), [`WriteResources::notify_room`] is called.
+#[derive(Default)]
+struct RoomSignal {
+    /// Held while a writer looks whether there is room, so that no change is missed.
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+/// What a writer that found no room does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoomWait {
+    /// Waits until something changes.
+    UntilChange,
+    /// Waits until something changes, but no longer than this.
+    AtMost(Duration),
+    /// Waits no longer.
+    Over,
+}
+
+impl WriteResources {
+    /// Resources for `encoders` threads that encode.
+    pub fn new(dirty_limit_bytes: u64, encoders: usize, readers_keep: bool) -> Self {
+        WriteResources {
+            dirty_limit_bytes,
+            dirty_bytes: AtomicU64::new(0),
+            room: RoomSignal::default(),
+            encoders: Semaphore::new(encoders),
+            readers_keep,
+            bases_read: AtomicU64::new(0),
+            chunks_encoded: AtomicU64::new(0),
+            objects_stored: AtomicU64::new(0),
+        }
+    }
+
+    /// How many bytes may be dirty before writers wait.
+    pub fn dirty_limit_bytes(&self) -> u64 {
+        self.dirty_limit_bytes
+    }
+
+    /// Bytes written and not yet stored, of all arrays.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.dirty_bytes.load(Ordering::Acquire)
+    }
+
+    /// Whether more is dirty than the limit allows.
+    pub fn is_over_dirty_limit(&self) -> bool {
+        self.dirty_bytes() > self.dirty_limit_bytes
+    }
+
+    /// Counts more dirty bytes.
+    pub fn add_dirty(&self, bytes: u64) {
+        self.dirty_bytes.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    /// Counts fewer dirty bytes, and wakes writers that wait for room.
+    pub fn remove_dirty(&self, bytes: u64) {
+        self.dirty_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        self.notify_room();
+    }
+
+    /// Wakes writers that wait for room.
+    pub fn notify_room(&self) {
+        drop(self.room.lock.lock());
+        self.room.changed.notify_all();
+    }
+
+    /// Asks `decide` what to do, and does it, after each change until it says that the wait is over.
+    pub fn wait_for_room(&self, mut decide: impl FnMut() -> RoomWait) {
+        let mut lock = self.room.lock.lock();
+        loop {
+            match decide() {
+                RoomWait::UntilChange => self.room.changed.wait(&mut lock),
+                RoomWait::AtMost(time) => {
+                    let _ = self.room.changed.wait_for(&mut lock, time);
+                }
+                RoomWait::Over => return,
+            }
+        }
+    }
+
+    /// Waits for a permit to encode.
+    pub fn encoder(&self) -> Permit<'_> {
+        self.encoders.take()
+    }
+
+    /// Whether readers keep what they receive, as the kernel's page cache does.
+    pub fn readers_keep(&self) -> bool {
+        self.readers_keep
+    }
+
+    /// Counts a chunk that was loaded because a write covered only a part of it.
+    pub fn record_base(&self) {
+        self.bases_read.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts an object that was put or deleted, for which this many chunks were encoded.
+    pub fn record_object(&self, chunks: usize) {
+        self.objects_stored.fetch_add(1, Ordering::Relaxed);
+        self.chunks_encoded.fetch_add(chunks as u64, Ordering::Relaxed);
+    }
+
+    /// Chunks loaded because a write covered only a part of them.
+    pub fn bases_read(&self) -> u64 {
+        self.bases_read.load(Ordering::Relaxed)
+    }
+
+    /// Chunks encoded.
+    pub fn chunks_encoded(&self) -> u64 {
+        self.chunks_encoded.load(Ordering::Relaxed)
+    }
+
+    /// Objects put or deleted.
+    pub fn objects_stored(&self) -> u64 {
+        self.objects_stored.load(Ordering::Relaxed)
+    }
+}
