@@ -10,6 +10,7 @@ use super::records::{self, Records, is_of_records};
 use super::{ReferenceStore, References, Shared, json};
 use crate::error::{Error, Result};
 use crate::store::directory::posix_stat;
+#[cfg(feature = "remote")]
 use crate::store::options::DOCUMENTS;
 use crate::store::targets::place::Place;
 use crate::store::targets::{self, Targets};
