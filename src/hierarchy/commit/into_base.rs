@@ -1,12 +1,15 @@
 //! Writes the changes of an overlay back into a base without versions.
 //!
-//! Chunks go before documents, and the documents of nodes before those of the groups above them. Removed nodes go last, when no
+//! Chunks go before documents, and the documents of nodes before those of the groups above them. Chunks of an array that is new, or has
+//! another length than in the base, leave the overlay after its document: until the base has that, they are not part of its array, and
+//! other programs may write in their place. Removed nodes go last, when no
 //! consolidated copy names them any more, unless a new node takes their place. A node that another program has locked is left
 //! for the next time.
 //!
 //! Invariant: what goes away in the base is the version that a change was made from, and of an array in the form that it was made for. All
 //! else is a conflict, which is reported, and the overlay keeps the change.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,9 +18,9 @@ use parking_lot::Mutex;
 use super::forms::Forms;
 use super::nodes::{self, NodeChanges};
 use crate::error::Result;
-use crate::hierarchy::{Tree, author};
-use crate::store::Store;
+use crate::hierarchy::{Node, Tree, author};
 use crate::store::overlay::{Change, Commit, InBase, OverlayStore, Removal};
+use crate::store::{ObjectVersion, Store};
 
 /// How many changes are written before they are made durable and leave the overlay.
 const BATCH_CHANGES: usize = 1000;
@@ -28,6 +31,9 @@ const REMOTE_THREADS: usize = 32;
 const ANOTHER_FORM: &str = "the array in the store has another form than when it was written";
 const ANOTHER_SHAPE: &str =
     "the array in the store has another shape than when it was written, and so has the one in the overlay";
+const OUTSIDE: &str = "the array in the store is shorter than when it was written";
+const INCOMPLETE: &str = "the store lacks chunks of the array's new length, which the overlay keeps";
+const WITHOUT_DOCUMENT: &str = "the overlay keeps the document with the length that the array has in it";
 const REMOVED_AND_CHANGED: &str = "was removed, and has changed in the store since";
 const REMOVED_AND_LOCKED: &str = "was removed, and another program has it open for writing: commit it later";
 const LOCKED: &str = "another program has it open for writing: commit it later";
@@ -57,13 +63,22 @@ struct Committing<'a> {
     store: &'a OverlayStore,
     tally: Tally,
     say: &'a mut dyn FnMut(Kept),
+    /// What the base has by the path of an array whose new length it does not have yet.
+    waiting: BTreeMap<String, Vec<Waiting>>,
+}
+
+/// A chunk that is in the base, and not yet in its array.
+struct Waiting {
+    change: Change,
+    /// The version that this commit has put.
+    put: Option<ObjectVersion>,
 }
 
 /// Commits all changes; `say` gets a sentence for each one that is kept.
 pub fn into_base(store: &Arc<OverlayStore>, say: &mut dyn FnMut(Kept)) -> Result<Tally> {
     store.base_writer()?;
     let nodes = nodes::by_node(store, &Tree::for_one_look(store.clone()))?;
-    let mut committing = Committing { store, tally: Tally::default(), say };
+    let mut committing = Committing { store, tally: Tally::default(), say, waiting: BTreeMap::new() };
     let is_at = |path: &str, above: &str| {
         path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
@@ -94,9 +109,7 @@ pub fn into_base(store: &Arc<OverlayStore>, say: &mut dyn FnMut(Kept)) -> Result
         std::cmp::Reverse(path.matches('/').count() + usize::from(!path.is_empty()))
     });
     for (path, node) in of_documents {
-        for document in node.documents.chunks(1) {
-            committing.all(path, document, Lock::Documents)?;
-        }
+        committing.documents(path, node)?;
     }
     for removal in last {
         committing.removal(removal)?;
@@ -109,6 +122,8 @@ pub fn into_base(store: &Arc<OverlayStore>, say: &mut dyn FnMut(Kept)) -> Result
 enum Lock {
     /// For chunks, lock the array's folder.
     Folder,
+    /// As `Folder`, for chunks that leave the overlay after the document of their array.
+    FolderOfNew,
     /// For documents, lock these themselves.
     Documents,
 }
@@ -161,14 +176,68 @@ impl Committing<'_> {
         let mut of_form = Vec::new();
         for change in &node.objects {
             let is_known = has_same_form || change.form.is_some();
-            if is_known && forms.have(store, store.base().as_ref(), change)? {
+            if node.array.as_ref().is_some_and(|array| nodes::is_outside(array, path, change)) {
+                self.keep(&change.key, OUTSIDE, 1);
+            } else if is_known && forms.have(store, store.base().as_ref(), change)? {
                 of_form.push(change.clone())
             } else {
                 self.keep(&change.key, ANOTHER_FORM, 1)
             }
         }
-        self.all(path, &of_form, Lock::Folder)?;
-        if self.tally.kept == kept { store.forget_documents(path) } else { Ok(()) }
+        let lock = if nodes::has_own_shape(store, path, node)? {
+            self.waiting.insert(path.to_owned(), Vec::new());
+            Lock::FolderOfNew
+        } else {
+            Lock::Folder
+        };
+        self.all(path, &of_form, lock)?;
+        let is_done = lock == Lock::Folder && self.tally.kept == kept;
+        if is_done { store.forget_documents(path) } else { Ok(()) }
+    }
+
+    /// Commits the documents of a node, and has its chunks leave the overlay that have waited for them.
+    fn documents(&mut self, path: &str, node: &NodeChanges) -> Result<()> {
+        let waiting = self.waiting.remove(path);
+        // With its new length, the array would show what the base has where a chunk stays in the overlay.
+        let is_complete = match &waiting {
+            None => true,
+            Some(waiting) => {
+                let waiting: BTreeSet<&str> =
+                    waiting.iter().map(|waiting| waiting.change.key.as_str()).collect();
+                let staying = node.objects.iter().filter(|change| !waiting.contains(change.key.as_str()));
+                nodes::are_inside(self.store, path, staying)
+            }
+        };
+        let mut is_kept = false;
+        for document in &node.documents {
+            let is_main = nodes::is_main(document);
+            if is_main && !is_complete {
+                self.keep(&document.key, INCOMPLETE, 1);
+                is_kept = true;
+                continue;
+            }
+            let kept = self.tally.kept;
+            self.all(path, std::slice::from_ref(document), Lock::Documents)?;
+            // Attributes that both have changed say nothing of chunks.
+            is_kept |= is_main && self.tally.kept != kept;
+        }
+        let waiting = waiting.unwrap_or_default();
+        if !is_kept {
+            let done: Vec<Change> = waiting.into_iter().map(|waiting| waiting.change).collect();
+            self.tally.committed += done.len() as u64;
+            self.store.forget(&done)?;
+            let is_done = !done.is_empty() && done.len() == node.objects.len();
+            return if is_done { self.store.forget_documents(path) } else { Ok(()) };
+        }
+        for Waiting { change, put } in &waiting {
+            if let Some(put) = put.filter(|_| change.is_new()) {
+                self.store.take_back(change, put)?;
+            }
+        }
+        if !waiting.is_empty() {
+            self.keep(path, WITHOUT_DOCUMENT, waiting.len());
+        }
+        Ok(())
     }
 
     /// Commits changes of one node.
@@ -184,7 +253,7 @@ impl Committing<'_> {
         writer.remove_unfinished(&within)?;
         let mut locks = Vec::new();
         match lock {
-            Lock::Folder => locks.push(writer.lock(&within)?),
+            Lock::Folder | Lock::FolderOfNew => locks.push(writer.lock(&within)?),
             Lock::Documents => {
                 for change in changes {
                     if base.head_object(&change.key)?.is_some() {
@@ -200,16 +269,34 @@ impl Committing<'_> {
         for batch in changes.chunks(BATCH_CHANGES) {
             let outcomes = commit_batch(store, batch, &within);
             let mut done = Vec::new();
+            let mut waiting = Vec::new();
             let mut first_error = None;
             // Another program may have made another array meanwhile.
             let mut forms = Forms::default();
+            let array = match Tree::for_one_look(Arc::new(store.clone())).node(path) {
+                Ok(Some(Node::Array { metadata, .. })) => Some(metadata),
+                _ => None,
+            };
+            let is_outside =
+                |change| array.as_ref().is_some_and(|array| nodes::is_outside(array, path, change));
             for (change, outcome) in batch.iter().zip(outcomes) {
                 match outcome {
                     Ok(Commit::Done(Some(put))) if change.is_new() && !forms.have(store, base, change)? => {
                         store.take_back(change, put)?;
                         self.keep(&change.key, ANOTHER_FORM, 1);
                     }
-                    Ok(Commit::Done(_) | Commit::Already) => done.push(change.clone()),
+                    Ok(Commit::Done(Some(put))) if change.is_new() && is_outside(change) => {
+                        store.take_back(change, put)?;
+                        self.keep(&change.key, OUTSIDE, 1);
+                    }
+                    Ok(Commit::Done(put)) => {
+                        waiting.push(Waiting { change: change.clone(), put });
+                        done.push(change.clone());
+                    }
+                    Ok(Commit::Already) => {
+                        waiting.push(Waiting { change: change.clone(), put: None });
+                        done.push(change.clone());
+                    }
                     Ok(Commit::Conflict) => {
                         self.keep(&change.key, "changed in the store since the overlay was written", 1);
                     }
@@ -218,8 +305,12 @@ impl Committing<'_> {
             }
             let keys: Vec<String> = done.iter().map(|change| change.key.clone()).collect();
             writer.sync(&keys, &within)?;
-            store.forget(&done)?;
-            self.tally.committed += done.len() as u64;
+            if lock == Lock::FolderOfNew {
+                self.waiting.entry(path.to_owned()).or_default().extend(waiting);
+            } else {
+                store.forget(&done)?;
+                self.tally.committed += done.len() as u64;
+            }
             if let Some(error) = first_error {
                 return Err(error);
             }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::hierarchy::{DOCUMENT_NAMES, Node, Tree};
-use crate::metadata::{ArrayMetadata, MAX_DOCUMENT_BYTES, parse_array};
+use crate::metadata::{ArrayMetadata, ChunkGrid, MAX_DOCUMENT_BYTES, parse_array};
 use crate::store::overlay::{Change, ChangeKind, Commit, OverlayStore, Removal};
 use crate::store::{Info, Store, join};
 
 /// The documents that make a node.
-const MAIN_DOCUMENTS: [&str; 3] = ["zarr.json", ".zarray", ".zgroup"];
+const MAIN_DOCUMENTS: [&str; 4] = ["zarr.json", ".zarray", ".zgroup", "meta"];
 /// Names of the documents of Zarr v1.
 const V1_DOCUMENTS: [&str; 2] = ["meta", "attrs"];
 /// How many objects of the base are looked at in one batch.
@@ -37,9 +37,8 @@ impl NodeChanges {
 
     /// Whether the base had no such node when it was made, or that one is removed.
     pub fn is_new(&self) -> bool {
-        let is_main = |change: &&Change| MAIN_DOCUMENTS.iter().any(|name| change.key.ends_with(name));
         self.documents.iter().any(|change| {
-            is_main(&change) && change.is_new() && matches!(change.kind, ChangeKind::Written { .. })
+            is_main(change) && change.is_new() && matches!(change.kind, ChangeKind::Written { .. })
         })
     }
 
@@ -59,6 +58,11 @@ impl NodeChanges {
             ChangeKind::Deleted => (written, bytes, deleted + 1),
         })
     }
+}
+
+/// Whether a change is of a document that makes a node.
+pub fn is_main(change: &Change) -> bool {
+    MAIN_DOCUMENTS.contains(&change.key.rsplit('/').next().unwrap_or_default())
 }
 
 /// The changes of an overlay by the paths of their nodes.
@@ -90,7 +94,7 @@ pub fn by_node(store: &Arc<OverlayStore>, tree: &Tree) -> Result<BTreeMap<String
     }
     for node in nodes.values_mut() {
         // The document that makes a node comes last.
-        node.documents.sort_by_key(|change| MAIN_DOCUMENTS.iter().any(|name| change.key.ends_with(name)));
+        node.documents.sort_by_key(is_main);
     }
     Ok(nodes)
 }
@@ -154,21 +158,78 @@ pub fn has_another_shape(store: &OverlayStore, path: &str, node: &NodeChanges) -
         return Ok(false);
     }
     for change in &node.documents {
-        let shape_of = |store: &dyn Store| -> Result<Option<Vec<u64>>> {
-            let document = store.get(&change.key, MAX_DOCUMENT_BYTES)?;
-            let array = document.and_then(|document| parse_array(&change.key, &document).ok().flatten());
-            Ok(array.map(|array| array.shape))
-        };
         let base = store.base().as_ref();
         let now = base.head_object(&change.key)?.map(|info| info.version);
-        let Some(own) = shape_of(store)? else { continue };
+        let Some(own) = shape_in(store, &change.key)? else { continue };
         if store.compare(base, change, now)? == Commit::Conflict
-            && (shape_of(base)? != Some(own) || store.makes_room(change)?)
+            && (shape_in(base, &change.key)? != Some(own) || store.makes_room(change)?)
         {
             return Ok(true);
         }
     }
     Ok(false)
+}
+
+/// The number of an object of an array along each axis, by its key, and the lengths of objects. `None` where that is not known.
+fn place<'a>(array: &'a ArrayMetadata, path: &str, key: &str) -> Option<(Vec<u64>, &'a [u64])> {
+    let ChunkGrid::Regular(lengths) = &array.chunk_grid else { return None };
+    let name = if path.is_empty() { key } else { key.strip_prefix(path)?.strip_prefix('/')? };
+    let numbers = name.split(['/', '.']).skip(usize::from(array.chunk_keys.prefixed));
+    let numbers: Vec<u64> = numbers.map(|number| number.parse().ok()).collect::<Option<_>>()?;
+    (numbers.len() == array.shape.len()).then_some((numbers, lengths))
+}
+
+/// Whether all elements of an object are inside an array.
+fn is_inside(array: &ArrayMetadata, path: &str, key: &str) -> bool {
+    let Some((numbers, lengths)) = place(array, path, key) else { return array.shape.is_empty() };
+    let ends =
+        numbers.iter().zip(lengths).map(|(number, length)| number.saturating_add(1).saturating_mul(*length));
+    ends.zip(&array.shape).all(|(end, length)| end <= *length)
+}
+
+/// Whether no element of an object is inside the array at `path`: it was made for a longer one.
+pub fn is_outside(array: &ArrayMetadata, path: &str, change: &Change) -> bool {
+    let Some((numbers, lengths)) = place(array, path, &change.key) else { return false };
+    let mut starts =
+        numbers.iter().zip(lengths).map(|(number, length)| number.saturating_mul(*length)).zip(&array.shape);
+    matches!(change.kind, ChangeKind::Written { .. }) && starts.any(|(start, length)| start >= *length)
+}
+
+/// Whether the array of the base, if it has one, has all elements of these objects.
+pub fn are_inside<'a>(
+    store: &OverlayStore,
+    path: &str,
+    mut objects: impl Iterator<Item = &'a Change>,
+) -> bool {
+    let Some(first) = objects.next() else { return true };
+    match Tree::for_one_look(Arc::clone(store.base())).node(path) {
+        Ok(Some(Node::Array { metadata, .. })) => {
+            std::iter::once(first).chain(objects).all(|change| is_inside(&metadata, path, &change.key))
+        }
+        _ => false,
+    }
+}
+
+/// Whether the overlay has a document of an array that says another shape than the base's, or the base has none: what is committed of its
+/// chunks is part of the array only when the base has that document.
+pub fn has_own_shape(store: &OverlayStore, path: &str, node: &NodeChanges) -> Result<bool> {
+    if node.objects.is_empty() {
+        return Ok(false);
+    }
+    for change in &node.documents {
+        let Some(own) = shape_in(store, &change.key)? else { continue };
+        if store.is_hidden(path)? || shape_in(store.base().as_ref(), &change.key)? != Some(own) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The shape of the array that a document of a store describes, if it describes one.
+fn shape_in(store: &dyn Store, key: &str) -> Result<Option<Vec<u64>>> {
+    let document = store.get(key, MAX_DOCUMENT_BYTES)?;
+    let array = document.and_then(|document| parse_array(key, &document).ok().flatten());
+    Ok(array.map(|array| array.shape))
 }
 
 /// Calls `each` with every change and what the base has at its key now.

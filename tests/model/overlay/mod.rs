@@ -40,6 +40,8 @@ pub struct Model {
     changes: BTreeMap<usize, Change>,
     /// The overlay has a document of its own, of this type and length.
     document: Option<(usize, usize)>,
+    /// The document of the base that it was made from.
+    document_from: Option<Vec<u8>>,
     /// The array is removed, in the overlay.
     pub is_removed: bool,
 }
@@ -63,6 +65,7 @@ impl Model {
             other,
             changes: BTreeMap::new(),
             document: None,
+            document_from: None,
             is_removed: false,
         };
         model.reopen();
@@ -220,7 +223,7 @@ impl Model {
         let store: Arc<dyn Store> = self.store();
         let shape = [((chunks + more) * CHUNK) as u64];
         author::resize(&self.engine, &store, "a", &shape, false).unwrap();
-        self.document = Some((kind, chunks + more));
+        self.note_document(kind, chunks + more);
     }
 
     pub fn attribute(&mut self) {
@@ -228,7 +231,21 @@ impl Model {
         let Some(Ok((kind, chunks))) = self.shown().filter(|_| self.other.nested) else { return };
         let edit = attributes::Edit::Members(vec![("n".to_owned(), Some(self.other.number().to_string()))]);
         assert!(attributes::edit(self.store().as_ref(), "a", &edit).unwrap());
+        self.note_document(kind, chunks);
+    }
+
+    fn note_document(&mut self, kind: usize, chunks: usize) {
+        if self.document.is_none() {
+            self.document_from = fs::read(self.other.document()).ok();
+        }
         self.document = Some((kind, chunks));
+    }
+
+    /// Both have given the array another length: what the overlay has is for its own.
+    fn is_of_another_length(&self) -> bool {
+        let Some((_, own)) = self.document else { return false };
+        fs::read(self.other.document()).ok() != self.document_from
+            && self.other.read_document().is_none_or(|(_, chunks)| chunks != own)
     }
 
     pub fn remove(&mut self) {
@@ -246,6 +263,7 @@ impl Model {
     pub fn commit(&mut self, event: Option<(usize, Option<Theirs>)>) {
         let before: BTreeMap<usize, Option<Vec<u8>>> =
             (0..CHUNKS).map(|chunk| (chunk, self.base_bytes(chunk))).collect();
+        let is_of_another_length = event.is_none() && self.is_of_another_length();
         self.other.last.lock().clear();
         self.base.schedule(event);
         let outcome = into_base(&self.store(), &mut |_| {});
@@ -275,18 +293,25 @@ impl Model {
                 continue;
             };
             let ours = change.numbers.map(|numbers| encoded(change.kind, &numbers));
-            let is_from = *theirs == change.from;
+            // The array may be shorter than when the overlay was written.
+            let is_outside = now_document.is_some_and(|(_, chunks)| *chunk >= chunks);
+            let is_from = *theirs == change.from && !is_of_another_length;
             // Not where the array is of another form by now.
             let is_of_form = now_document.is_none_or(|(kind, _)| kind == change.kind);
             let is_known = now == *theirs || (is_from && is_of_form && now == ours);
             assert!(is_known, "chunk {chunk}: theirs is lost: {theirs:?} is {now:?}; {change:?}");
             let is_of_array =
                 self.document.is_none() && now_document.is_some_and(|(kind, _)| kind == change.kind);
-            let must_go = event.is_none() && !is_dead && is_from && is_of_array;
+            let must_go = event.is_none() && !is_dead && is_from && is_of_array && !is_outside;
             assert!(!must_go || now == ours, "chunk {chunk}: a conflict without a change: {change:?}");
             let is_left = is_left(self.other.chunk(*chunk));
             let may_have_gone = now == ours || last.contains_key(chunk) || now.is_none();
             assert!(is_left || may_have_gone, "chunk {chunk}: ours is lost: {change:?}");
+            let is_of_array = !is_outside || last.contains_key(chunk) || change.numbers.is_none();
+            assert!(
+                is_left || is_of_array,
+                "chunk {chunk} has left the overlay, and no array has it: {change:?}"
+            );
         }
         self.changes.retain(|chunk, _| is_left(self.other.chunk(*chunk)));
         if let Some(document) = self.document

@@ -26,6 +26,8 @@ pub enum Theirs {
     Chmod,
     /// So many chunks more, as zarr-python appends: the document, then the chunks.
     Append(usize),
+    /// So many chunks more, which have the fill value: they are not stored.
+    AppendFill(usize),
     /// Another array takes the place of this one.
     Recreate(usize),
     /// The document is written again with another attribute.
@@ -161,7 +163,14 @@ impl Other {
                 self.replace(&self.document(), self.text(kind, chunks + more, self.number()).as_bytes());
                 (chunks..chunks + more).for_each(|chunk| self.put(kind, chunk));
             }
-            Theirs::Append(_) => {}
+            Theirs::AppendFill(more) if chunks + more <= CHUNKS => {
+                self.replace(&self.document(), self.text(kind, chunks + more, self.number()).as_bytes());
+                for chunk in chunks..chunks + more {
+                    let _ = fs::remove_file(self.chunk(chunk));
+                    self.last.lock().insert(chunk, None);
+                }
+            }
+            Theirs::Append(_) | Theirs::AppendFill(_) => {}
             Theirs::Recreate(kind) => self.make(kind, 4),
             Theirs::Attribute => {
                 self.replace(&self.document(), self.text(kind, chunks, self.number()).as_bytes());
