@@ -1,7 +1,7 @@
 //! Storing one object of an array: encoding its chunks and putting them in place of what is stored, under the condition that
 //! nobody else was first.
 //!
-//! Uses `resources.rs`, `served/`, and `memory`, `store` and `error`.
+//! Uses `resources.rs`, `session.rs`, `served/`, and `memory`, `store` and `error`.
 //!
 //! Other programs take no lock, and a remote store has none. So an object is put only in place of the version that was found just
 //! before, or that its unwritten bytes were read from. If another program was first, the object is read again.
@@ -17,6 +17,7 @@ use crate::array::source::replacement::{Encoded, EncodedChunk, Target};
 use crate::array::sync::atomic::{AtomicU64, Ordering};
 use crate::array::sync::{self, Mutex, thread};
 use crate::array::write::resources::WriteResources;
+use crate::array::write::session::Session;
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::store::{Info, ObjectVersion, Precondition, Writer};
@@ -128,8 +129,14 @@ impl ObjectWriter {
         Ok(version)
     }
 
-    /// Calls `store`, which stores the object at `key`, and calls it again where another program was first.
-    pub fn while_others_are_first(&self, key: &str, store: impl Fn() -> Result<()>) -> Result<()> {
+    /// Calls `store`, which stores the object at `key`, and calls it again where another program was first, as long as the document
+    /// of the session describes this array.
+    pub fn while_others_are_first(
+        &self,
+        key: &str,
+        session: &Session,
+        store: impl Fn() -> Result<()>,
+    ) -> Result<()> {
         let mut merges = 0;
         loop {
             match store() {
@@ -140,6 +147,8 @@ impl ObjectWriter {
                     log::debug!("{key}: another program was first; its change is merged");
                     thread::sleep(pause(merges));
                     merges += 1;
+                    // It may have made another array, whose chunks this one does not merge into.
+                    session.check_document()?;
                 }
                 stored => return stored,
             }

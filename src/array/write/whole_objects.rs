@@ -20,6 +20,7 @@ use crate::array::sync::Mutex;
 use crate::array::write::ArrayWriter;
 use crate::array::write::dirty_chunks::DirtyChunks;
 use crate::array::write::object_writer::{NewObject, ObjectWriter, THREADS_PER_CORE, for_each};
+use crate::array::write::session::Session;
 use crate::error::Result;
 use crate::memory::Buffer;
 use crate::store::{Info, Precondition};
@@ -46,6 +47,7 @@ pub trait Elements: Sync {
 /// An import into one array.
 struct Import<'a> {
     objects: &'a ObjectWriter,
+    session: &'a Session,
     elements: &'a dyn Elements,
     /// Owner and mode for new objects.
     like: &'a Info,
@@ -65,7 +67,8 @@ impl ArrayWriter {
         let like = write_back.session().check_document()?;
         let cores = self.workers.count().max(1);
         let (objects, dirty) = (write_back.objects(), write_back.dirty());
-        let import = Import { objects, elements, like: &like, cores, dirty };
+        let session = write_back.session();
+        let import = Import { objects, session, elements, like: &like, cores, dirty };
         if self.served.source().is_sharded() { import.store_shards() } else { import.store_chunks() }
     }
 }
@@ -187,7 +190,7 @@ impl Import<'_> {
         }
         let served = self.served();
         let key = served.key_of_object(object)?;
-        self.objects.while_others_are_first(&key, || {
+        self.objects.while_others_are_first(&key, self.session, || {
             let old = served.store().head_object(&key)?.map(|info| info.version);
             let precondition = Precondition::found(old);
             let replacement = served.seen().replace(&key);

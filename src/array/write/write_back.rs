@@ -264,7 +264,8 @@ impl WriteBack {
     /// Stores the dirty chunks of an object on up to `threads` threads. They become clean, unless they are written meanwhile.
     fn store_object(&self, object: &DirtyObject, like: &Info, threads: usize) -> Result<()> {
         let key = self.served().key_of_object(object.object)?;
-        self.objects.while_others_are_first(&key, || self.replace_object(object, &key, like, threads))
+        let replace = || self.replace_object(object, &key, like, threads);
+        self.objects.while_others_are_first(&key, &self.session, replace)
     }
 
     fn replace_object(&self, dirty: &DirtyObject, key: &str, like: &Info, threads: usize) -> Result<()> {
