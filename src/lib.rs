@@ -73,7 +73,9 @@
 //! against plain models), `mount` (the program on a real mount), `faults` (damage, failures, crashes, power cuts), `remote`
 //! (object stores, at real servers of each service), `rules` (the sources, the command line and the pages).
 //! `array/interleavings/` runs the production code of the cache and of write-back under random schedules of its threads (the
-//! feature `shuttle`): its locks, atomics and threads all come from `array/sync.rs`. `CONTRIBUTING.md` says how to run them.
+//! feature `shuttle`): its locks, atomics and threads all come from `array/sync.rs`. In `hierarchy/two_programs/` a second program
+//! changes an array of a service between any two requests of this one, which has an overlay and a disk cache, and dies at any
+//! request. `CONTRIBUTING.md` says how to run them.
 //!
 //! # What is absent
 //!

@@ -21,6 +21,8 @@ mod walk;
 
 #[cfg(test)]
 mod tests;
+#[cfg(all(test, feature = "remote"))]
+mod two_programs;
 
 pub use documents::DOCUMENT_NAMES;
 pub use lineage::MAX_DEPTH;

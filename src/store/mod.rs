@@ -71,7 +71,7 @@ pub use references::ReferenceStore;
 #[cfg(feature = "remote")]
 pub use remote::RemoteStore;
 #[cfg(all(test, feature = "remote"))]
-pub(crate) use remote::in_turns::Service as ServiceInTurns;
+pub(crate) use remote::{in_turns::Service as ServiceInTurns, scripted};
 pub use remote_options::secrets::{
     note_passing_secret, note_secret, redacted, without_known_secrets, without_secrets,
 };

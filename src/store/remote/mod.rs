@@ -20,6 +20,8 @@ mod location;
 mod object;
 mod origin;
 mod replies;
+#[cfg(test)]
+pub(crate) mod scripted;
 mod service;
 mod setting;
 #[cfg(test)]
@@ -144,7 +146,7 @@ impl RemoteStore {
     }
 
     /// Ends as a process that is killed: what waits to be written to the disk cache is lost.
-    fn abandon_cache(&self) {
+    pub(crate) fn abandon_cache(&self) {
         self.connection.transfers.origin().abandon_cache();
     }
 }

@@ -1,0 +1,203 @@
+//! Random programs in which everything meets that two programs can do to one array of a service: this program appends, writes, resizes and
+//! edits directly and through an overlay, commits it, and keeps what it reads in a disk cache; a second program does the same in its own
+//! way, without a lock, between any two requests; replies are lost; the process dies at any request.
+//!
+//! What was acknowledged to either is there. What was written through the overlay is shown, kept or committed, and only in place of what
+//! it was made from. A chunk of an array of another form is an error. Nothing is stale: not without the service either.
+//!
+//! `other.rs` is the second program, `program.rs` what this one does, and `checks.rs` what must be true then.
+//! `ZARRFS_TWO_PROGRAMS_CASES=10000 cargo test --lib two_programs::` is the long run, and `ZARRFS_TWO_PROGRAMS_FIRST=17` begins at a sequence.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+mod checks;
+mod other;
+mod program;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::array::Engine;
+use crate::store::overlay::OverlayStore;
+use crate::store::scripted::{Objects, Script, Service};
+use crate::store::{DiskCacheOptions, RemoteOptions, RemoteStore};
+use crate::test_level;
+
+use other::{Act, CHUNK, JUNK, KINDS, Other, Word, key, word};
+
+/// How much happens in a sequence.
+const STEPS: usize = 8;
+
+/// Random numbers.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % end
+    }
+}
+
+/// What the overlay must show of an element.
+#[derive(Clone, Debug, Default)]
+struct Owed {
+    is: Option<Word>,
+    maybe: Vec<Word>,
+}
+
+/// A change that the overlay has.
+#[derive(Clone, Debug)]
+struct Noted {
+    /// What the base may have had when it was made.
+    from: Vec<Option<Vec<u8>>>,
+    /// What the overlay has; `None` for a deletion.
+    bytes: Option<Vec<u8>>,
+    /// The data type that it was made for.
+    kind: usize,
+}
+
+/// How much was done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    stored: u64,
+    refused: u64,
+    killed: u64,
+    committed: u64,
+    offline: u64,
+}
+
+struct World {
+    numbers: Numbers,
+    folder: tempfile::TempDir,
+    service: Arc<Service<Other>>,
+    engine: Arc<Engine>,
+    direct: Option<Arc<RemoteStore>>,
+    overlay: Option<Arc<OverlayStore>>,
+    /// The overlay's changes, by key.
+    changes: BTreeMap<String, Noted>,
+    /// What was written through the overlay and is not committed.
+    owed: BTreeMap<u64, Owed>,
+    /// The data type of the array that this step writes to.
+    kind: usize,
+    counts: Counts,
+    log: Vec<String>,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut numbers = Numbers(seed);
+        let mut objects = Objects::default();
+        objects.are_tags_of_content = numbers.below(2) == 0;
+        objects.put("zarr.json", br#"{"zarr_format":3,"node_type":"group"}"#.to_vec());
+        let mut other = Other::default();
+        let length = 1 + numbers.below(3 * CHUNK);
+        other.make(&mut objects, 0, length);
+        leave_junk(&mut objects, &mut numbers, length);
+        let shared_memory = Path::new("/dev/shm");
+        let folder = tempfile::tempdir_in(shared_memory).or_else(|_| tempfile::tempdir()).unwrap();
+        let keeps_metadata = numbers.below(4) > 0;
+        let service = Service::new(objects, other, seed, keeps_metadata);
+        World {
+            numbers,
+            folder,
+            service,
+            engine: Engine::new(1 << 16, 1),
+            direct: None,
+            overlay: None,
+            changes: BTreeMap::new(),
+            owed: BTreeMap::new(),
+            kind: 0,
+            counts: Counts::default(),
+            log: vec![format!("{length} elements")],
+        }
+    }
+
+    fn options(&self, is_offline: bool) -> RemoteOptions {
+        let folder = self.folder.path().join("cache");
+        let cache = DiskCacheOptions { folder, limit_bytes: Some(1 << 30), is_offline, must_keep: false };
+        RemoteOptions { disk_cache: Some(cache), ..RemoteOptions::default() }
+    }
+
+    /// What the second program does during a step.
+    fn act(&mut self) -> Act {
+        match self.numbers.below(16) {
+            0..3 => Act::Append(1 + self.numbers.below(5)),
+            3..5 => Act::Append(2),
+            5 => Act::AppendFill(1 + self.numbers.below(5)),
+            6..9 => Act::WriteOn,
+            9..13 => Act::Overwrite(self.numbers.below(7)),
+            13 => Act::Attribute,
+            14 => Act::Recreate(self.numbers.below(KINDS as u64) as usize),
+            _ if self.numbers.below(3) == 0 => Act::Delete,
+            _ => Act::WriteOn,
+        }
+    }
+
+    fn script(&mut self) -> Script<Act> {
+        let mut script = Script::default();
+        if self.numbers.below(4) == 0 {
+            return script;
+        }
+        let mut before = self.numbers.below(24);
+        for _ in 0..self.numbers.below(4) {
+            let act = self.act();
+            script.acts.push_back((before, act));
+            let is_append = matches!(act, Act::Append(_) | Act::AppendFill(_));
+            for _ in 0..if is_append { self.numbers.below(3) } else { 0 } {
+                before += self.numbers.below(3);
+                script.acts.push_back((before, Act::WriteOn));
+            }
+            before += self.numbers.below(6);
+        }
+        script.dies_after = (self.numbers.below(8) == 0).then(|| self.numbers.below(30));
+        script.lost_percent = if self.numbers.below(3) == 0 { 30 } else { 0 };
+        script
+    }
+
+    fn run(&mut self) {
+        self.begin();
+        for _ in 0..STEPS {
+            self.step();
+        }
+        self.finish();
+    }
+}
+
+/// Objects and elements after the end of the array, which are nobody's.
+fn leave_junk(objects: &mut Objects, numbers: &mut Numbers, length: u64) {
+    for chunk in length / CHUNK..length / CHUNK + 3 {
+        let inside = length.saturating_sub(chunk * CHUNK).min(CHUNK) as usize * 4;
+        if numbers.below(2) == 0 {
+            let fill = word(0, other::FILL).repeat(CHUNK as usize);
+            let stored = objects.get(&key(chunk)).map_or(fill, <[u8]>::to_vec);
+            let junk = word(0, JUNK).repeat(CHUNK as usize);
+            objects.put(&key(chunk), [&stored[..inside], &junk[inside..]].concat());
+        }
+    }
+}
+
+#[test]
+fn nothing_of_two_programs_is_lost_or_stale() {
+    let cases = test_level::count("ZARRFS_TWO_PROGRAMS_CASES", 100, 1000);
+    let first: u64 = std::env::var("ZARRFS_TWO_PROGRAMS_FIRST").map_or(1, |first| first.parse().unwrap());
+    let mut all = Counts::default();
+    for seed in first..first + cases {
+        let mut world = World::new(seed);
+        let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run()));
+        if let Err(panic) = run {
+            println!("sequence {seed} fails after {} others: {:#?}", seed - first, world.log);
+            std::panic::resume_unwind(panic);
+        }
+        let Counts { stored, refused, killed, committed, offline } = world.counts;
+        all.stored += stored;
+        all.refused += refused;
+        all.killed += killed;
+        all.committed += committed;
+        all.offline += offline;
+    }
+    println!("{cases} sequences: {all:?}, 0 lost, 0 stale");
+    assert!(all.stored > 2 * cases && all.committed > cases / 8 && all.offline > cases, "{all:?}");
+}

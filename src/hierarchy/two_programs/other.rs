@@ -1,0 +1,222 @@
+//! The second program: it appends as zarr-python does, writes its own elements, makes the array anew with another data type, and deletes
+//! it. It takes no lock and asks no condition, but each thing that it does is one step.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::metadata::author::with_shape;
+use crate::store::scripted::{Objects, Program};
+
+/// Elements of a chunk.
+pub const CHUNK: u64 = 4;
+/// The longest array, but for the last growth.
+pub const MAX_LENGTH: u64 = 28;
+pub const FILL: i32 = -1;
+/// What longer arrays of before have left.
+pub const JUNK: i32 = 0x5555;
+/// `<i4`, `>i4`, `<f4`.
+pub const KINDS: usize = 3;
+pub const DOCUMENT: &str = "a/zarr.json";
+
+/// An element as it is stored.
+pub type Word = [u8; 4];
+
+/// What an element must have.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// What was acknowledged last; `None` is the fill value of the array, whatever its data type is.
+    pub is: Option<Word>,
+    /// What was written since then, and not acknowledged.
+    pub maybe: Vec<Word>,
+    /// When the second program wrote it last.
+    pub at: u64,
+}
+
+/// What the second program does.
+#[derive(Clone, Copy, Debug)]
+pub enum Act {
+    /// So many elements more: the document now, and their chunks later.
+    Append(u64),
+    /// As `Append`; they have the fill value.
+    AppendFill(u64),
+    /// One chunk of what it has appended.
+    WriteOn,
+    /// Its elements of a chunk, which are those with odd numbers.
+    Overwrite(u64),
+    /// The document with another attribute.
+    Attribute,
+    /// Another array in the place of this one.
+    Recreate(usize),
+    Delete,
+}
+
+#[derive(Debug, Default)]
+pub struct Other {
+    /// What the store must have.
+    pub known: BTreeMap<u64, Known>,
+    /// What it has appended and not written yet.
+    pub unwritten: BTreeMap<u64, Word>,
+    number: i32,
+    /// How much it has done.
+    pub clock: u64,
+    /// How often the array was deleted, or made anew.
+    pub remade: u64,
+    attribute: i32,
+}
+
+/// The key of a chunk.
+pub fn key(chunk: u64) -> String {
+    format!("a/c/{chunk}")
+}
+
+/// A number as it is stored.
+pub fn word(kind: usize, number: i32) -> Word {
+    match kind {
+        0 => number.to_le_bytes(),
+        1 => number.to_be_bytes(),
+        _ => (number as f32).to_le_bytes(),
+    }
+}
+
+/// The element of a chunk, which may be missing.
+pub fn word_of(chunk: Option<&[u8]>, element: u64, kind: usize) -> Word {
+    let at = (element % CHUNK) as usize * 4;
+    chunk.map_or(word(kind, FILL), |chunk| chunk[at..at + 4].try_into().unwrap())
+}
+
+/// The data type and the length that a document says.
+pub fn described(document: &[u8]) -> (usize, u64) {
+    let document: Value = serde_json::from_slice(document).unwrap();
+    let is_big = document["codecs"][0]["configuration"]["endian"] == "big";
+    let kind = if document["data_type"] == "float32" { 2 } else { usize::from(is_big) };
+    (kind, document["shape"][0].as_u64().unwrap())
+}
+
+/// The data type and the length of the array, if there is one.
+pub fn array(objects: &Objects) -> Option<(usize, u64)> {
+    objects.get(DOCUMENT).map(described)
+}
+
+impl Known {
+    /// Whether an element of this data type may be so.
+    pub fn allows(&self, kind: usize, now: Word) -> bool {
+        now == self.is.unwrap_or(word(kind, FILL)) || self.maybe.contains(&now)
+    }
+}
+
+impl Other {
+    /// A number that nobody has written yet.
+    pub fn number(&mut self) -> i32 {
+        self.number += 1;
+        self.number
+    }
+
+    fn is_in_hand(&self, element: u64) -> bool {
+        self.unwritten.contains_key(&element)
+    }
+
+    /// Lays elements over a chunk.
+    fn write(&mut self, objects: &mut Objects, kind: usize, chunk: u64, elements: &[(u64, Word)]) {
+        let mut bytes = objects.get(&key(chunk)).map_or(word(kind, FILL).repeat(4), <[u8]>::to_vec);
+        for (element, word) in elements {
+            let at = (element % CHUNK) as usize * 4;
+            bytes[at..at + 4].copy_from_slice(word);
+            self.unwritten.remove(element);
+            self.known.insert(*element, Known { is: Some(*word), maybe: Vec::new(), at: self.clock });
+        }
+        if bytes == word(kind, FILL).repeat(4) {
+            objects.delete(&key(chunk));
+        } else {
+            objects.put(&key(chunk), bytes);
+        }
+    }
+
+    pub fn make(&mut self, objects: &mut Objects, kind: usize, length: u64) {
+        self.delete(objects);
+        let data_type = if kind == 2 { "float32" } else { "int32" };
+        let endian = if kind == 1 { "big" } else { "little" };
+        self.attribute = self.number();
+        let document = json!({"zarr_format": 3, "node_type": "array", "shape": [length], "data_type": data_type,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [CHUNK]}},
+            "chunk_key_encoding": {"name": "default"}, "fill_value": FILL,
+            "codecs": [{"name": "bytes", "configuration": {"endian": endian}}], "attributes": {"n": self.attribute}});
+        objects.put(DOCUMENT, document.to_string().into_bytes());
+        for chunk in 0..length.div_ceil(CHUNK) {
+            let elements = chunk * CHUNK..length.min((chunk + 1) * CHUNK);
+            let words: Vec<_> = elements
+                .map(|element| (element, word(kind, if chunk == 1 { FILL } else { self.number() })))
+                .collect();
+            self.write(objects, kind, chunk, &words);
+        }
+    }
+
+    fn delete(&mut self, objects: &mut Objects) {
+        objects.delete(DOCUMENT);
+        objects.keys("a/").iter().for_each(|key| objects.delete(key));
+        self.known.clear();
+        self.unwritten.clear();
+        self.remade += 1;
+    }
+
+    fn append(&mut self, objects: &mut Objects, more: u64, is_fill: bool) {
+        let Some((kind, length)) = array(objects).filter(|(_, length)| length + more <= MAX_LENGTH) else {
+            return;
+        };
+        let text = String::from_utf8(objects.get(DOCUMENT).unwrap().to_vec()).unwrap();
+        objects.put(DOCUMENT, with_shape(&text, &[length + more]).unwrap().into_bytes());
+        for element in length..length + more {
+            let number = if is_fill { FILL } else { self.number() };
+            self.known.remove(&element);
+            self.unwritten.insert(element, word(kind, number));
+        }
+    }
+
+    fn edit(&mut self, objects: &mut Objects) {
+        self.attribute = self.number();
+        let mut document: Value = serde_json::from_slice(objects.get(DOCUMENT).unwrap()).unwrap();
+        document["attributes"]["n"] = json!(self.attribute);
+        objects.put(DOCUMENT, document.to_string().into_bytes());
+    }
+
+    /// Whether the document has its attribute.
+    pub fn has_attribute(&self, objects: &Objects) -> bool {
+        let document: Value = serde_json::from_slice(objects.get(DOCUMENT).unwrap()).unwrap();
+        document["attributes"]["n"] == json!(self.attribute)
+    }
+}
+
+impl Program for Other {
+    type Act = Act;
+
+    fn act(&mut self, objects: &mut Objects, act: Act) {
+        self.clock += 1;
+        let Some((kind, length)) = array(objects) else {
+            if let Act::Recreate(kind) = act {
+                self.make(objects, kind, 3 * CHUNK - 1);
+            }
+            return;
+        };
+        match act {
+            Act::Append(more) => self.append(objects, more, false),
+            Act::AppendFill(more) => self.append(objects, more, true),
+            Act::WriteOn => {
+                let Some(chunk) = self.unwritten.keys().next().map(|element| element / CHUNK) else { return };
+                let elements = chunk * CHUNK..(chunk + 1) * CHUNK;
+                let words: Vec<_> = self.unwritten.range(elements).map(|(at, word)| (*at, *word)).collect();
+                self.write(objects, kind, chunk, &words);
+            }
+            Act::Overwrite(chunk) => {
+                let chunk = chunk % length.div_ceil(CHUNK).max(1);
+                let own = (chunk * CHUNK..length.min((chunk + 1) * CHUNK)).filter(|at| at % 2 == 1);
+                let own: Vec<u64> = own.filter(|element| !self.is_in_hand(*element)).collect();
+                let words: Vec<_> =
+                    own.into_iter().map(|element| (element, word(kind, self.number()))).collect();
+                self.write(objects, kind, chunk, &words);
+            }
+            Act::Attribute => self.edit(objects),
+            Act::Recreate(kind) => self.make(objects, kind, 3 * CHUNK - 1),
+            Act::Delete => self.delete(objects),
+        }
+    }
+}

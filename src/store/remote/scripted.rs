@@ -1,0 +1,431 @@
+//! A service in memory that follows a script: another program acts between any two requests of the program that is tested, requests and
+//! replies are lost or come late, and after one of them nothing is answered any more, as if that program had been killed.
+//!
+//! It remembers what was at each key at each time, and what the tested program has seen of it.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use futures_util::stream::{self, BoxStream};
+use futures_util::{FutureExt, StreamExt};
+use object_store::path::Path;
+use object_store::{
+    Attributes, CopyOptions, Error as Remote, GetOptions, GetResult, GetResultPayload, ListResult,
+    MultipartUpload, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result as Reply,
+};
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
+
+use super::RemoteStore;
+use crate::error::Result;
+use crate::store::RemoteOptions;
+
+/// The other program, which changes the objects in its own way.
+pub trait Program: fmt::Debug + Send + 'static {
+    /// One thing that it does.
+    type Act: fmt::Debug + Send;
+    /// Does it.
+    fn act(&mut self, objects: &mut Objects, act: Self::Act);
+}
+
+/// What happens during one step of the tested program.
+#[derive(Debug)]
+pub struct Script<A> {
+    /// What the other program does, and before which request.
+    pub acts: VecDeque<(u64, A)>,
+    /// How many requests are answered.
+    pub dies_after: Option<u64>,
+    /// How many of a hundred changes are not answered as they should be.
+    pub lost_percent: u64,
+}
+
+impl<A> Default for Script<A> {
+    fn default() -> Self {
+        Script { acts: VecDeque::new(), dies_after: None, lost_percent: 0 }
+    }
+}
+
+/// An object in one version.
+#[derive(Clone, Debug)]
+struct State {
+    bytes: Vec<u8>,
+    e_tag: String,
+    attributes: Attributes,
+    modified: SystemTime,
+}
+
+/// What is at a key at one time after the other; at first nothing.
+#[derive(Debug)]
+pub struct Timeline {
+    states: Vec<Option<State>>,
+    /// The newest state that was seen in a reply to a request for the object, or written.
+    pub seen: usize,
+    /// The newest state whose presence or absence a listing showed.
+    pub listed: usize,
+}
+
+impl Timeline {
+    /// The number of the state that is there now.
+    pub fn now(&self) -> usize {
+        self.states.len() - 1
+    }
+
+    /// What was there, from a state on.
+    pub fn since(&self, first: usize) -> impl Iterator<Item = Option<&[u8]>> {
+        self.states[first..].iter().map(|state| state.as_ref().map(|state| state.bytes.as_slice()))
+    }
+}
+
+/// The objects of the service.
+#[derive(Debug, Default)]
+pub struct Objects {
+    timelines: BTreeMap<String, Timeline>,
+    /// How many versions there were.
+    versions: u64,
+    /// Equal content has equal ETags, as at S3; else each version has its own.
+    pub are_tags_of_content: bool,
+}
+
+impl Objects {
+    /// The bytes at a key.
+    pub fn get(&self, key: &str) -> Option<&[u8]> {
+        self.state(key).map(|state| state.bytes.as_slice())
+    }
+
+    /// Puts an object.
+    pub fn put(&mut self, key: &str, bytes: Vec<u8>) {
+        self.put_with(key, bytes, Attributes::new());
+    }
+
+    /// Deletes an object.
+    pub fn delete(&mut self, key: &str) {
+        if self.get(key).is_some() {
+            self.timeline(key).states.push(None);
+        }
+    }
+
+    /// The keys that begin with a prefix.
+    pub fn keys(&self, prefix: &str) -> Vec<String> {
+        let is_there = |key: &&String| key.starts_with(prefix) && self.get(key).is_some();
+        self.timelines.keys().filter(is_there).cloned().collect()
+    }
+
+    /// All keys at which there ever was an object, or which the tested program has asked for.
+    pub fn timelines(&self) -> &BTreeMap<String, Timeline> {
+        &self.timelines
+    }
+
+    fn timeline(&mut self, key: &str) -> &mut Timeline {
+        let new = || Timeline { states: vec![None], seen: 0, listed: 0 };
+        self.timelines.entry(key.to_owned()).or_insert_with(new)
+    }
+
+    fn state(&self, key: &str) -> Option<&State> {
+        self.timelines.get(key)?.states.last()?.as_ref()
+    }
+
+    fn see(&mut self, key: &str) {
+        let timeline = self.timeline(key);
+        timeline.seen = timeline.now();
+    }
+
+    fn put_with(&mut self, key: &str, bytes: Vec<u8>, attributes: Attributes) -> String {
+        self.versions += 1;
+        let mut hasher = DefaultHasher::new();
+        if self.are_tags_of_content {
+            bytes.hash(&mut hasher)
+        } else {
+            self.versions.hash(&mut hasher)
+        }
+        let e_tag = format!("\"{:016x}\"", hasher.finish());
+        let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 + self.versions);
+        let state = State { bytes, e_tag: e_tag.clone(), attributes, modified };
+        self.timeline(key).states.push(Some(state));
+        e_tag
+    }
+
+    /// Carries out the request to put an object.
+    fn answer_put(&mut self, put: &Put) -> Reply<PutResult> {
+        let now = self.state(&put.key).map(|state| state.e_tag.as_str());
+        let is_refused = match &put.options.mode {
+            PutMode::Overwrite => false,
+            PutMode::Create => now.is_some(),
+            PutMode::Update(version) => now.is_none() || now != version.e_tag.as_deref(),
+        };
+        if is_refused {
+            return Err(Remote::Precondition { path: put.key.clone(), source: "it is another one".into() });
+        }
+        let e_tag = self.put_with(&put.key, put.bytes.clone(), put.options.attributes.clone());
+        Ok(PutResult { e_tag: Some(e_tag), version: None, extensions: Default::default() })
+    }
+
+    fn meta(key: &str, state: &State) -> ObjectMeta {
+        ObjectMeta {
+            location: Path::from(key),
+            last_modified: state.modified.into(),
+            size: state.bytes.len() as u64,
+            e_tag: Some(state.e_tag.clone()),
+            version: None,
+        }
+    }
+}
+
+/// A request to put an object.
+#[derive(Clone, Debug)]
+struct Put {
+    key: String,
+    bytes: Vec<u8>,
+    options: PutOptions,
+}
+
+/// What becomes of a request that changes something.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Answered,
+    RequestLost,
+    ReplyLost,
+    /// The client sends it again, because the first reply was lost.
+    SentTwice,
+    /// The service carries it out later, and the client has given it up.
+    Late,
+}
+
+/// What the service has, the other program, and what will happen.
+#[derive(Debug)]
+pub struct Turns<P: Program> {
+    /// The objects.
+    pub objects: Objects,
+    /// The other program.
+    pub other: P,
+    script: Script<P::Act>,
+    requests: u64,
+    late: Vec<Put>,
+    random: u64,
+    keeps_metadata: bool,
+}
+
+impl<P: Program> Turns<P> {
+    /// The objects and the other program.
+    pub fn both(&mut self) -> (&mut Objects, &mut P) {
+        (&mut self.objects, &mut self.other)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        // xorshift64*
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        (self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
+    }
+
+    fn carry_out_late(&mut self) {
+        for put in std::mem::take(&mut self.late) {
+            let _ = self.objects.answer_put(&put);
+        }
+    }
+
+    fn fate(&mut self) -> Fate {
+        let percent = self.script.lost_percent;
+        match self.below(100) {
+            number if number >= percent => Fate::Answered,
+            number => [Fate::RequestLost, Fate::ReplyLost, Fate::SentTwice, Fate::Late][number as usize % 4],
+        }
+    }
+}
+
+/// The service.
+#[derive(Debug)]
+pub struct Service<P: Program> {
+    turns: Mutex<Turns<P>>,
+}
+
+fn lost<T>() -> Reply<T> {
+    Err(Remote::Generic { store: "test", source: "connection reset".into() })
+}
+
+impl<P: Program> Service<P> {
+    /// A service with these objects. One that does not keep metadata returns none.
+    pub fn new(objects: Objects, other: P, random: u64, keeps_metadata: bool) -> Arc<Self> {
+        let script = Script::default();
+        let (requests, late, random) = (0, Vec::new(), random | 1);
+        let turns = Turns { objects, other, script, requests, late, random, keeps_metadata };
+        Arc::new(Service { turns: Mutex::new(turns) })
+    }
+
+    /// A store at it.
+    pub fn store(self: &Arc<Self>, options: &RemoteOptions) -> Result<RemoteStore> {
+        RemoteStore::over(Arc::clone(self) as _, "", options)
+    }
+
+    /// What will happen from the next request on.
+    pub fn begin(&self, script: Script<P::Act>) {
+        let mut turns = self.turns.lock();
+        (turns.requests, turns.script) = (0, script);
+    }
+
+    /// The other program does the rest, and late requests come. Returns whether the tested program was killed.
+    pub fn end(&self) -> bool {
+        let mut turns = self.turns.lock();
+        turns.carry_out_late();
+        let Script { acts, dies_after, .. } = std::mem::take(&mut turns.script);
+        let Turns { objects, other, requests, .. } = &mut *turns;
+        acts.into_iter().for_each(|(_, act)| other.act(objects, act));
+        dies_after.is_some_and(|last| *requests > last)
+    }
+
+    /// The objects and the other program.
+    pub fn turns(&self) -> MutexGuard<'_, Turns<P>> {
+        self.turns.lock()
+    }
+
+    /// A request comes. An error if the program that sends it is dead.
+    fn turn(&self) -> Reply<MappedMutexGuard<'_, Turns<P>>> {
+        let mut turns = self.turns.lock();
+        if turns.below(3) == 0 {
+            turns.carry_out_late();
+        }
+        turns.requests += 1;
+        while turns.script.acts.front().is_some_and(|(before, _)| *before <= turns.requests) {
+            let Some((_, act)) = turns.script.acts.pop_front() else { break };
+            let Turns { objects, other, .. } = &mut *turns;
+            other.act(objects, act);
+        }
+        Self::unless_dead(turns)
+    }
+
+    fn unless_dead(turns: MutexGuard<'_, Turns<P>>) -> Reply<MappedMutexGuard<'_, Turns<P>>> {
+        let is_dead = turns.script.dies_after.is_some_and(|last| turns.requests > last);
+        if is_dead { lost() } else { Ok(MutexGuard::map(turns, |turns| turns)) }
+    }
+
+    /// Nothing happens between the look at an object and this request, because no service deletes on a condition.
+    fn delete(&self, path: &Path) -> Reply<()> {
+        let mut turns = self.turns.lock();
+        turns.requests += 1;
+        let mut turns = Self::unless_dead(turns)?;
+        let fate = turns.fate();
+        if fate != Fate::RequestLost {
+            turns.objects.delete(path.as_ref());
+        }
+        if fate != Fate::Answered {
+            return lost();
+        }
+        turns.objects.see(path.as_ref());
+        Ok(())
+    }
+}
+
+impl<P: Program> fmt::Display for Service<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("test")
+    }
+}
+
+#[async_trait]
+impl<P: Program> ObjectStore for Service<P> {
+    async fn put_opts(&self, path: &Path, payload: PutPayload, mut options: PutOptions) -> Reply<PutResult> {
+        let mut turns = self.turn()?;
+        if !turns.keeps_metadata {
+            options.attributes = Attributes::new();
+        }
+        let bytes = payload.iter().flat_map(|part| part.to_vec()).collect();
+        let put = Put { key: path.as_ref().to_owned(), bytes, options };
+        let reply = match turns.fate() {
+            Fate::Answered => turns.objects.answer_put(&put),
+            Fate::RequestLost => return lost(),
+            Fate::ReplyLost => {
+                let _ = turns.objects.answer_put(&put);
+                return lost();
+            }
+            Fate::SentTwice => {
+                let _ = turns.objects.answer_put(&put);
+                drop(turns);
+                turns = self.turn()?;
+                turns.objects.answer_put(&put)
+            }
+            Fate::Late => {
+                turns.late.push(put);
+                return lost();
+            }
+        };
+        if reply.is_ok() {
+            turns.objects.see(&put.key);
+        }
+        reply
+    }
+
+    async fn put_multipart_opts(&self, _: &Path, _: PutMultipartOptions) -> Reply<Box<dyn MultipartUpload>> {
+        lost()
+    }
+
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Reply<GetResult> {
+        let mut turns = self.turn()?;
+        let key = path.as_ref();
+        turns.objects.see(key);
+        let Some(state) = turns.objects.state(key) else {
+            return Err(Remote::NotFound { path: key.to_owned(), source: "nothing is there".into() });
+        };
+        let meta = Objects::meta(key, state);
+        options.check_preconditions(&meta)?;
+        let range = match &options.range {
+            None => 0..meta.size,
+            Some(range) => range
+                .as_range(meta.size)
+                .map_err(|error| Remote::Generic { store: "test", source: error.to_string().into() })?,
+        };
+        let bytes = state.bytes[range.start as usize..range.end as usize].to_vec();
+        let payload = GetResultPayload::Stream(stream::iter([Ok(bytes.into())]).boxed());
+        let attributes = state.attributes.clone();
+        Ok(GetResult { payload, meta, range, attributes, extensions: Default::default() })
+    }
+
+    fn delete_stream(&self, paths: BoxStream<'static, Reply<Path>>) -> BoxStream<'static, Reply<Path>> {
+        let paths: Vec<Reply<Path>> = paths.collect::<Vec<_>>().now_or_never().unwrap();
+        let deleted: Vec<Reply<Path>> =
+            paths.into_iter().map(|path| path.and_then(|path| self.delete(&path).map(|()| path))).collect();
+        stream::iter(deleted).boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Reply<ObjectMeta>> {
+        let prefix = prefix.map(|prefix| format!("{prefix}/")).unwrap_or_default();
+        let listed: Vec<Reply<ObjectMeta>> = match self.turn() {
+            Err(error) => vec![Err(error)],
+            Ok(turns) => {
+                let keys = turns.objects.keys(&prefix);
+                let meta = |key: &String| Some(Ok(Objects::meta(key, turns.objects.state(key)?)));
+                keys.iter().filter_map(meta).collect()
+            }
+        };
+        stream::iter(listed).boxed()
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Reply<ListResult> {
+        let mut turns = self.turn()?;
+        let folder = prefix.map(Path::as_ref).filter(|folder| !folder.is_empty());
+        let prefix = folder.map(|folder| format!("{folder}/")).unwrap_or_default();
+        let mut folders = BTreeSet::new();
+        let mut objects = Vec::new();
+        for key in turns.objects.keys(&prefix) {
+            match key[prefix.len()..].split_once('/') {
+                Some((below, _)) => drop(folders.insert(format!("{prefix}{below}"))),
+                None => objects.extend(turns.objects.state(&key).map(|state| Objects::meta(&key, state))),
+            }
+        }
+        for (key, timeline) in &mut turns.objects.timelines {
+            if key.strip_prefix(&prefix).is_some_and(|name| !name.contains('/')) {
+                timeline.listed = timeline.now();
+            }
+        }
+        let common_prefixes = folders.iter().map(|folder| Path::from(folder.as_str())).collect();
+        Ok(ListResult { objects, common_prefixes, extensions: Default::default() })
+    }
+
+    async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Reply<()> {
+        lost()
+    }
+}
