@@ -23,9 +23,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use super::entries::{
-    LOCKED_WITHIN, LOOK, NAME_MAX_BYTES, NEXT_TEMPORARY, READ, failed, has_dead_writer, split,
-};
+use super::entries::{LOOK, NAME_MAX_BYTES, NEXT_TEMPORARY, READ, failed, has_dead_writer, split};
 use super::{DirectoryStore, posix_stat};
 use crate::error::Result;
 use crate::store::{ObjectVersion, Store, join};
@@ -264,6 +262,8 @@ fn end(out: &Name<'_>, at: &Name<'_>, old: u64, new: Option<Mark>) -> io::Result
     if let Some(put_back) = put_back {
         match out.rename_keeping(at, put_back) {
             Ok(()) if put_back == Renaming::NoReplace => return Ok(()),
+            // A third program has put its object there since the look: that is the newest one, and gets its name back.
+            Ok(()) if !out.has_mark(new)? => out.rename_keeping(at, Renaming::Exchange)?,
             Ok(()) => {}
             Err(error) if is_unsupported(&error) && at.metadata()?.is_none() => return out.rename(at),
             // It has another one since.
@@ -282,8 +282,9 @@ pub(super) fn end_exchange(folder: &File, name: &str, c_name: &CStr) -> io::Resu
     let Some(Begun { old, new, path }) = parse(name).filter(|_| has_dead_writer(name)) else {
         return Ok(false);
     };
-    // The writer may live on another machine, or see other process numbers: it locks what it has not finished.
-    if new.is_some() && is_locked(folder, c_name)? {
+    // The writer may live on another machine, or see other process numbers: it locks what it has not finished, and looks after that
+    // whether the file still has a name.
+    if new.is_some() && is_locked(folder, c_name) {
         return Ok(false);
     }
     let (parent, last) = split(&path);
@@ -303,19 +304,12 @@ pub(super) fn end_exchange(folder: &File, name: &str, c_name: &CStr) -> io::Resu
     end(&out, &Name { folder: &parent, name: &last }, old, new).map(|()| true)
 }
 
-/// Whether a process has locked the file, or may be about to lock it, having just created it.
-fn is_locked(folder: &File, name: &CStr) -> io::Result<bool> {
-    let file = match sys::open_at(folder.as_fd(), name, READ | libc::O_NOFOLLOW) {
-        Ok(file) => File::from(file),
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ELOOP)) => return Ok(false),
-        Err(error) => return Err(error),
-    };
-    if file.try_lock().is_err() {
-        return Ok(true);
+/// Whether a process has locked the file, or may have: another user's file cannot be asked.
+fn is_locked(folder: &File, name: &CStr) -> bool {
+    match sys::open_at(folder.as_fd(), name, READ | libc::O_NOFOLLOW) {
+        Ok(file) => File::from(file).try_lock().is_err(),
+        Err(error) => !matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ELOOP)),
     }
-    let found = file.metadata()?;
-    let is_new = || found.modified().is_ok_and(|made| made.elapsed().map_or(true, |age| age < LOCKED_WITHIN));
-    Ok(found.len() == 0 && is_new())
 }
 
 impl DirectoryStore {

@@ -19,10 +19,12 @@ use super::{OverlayStore, failed};
 use crate::error::{Error, Result};
 use crate::store::{
     FileId, GetReply, GetRequest, Info, ObjectVersion, Precondition, StagedFolder, Store, VersionDigest,
-    is_temporary_name, join,
+    Writer, is_temporary_name, join,
 };
 use crate::sys;
 
+/// How many names are tried for what a removal may not remove.
+const MAX_KEPT_NAMES: u32 = 100;
 /// The documents that a node may have.
 const DOCUMENTS: [&str; 7] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata", "meta", "attrs"];
 /// Those of arrays of Zarr v2 and v1, by their places above.
@@ -133,6 +135,18 @@ fn moment(base: &dyn Store) -> i64 {
         std::thread::sleep(Duration::from_millis(1));
     }
     now
+}
+
+/// Gives the folder `aside` a name next to `path` that people see.
+fn keep_under_another_name(writer: &dyn Writer, aside: &str, path: &str) -> Result<String> {
+    for number in 1..=MAX_KEPT_NAMES {
+        let name = format!("{path}.removed-{number}");
+        match writer.rename_folder(aside, &name) {
+            Err(Error::Changed { .. }) => {}
+            renamed => return renamed.map(|()| name),
+        }
+    }
+    Err(Error::Changed { key: path.to_owned() })
 }
 
 /// An object below a folder that was put there, or changed, after a moment. Of a file whose inode alone has changed since, it counts
@@ -388,15 +402,17 @@ impl OverlayStore {
         let found = writer.sync(&names, "").and_then(|()| is_newer());
         if !matches!(found, Ok(false)) {
             match writer.rename_folder(&aside, path) {
-                // Another program has made another node there since.
-                Err(Error::Changed { .. }) => {}
-                back => {
-                    back?;
-                    writer.remove_folder(&staged.key)?;
-                    writer.sync(&names, "")?;
-                    return found.map(|_| Some(false));
+                // Another program has made another node there since. What may be newer than the removal is not removed.
+                Err(Error::Changed { .. }) => {
+                    let kept = keep_under_another_name(writer, &aside, path)?;
+                    let base = base.describe();
+                    log::warn!("{base}: {path} was made anew while it was removed; what it had is {kept}");
                 }
+                back => back?,
             }
+            writer.remove_folder(&staged.key)?;
+            writer.sync(&names, "")?;
+            return found.map(|_| Some(false));
         }
         writer.remove_folder(&staged.key)?;
         writer.sync(&names, "").map(|()| Some(true))

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::store::{DirectoryStore, MemoryStore, ObjectPart, ObjectVersion, Precondition, PutOptions};
+use crate::test_store::{Hook, Hooked, Operation, Request};
 
 /// A store in memory, and the folder of its overlay.
 struct Scene {
@@ -390,4 +391,38 @@ fn a_removal_is_compared_at_any_depth_and_links_end() {
     assert_eq!(store.find_removed(&removal).unwrap(), InBase::Same);
     std::fs::write(deepest.join("zarr.json"), r#"{"node_type":"group","attributes":{}}"#).unwrap();
     assert_eq!(store.find_removed(&removal).unwrap(), InBase::Changed);
+}
+
+/// Another program, which makes a group anew as soon as that has lost its name.
+struct MakesAnew(PathBuf);
+
+impl Hook for MakesAnew {
+    fn after(&self, request: &Request<'_>, _found: bool) {
+        if request.operation == Operation::RenameFolder && request.key() == "g" {
+            std::fs::create_dir(&self.0).unwrap();
+            std::fs::write(self.0.join("zarr.json"), "anew").unwrap();
+        }
+    }
+}
+
+/// What another program had changed went away with the folder, which could not get its name back.
+#[test]
+fn what_is_newer_than_its_removal_stays_where_the_name_is_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("store");
+    std::fs::create_dir_all(place.join("g")).unwrap();
+    std::fs::write(place.join("g/zarr.json"), r#"{"node_type":"group"}"#).unwrap();
+    let options = OverlayOptions { folder: folder.path().join("overlay"), access: Access::Write };
+    let base: Arc<dyn Store> = Arc::new(DirectoryStore::open(&place, false).unwrap());
+    let base = Hooked::new(base, MakesAnew(place.join("g")));
+    let store =
+        OverlayStore::open(base, place.to_str().unwrap(), &RemoteOptions::default(), &options).unwrap();
+    assert!(store.writer().unwrap().remove_folder("g").unwrap());
+    let removal = store.removals().unwrap().remove(0);
+    std::fs::write(place.join("g/0"), "theirs, newer").unwrap();
+    assert_eq!(store.remove_from_base(&removal).unwrap(), Some(false));
+    let read = |name: &str| std::fs::read_to_string(place.join(name)).unwrap();
+    assert_eq!((read("g/zarr.json"), read("g.removed-1/0")), ("anew".to_owned(), "theirs, newer".to_owned()));
+    let left = std::fs::read_dir(&place).unwrap();
+    assert_eq!(left.count(), 2, "no temporary folder is left");
 }
