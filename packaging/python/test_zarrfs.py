@@ -70,7 +70,7 @@ class Mounting(unittest.TestCase):
         with self.assertRaisesRegex(zarrfs.Error, "no such folder or zip archive"):
             with zarrfs.mount(self.folder / "gone"):
                 self.fail("mounted")
-        with self.assertRaisesRegex(zarrfs.Error, "is busy: used by"):
+        with self.assertRaisesRegex(zarrfs.Error, "is busy: in use by"):
             with zarrfs.mount(self.store) as path:
                 held = open(path / "climate/lat", "rb")
         held.close()

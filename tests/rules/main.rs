@@ -9,5 +9,6 @@ mod support;
 
 mod cli;
 mod crates;
+mod injected;
 mod layers;
 mod pages;
