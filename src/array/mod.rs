@@ -29,8 +29,8 @@
 //! | `verify.rs` | decodes every stored chunk and reports damage |
 //!
 //! A folder uses only the folders above it in this list, and each has one type for one array, which owns its state:
-//! [`ServedArray`] (geometry and source) and [`StripCache`] (chunks through the cache) in `served/`, [`ArrayWriter`] in `write/`,
-//! [`FileReader`] in `read/`, [`ArrayReadahead`] in `readahead/`. An [`Array`] is nothing but these parts.
+//! `ServedArray` (geometry and source) and `StripCache` (chunks through the cache) in `served/`, [`ArrayWriter`] in `write/`,
+//! `FileReader` in `read/`, `ArrayReadahead` in `readahead/`. An [`Array`] is nothing but these parts.
 
 mod cache;
 mod engine;

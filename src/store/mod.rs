@@ -123,12 +123,12 @@ pub trait Store: Send + Sync {
         Ok(None)
     }
 
-    /// The names directly below a folder, sorted; empty when the folder is missing. [`Error::Unlisted`] where the service does not
-    /// say what is in it.
+    /// The names directly below a folder, sorted; empty when the folder is missing.
+    /// [`Unlisted`](crate::error::Error::Unlisted) where the service does not say what is in it.
     fn list(&self, folder: &str) -> Result<Vec<Entry>>;
 
     /// As [`Store::list`], one name at a time and unordered, until `each` stops it: the names are never all in memory. Before an
-    /// [`Error::Unlisted`], `each` has got the names that are known all the same.
+    /// [`Unlisted`](crate::error::Error::Unlisted), `each` has got the names that are known all the same.
     fn each_name(&self, folder: &str, each: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
         let _ = self.list(folder)?.into_iter().try_for_each(each);
         Ok(())

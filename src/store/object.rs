@@ -46,7 +46,7 @@ pub trait Object: Send + Sync {
     fn size_bytes(&self) -> u64;
     /// Time of last change before it was opened, if known.
     fn modified(&self) -> Option<SystemTime>;
-    /// The three, as [`Store::head`] tells them. Owner and mode are left out: they cost further calls.
+    /// The three, as [`head`](crate::store::Store::head) tells them. Owner and mode are left out: they cost further calls.
     fn info(&self) -> Info {
         let (size_bytes, modified, version) = (self.size_bytes(), self.modified(), self.version());
         Info { size_bytes, modified, version, posix: None }

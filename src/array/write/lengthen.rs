@@ -51,7 +51,7 @@ pub fn longer(served: &ServedArray, size_bytes: u64) -> Result<ArrayMetadata> {
 }
 
 impl ArrayWriter {
-    /// Makes the array as long as [`longer`] said, while it is open for writing. `replace` replaces the document. Dirty chunks,
+    /// Makes the array as long as `longer` said, while it is open for writing. `replace` replaces the document. Dirty chunks,
     /// handles and lock move to `longer`. `Changed` if the array is zeroed: then it must be flushed first.
     pub fn lengthen(&self, longer: &Arc<ArrayWriter>, replace: impl FnOnce() -> Result<()>) -> Result<()> {
         let key = longer.served.document_key().to_owned();
