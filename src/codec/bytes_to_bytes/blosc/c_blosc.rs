@@ -47,16 +47,17 @@ pub(super) fn decompress(encoded: &[u8], block_bytes: usize, out: &mut [u8]) -> 
     initialize();
     // C-Blosc does not check the allocation of its own buffer of two blocks.
     scratch::probe(2 * block_bytes + 4096)?;
-    // SAFETY: C-Blosc writes at most `out.len()` bytes to `out` (that limit is passed, and the checked header says exactly so
+    // SAFETY: C-Blosc writes at most `out.len()` bytes to `out` (that limit is passed, and the checked header says exactly this
     // many). It reads the header's `cbytes` from `encoded`, which is `encoded.len()`; every block start and part
     // length inside was followed by `check_blocks` and stays within. `blosc_decompress_ctx` with one thread keeps its
     // state on the stack, and the shuffle routines were chosen by `initialize`. The slices cannot overlap.
     let length = unsafe {
         blosc::blosc_decompress_ctx(encoded.as_ptr().cast(), out.as_mut_ptr().cast(), out.len(), 1)
     };
-    match usize::try_from(length) == Ok(out.len()) {
-        true => Ok(()),
-        false => Err(CodecError::new("a block of the blosc buffer is damaged")),
+    if usize::try_from(length) == Ok(out.len()) {
+        Ok(())
+    } else {
+        Err(CodecError::new("a block of the blosc buffer is damaged"))
     }
 }
 
@@ -69,10 +70,7 @@ pub(super) fn decompress_lz4(encoded: &[u8], out: &mut [u8]) -> CodecResult<()> 
     let decoded = unsafe {
         lz4_sys::LZ4_decompress_safe(encoded.as_ptr().cast(), out.as_mut_ptr().cast(), length, room)
     };
-    match decoded == room {
-        true => Ok(()),
-        false => Err(CodecError::new("LZ4 data that do not decode to its length")),
-    }
+    if decoded == room { Ok(()) } else { Err(CodecError::new("LZ4 data that do not decode to its length")) }
 }
 
 /// Compresses into `encoded`, which is longer than `decoded` by a header; returns the encoded length.

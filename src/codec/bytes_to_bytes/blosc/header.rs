@@ -62,11 +62,12 @@ impl Header {
             )));
         }
         let fits = header.type_size > 0 && block_bytes > 0 && block_bytes <= decoded_bytes;
-        match decoded_bytes <= MAX_DECODED_BYTES && (fits || decoded_bytes == 0) {
-            true => Ok(header),
-            false => Err(CodecError::new(format_args!(
+        if decoded_bytes <= MAX_DECODED_BYTES && (fits || decoded_bytes == 0) {
+            Ok(header)
+        } else {
+            Err(CodecError::new(format_args!(
                 "the blosc header declares {decoded_bytes} bytes in blocks of {block_bytes}"
-            ))),
+            )))
         }
     }
 
@@ -85,12 +86,13 @@ impl Header {
 
     /// Fails unless the buffer decodes to `expected` bytes.
     pub(super) fn expect_bytes(&self, expected: usize) -> CodecResult<()> {
-        match self.decoded_bytes == expected {
-            true => Ok(()),
-            false => Err(CodecError::new(format_args!(
+        if self.decoded_bytes == expected {
+            Ok(())
+        } else {
+            Err(CodecError::new(format_args!(
                 "the buffer holds {} bytes where {expected} were expected",
                 self.decoded_bytes
-            ))),
+            )))
         }
     }
 
@@ -113,9 +115,10 @@ impl Header {
             return Ok(());
         }
         if self.is_copied() {
-            return match self.encoded_bytes == self.decoded_bytes + HEADER_BYTES {
-                true => Ok(()),
-                false => Err(CodecError::new("a blosc buffer without compression has the wrong length")),
+            return if self.encoded_bytes == self.decoded_bytes + HEADER_BYTES {
+                Ok(())
+            } else {
+                Err(CodecError::new("a blosc buffer without compression has the wrong length"))
             };
         }
         let blocks = self.decoded_bytes.div_ceil(self.block_bytes);
