@@ -73,12 +73,12 @@ pub use geometry::layout::{Layout, Order};
 pub use geometry::selection::AxisSelection;
 pub use outside::{clear_padding, delete_outside};
 use read::FileReader;
-use read::holes::Tiles;
+pub use read::access::Blocking;
+use read::access::ReadAccess;
+use read::holes::HoleTiles;
 pub use read::plan::ReadPlan;
 pub use read::reply_buffer::{CachedSlice, ReadData, ReplyBuffer};
 use read::revalidate::Comparison;
-use read::types::Access;
-pub use read::types::Blocking;
 use readahead::ArrayReadahead;
 pub use readahead::{Readahead, Reader};
 pub use request::ReadRequest;
@@ -86,14 +86,14 @@ pub use reservation::Reservation;
 use served::ServedArray;
 use served::open::ArrayToOpen;
 use served::strip_cache::StripCache;
-pub use slice::WriteBytes;
+pub use slice::SliceSink;
 pub use source::stored_objects::StoredObjects;
 pub use source::strays::Strays;
 pub use variable::{ChunkOfStrings, VariableArray};
 pub use verify::CheckOutcome;
 use workers::Workers;
 pub use write::session::lock_folder;
-pub use write::whole_objects::Elements;
+pub use write::whole_objects::ImportSource;
 pub use write::write_back::DirtyReport;
 pub use write::{ArrayWriter, PendingWrite};
 
@@ -343,7 +343,8 @@ impl Array {
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let range = self.served.range(offset, out.len())?;
         let cancellation = Cancellation::never();
-        let access = Access { blocking: Blocking::Yes, is_sequential: false, cancellation: &cancellation };
+        let access =
+            ReadAccess { blocking: Blocking::Yes, is_sequential: false, cancellation: &cancellation };
         self.reader.read(range, &mut ReadPlan::default(), out, access).map(drop)
     }
 
@@ -369,9 +370,9 @@ impl Array {
 
 /// `None` if no hole may be reported: a missing chunk is not zero, or the array has a writer. Pages of a memory map
 /// that the kernel holds are not known here.
-fn tiles<'a>(array: &'a Array, cancellation: &'a Cancellation) -> Option<Tiles<'a>> {
+fn tiles<'a>(array: &'a Array, cancellation: &'a Cancellation) -> Option<HoleTiles<'a>> {
     if array.writer.has_writers() || array.writer.is_dirty() {
         return None;
     }
-    Tiles::new(&array.served, cancellation)
+    HoleTiles::new(&array.served, cancellation)
 }

@@ -8,9 +8,9 @@ use std::ops::Range;
 
 use crate::array::Array;
 use crate::array::read::FileReader;
+use crate::array::read::access::{Blocking, ReadAccess};
 use crate::array::read::plan::ReadPlan;
 use crate::array::read::reply_buffer::{ReadData, ReplyBuffer};
-use crate::array::read::types::{Access, Blocking};
 use crate::array::readahead::replies::ReadyReply;
 use crate::array::readahead::{Readahead, Reader};
 use crate::cancellation::Cancellation;
@@ -58,7 +58,7 @@ impl Array {
         let range = array.served().range(range.start, out.len())?;
         let is_foreseen = readahead.prefetch_before(reader, &range, blocking);
         let is_sequential = is_sequential(array, request);
-        let access = Access { blocking, is_sequential, cancellation };
+        let access = ReadAccess { blocking, is_sequential, cancellation };
         let is_read = array.read(range.clone(), &mut ReadPlan::default(), out, access)?;
         if is_read {
             // The requests that follow have another length, so no replies are prepared.
@@ -103,7 +103,7 @@ fn find<'a>(
         return Ok(Some((ReadData::Cached(slice), true)));
     }
     let (out, plan) = buffer.parts(length);
-    let access = Access { blocking, is_sequential, cancellation };
+    let access = ReadAccess { blocking, is_sequential, cancellation };
     let is_read = array.read(range, plan, out, access)?;
     Ok(is_read.then_some((ReadData::Copied(out), false)))
 }

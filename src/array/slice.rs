@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::array::Array;
-use crate::array::cache::Content;
+use crate::array::cache::CachedContent;
 use crate::array::geometry::selection::{AxisSelection, Block, Piece, Selection};
 use crate::array::geometry::strided_copy::fill_items;
+use crate::array::read::access::Blocking;
 use crate::array::read::reply_buffer::ReplyBuffer;
-use crate::array::read::types::Blocking;
 use crate::array::readahead::Reader;
 use crate::array::request::ReadRequest;
 use crate::array::served::ServedArray;
@@ -37,7 +37,7 @@ const READ_BYTES: u64 = 1 << 20;
 const TRANSFERRED_CHUNKS: usize = 64;
 
 /// The bytes of a chunk that a piece needs.
-enum Bytes {
+enum PieceBytes {
     /// All of them are fill value.
     Fill,
     /// All of them are zero.
@@ -47,20 +47,20 @@ enum Bytes {
 }
 
 /// Takes the next bytes of a slice, until it breaks.
-pub type WriteBytes<'a, E> = dyn FnMut(&[u8]) -> std::result::Result<ControlFlow<()>, E> + 'a;
+pub type SliceSink<'a, E> = dyn FnMut(&[u8]) -> std::result::Result<ControlFlow<()>, E> + 'a;
 
 /// What a decoding thread sends back.
-type Loaded = (Piece, Result<Bytes>);
+type LoadedPiece = (Piece, Result<PieceBytes>);
 
 /// Sends the outcome of one load. If the load panics, that is an error.
-struct Reply {
-    sender: Sender<Loaded>,
+struct LoadReply {
+    sender: Sender<LoadedPiece>,
     piece: Option<Piece>,
     key: String,
 }
 
-impl Reply {
-    fn send(mut self, bytes: Result<Bytes>) {
+impl LoadReply {
+    fn send(mut self, bytes: Result<PieceBytes>) {
         if let Some(piece) = self.piece.take() {
             // The caller has gone after an error.
             let _ = self.sender.send((piece, bytes));
@@ -68,7 +68,7 @@ impl Reply {
     }
 }
 
-impl Drop for Reply {
+impl Drop for LoadReply {
     fn drop(&mut self) {
         if let Some(piece) = self.piece.take() {
             let error = Error::corrupt(&self.key, "decoding failed");
@@ -90,7 +90,7 @@ impl Array {
         &self,
         selection: &[AxisSelection],
         cancellation: &Cancellation,
-        write: &mut WriteBytes<'_, E>,
+        write: &mut SliceSink<'_, E>,
     ) -> std::result::Result<(), E> {
         let served = self.served();
         let lies_inside = |(selected, extent): (&AxisSelection, &u64)| selected.is_inside(*extent);
@@ -135,7 +135,7 @@ fn read_range<E: From<Error>>(
     offset: u64,
     length: u64,
     cancellation: &Cancellation,
-    write: &mut WriteBytes<'_, E>,
+    write: &mut SliceSink<'_, E>,
 ) -> std::result::Result<ControlFlow<()>, E> {
     let (reader, mut buffer) = (Reader::default(), ReplyBuffer::default());
     let end = offset + length;
@@ -161,7 +161,7 @@ impl BlockReader<'_> {
         cancellation: &Cancellation,
         out: &mut [u8],
     ) -> Result<()> {
-        let (sender, receiver): (_, Receiver<Loaded>) = channel();
+        let (sender, receiver): (_, Receiver<LoadedPiece>) = channel();
         let served = self.dirty.served();
         let is_remote = served.store().is_remote();
         let mut pieces = selection.pieces(block);
@@ -190,9 +190,9 @@ impl BlockReader<'_> {
         }
     }
 
-    fn start_load(&self, piece: Piece, claims: Arc<Vec<Arc<dyn Claim>>>, sender: &Sender<Loaded>) {
+    fn start_load(&self, piece: Piece, claims: Arc<Vec<Arc<dyn Claim>>>, sender: &Sender<LoadedPiece>) {
         let key = self.dirty.served().document_key().to_owned();
-        let reply = Reply { sender: sender.clone(), piece: Some(piece.clone()), key };
+        let reply = LoadReply { sender: sender.clone(), piece: Some(piece.clone()), key };
         let dirty = Arc::clone(self.dirty);
         let load = move || {
             let bytes = bytes_of_piece(&dirty, &piece);
@@ -213,18 +213,18 @@ fn claim_pieces(served: &ServedArray, pieces: &[Piece]) -> Arc<Vec<Arc<dyn Claim
 }
 
 /// The bytes of a chunk that a piece needs, as they are now.
-fn bytes_of_piece(dirty: &DirtyChunks, piece: &Piece) -> Result<Bytes> {
+fn bytes_of_piece(dirty: &DirtyChunks, piece: &Piece) -> Result<PieceBytes> {
     loop {
         // What is not dirty is loaded below, perhaps in part.
-        match dirty.find(piece.chunk, || Ok(Content::Absent))? {
+        match dirty.find(piece.chunk, || Ok(CachedContent::Absent))? {
             ChunkSource::Stored(_) => return load_piece(dirty.served(), piece),
-            ChunkSource::Zero => return Ok(Bytes::Zero),
+            ChunkSource::Zero => return Ok(PieceBytes::Zero),
             ChunkSource::Dirty(chunk) => {
                 let state = chunk.lock();
                 if !state.is_retired {
                     let mut copy = dirty.served().load_context().buffer(state.bytes.len());
                     copy.copy_from_slice(&state.bytes);
-                    return Ok(Bytes::Chunk(Arc::new(copy), 0));
+                    return Ok(PieceBytes::Chunk(Arc::new(copy), 0));
                 }
             }
         }
@@ -232,7 +232,7 @@ fn bytes_of_piece(dirty: &DirtyChunks, piece: &Piece) -> Result<Bytes> {
 }
 
 /// Loads the part of a chunk that has a piece if that is shorter and can be decoded by itself, else the chunk.
-fn load_piece(served: &ServedArray, piece: &Piece) -> Result<Bytes> {
+fn load_piece(served: &ServedArray, piece: &Piece) -> Result<PieceBytes> {
     let (index, range) = (served.grid().index(piece.chunk), piece.chunk_range());
     let ctx = LoadContext { decoders: None, ..served.load_context() };
     let is_part = range.len() <= served.grid().chunk_bytes(&index) / 2;
@@ -242,17 +242,17 @@ fn load_piece(served: &ServedArray, piece: &Piece) -> Result<Bytes> {
         None => (served.load(&ctx, &index)?, 0),
     };
     Ok(match content {
-        Content::Chunk(buffer) => Bytes::Chunk(buffer, skipped),
-        Content::Absent | Content::Index(_) => Bytes::Fill,
+        CachedContent::Chunk(buffer) => PieceBytes::Chunk(buffer, skipped),
+        CachedContent::Absent | CachedContent::Index(_) => PieceBytes::Fill,
     })
 }
 
 /// Copies a piece to its block. `fill` is one element of the fill value.
-fn put_piece(piece: &Piece, bytes: &Bytes, fill: &[u8], out: &mut [u8]) {
+fn put_piece(piece: &Piece, bytes: &PieceBytes, fill: &[u8], out: &mut [u8]) {
     match bytes {
-        Bytes::Fill => piece.fill(out, |run| fill_items(run, fill, 0)),
-        Bytes::Zero => piece.fill(out, |run| run.fill(0)),
-        Bytes::Chunk(chunk, skipped) => piece.gather(chunk, *skipped, out),
+        PieceBytes::Fill => piece.fill(out, |run| fill_items(run, fill, 0)),
+        PieceBytes::Zero => piece.fill(out, |run| run.fill(0)),
+        PieceBytes::Chunk(chunk, skipped) => piece.gather(chunk, *skipped, out),
     }
 }
 

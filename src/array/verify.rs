@@ -10,7 +10,7 @@ use std::sync::mpsc::sync_channel;
 use parking_lot::Mutex;
 
 use crate::array::Array;
-use crate::array::cache::Content;
+use crate::array::cache::CachedContent;
 use crate::array::served::ServedArray;
 use crate::array::source::strays::Strays;
 use crate::error::{Error, Result};
@@ -118,7 +118,7 @@ fn check_chunk(
             None => Ok(false),
         })
     } else {
-        source.load(&ctx, &index).map(|(content, _)| !matches!(content, Content::Absent))
+        source.load(&ctx, &index).map(|(content, _)| !matches!(content, CachedContent::Absent))
     };
     let mut outcome = outcome.lock();
     match found {

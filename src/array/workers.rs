@@ -17,28 +17,28 @@ const MIN_SHARE: usize = 64;
 pub type Task = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
-struct Queue {
+struct QueuedTasks {
     demanded: VecDeque<Task>,
     ahead: VecDeque<Task>,
     closed: bool,
 }
 
 #[derive(Default)]
-struct Shared {
-    queue: Mutex<Queue>,
+struct TaskQueue {
+    queue: Mutex<QueuedTasks>,
     filled: Condvar,
 }
 
 /// A fixed number of threads with two queues.
 pub struct Workers {
-    shared: Arc<Shared>,
+    shared: Arc<TaskQueue>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Workers {
     /// Starts `threads` threads (at least 1), or fewer if the system refuses some.
     pub fn new(threads: usize) -> Self {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(TaskQueue::default());
         let threads = (0..threads.max(1))
             .filter_map(|number| {
                 let shared = Arc::clone(&shared);
@@ -75,7 +75,8 @@ impl Workers {
     /// Returns when no call runs any more.
     pub fn share(&self, count: usize, run: impl Fn(usize) -> ControlFlow<()> + Send + Sync + 'static) {
         let taken = AtomicUsize::new(0);
-        let share = Arc::new(Share { count, run, taken, under_way: Mutex::new(0), ended: Condvar::new() });
+        let share =
+            Arc::new(SharedWork { count, run, taken, under_way: Mutex::new(0), ended: Condvar::new() });
         // A thread that finds no number left does not join, so this thread never waits for the queue.
         for _ in 1..self.count().min(count / MIN_SHARE) {
             let share = Arc::clone(&share);
@@ -95,7 +96,7 @@ impl Workers {
 }
 
 /// Calls that several threads share.
-struct Share<F> {
+struct SharedWork<F> {
     count: usize,
     run: F,
     /// The lowest number that no thread has taken.
@@ -105,7 +106,7 @@ struct Share<F> {
     ended: Condvar,
 }
 
-impl<F: Fn(usize) -> ControlFlow<()>> Share<F> {
+impl<F: Fn(usize) -> ControlFlow<()>> SharedWork<F> {
     fn work(&self) {
         struct FinishGuard<'a>(&'a Mutex<usize>, &'a Condvar);
         impl Drop for FinishGuard<'_> {
@@ -129,7 +130,7 @@ impl<F: Fn(usize) -> ControlFlow<()>> Share<F> {
     }
 }
 
-fn work(shared: &Shared) {
+fn work(shared: &TaskQueue) {
     loop {
         let task = {
             let mut queue = shared.queue.lock();

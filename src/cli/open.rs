@@ -71,7 +71,7 @@ fn with_zarr(store: Arc<dyn Store>) -> Result<Arc<dyn Store>> {
         let url = store.describe();
         return Err(Error::Usage(format!("{url} is an Icechunk repository: write icechunk+{url}")));
     }
-    if let Some(sentence) = strays::sentence(&Strays::of_group(store.as_ref(), "")) {
+    if let Some(sentence) = strays::sentence(&Strays::in_group(store.as_ref(), "")) {
         return Err(Error::Usage(format!("{}: not a Zarr store: {sentence}", store.describe())));
     }
     let not_entered = not_entered.map(|error| format!("; not all of these can be entered: {error}"));

@@ -8,7 +8,7 @@
 //! - The weight of all entries and the bytes reserved by [`ChunkCache::hold`] together never exceed the limit. A chunk
 //!   heavier than that goes to its reader and is not kept.
 //! - An absent chunk weighs only its entry.
-//! - An entry is used without asking the store only if it was validated in the array's present epoch; see [`Version`].
+//! - An entry is used without asking the store only if it was validated in the array's present epoch; see [`ValidatedVersion`].
 //! - A reader never joins a load that began in an earlier epoch than its own: that load may return old data. The result
 //!   of such a load does not replace an entry of a later epoch.
 //! - A load that fails leaves no entry: the next reader tries again.
@@ -27,7 +27,7 @@ use crate::store::ObjectVersion;
 
 /// A chunk or shard index of an array. `level` is 0 for chunks, and 1 for indexes of the outermost shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct CacheKey {
     /// The array's number in this engine.
     pub array: u64,
     /// Says what `number` counts.
@@ -38,7 +38,7 @@ pub struct Key {
 
 /// A cached value.
 #[derive(Clone)]
-pub enum Content {
+pub enum CachedContent {
     /// The store has no such chunk: all of it is fill value.
     Absent,
     /// The decoded chunk, in served order and byte order.
@@ -49,7 +49,7 @@ pub enum Content {
 
 /// The version of the stored object that the content came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version {
+pub struct ValidatedVersion {
     /// The object's version, `None` if it was missing.
     pub object: Option<ObjectVersion>,
     /// The array's epoch in which this version was last validated.
@@ -57,53 +57,53 @@ pub struct Version {
 }
 
 /// The result of a load.
-pub type Loaded = (Content, Option<ObjectVersion>);
+pub type LoadedContent = (CachedContent, Option<ObjectVersion>);
 
 const ENTRY_BYTES: u64 = 160;
 
-impl Content {
+impl CachedContent {
     /// Bytes of a decoded chunk, 0 for anything else.
     pub fn chunk_bytes(&self) -> usize {
-        if let Content::Chunk(buffer) = self { buffer.len() } else { 0 }
+        if let CachedContent::Chunk(buffer) = self { buffer.len() } else { 0 }
     }
 
     fn weight_bytes(&self) -> u64 {
         ENTRY_BYTES
             + match self {
-                Content::Absent => 0,
-                Content::Chunk(buffer) => buffer.len() as u64,
-                Content::Index(index) => index.size_bytes() as u64,
+                CachedContent::Absent => 0,
+                CachedContent::Chunk(buffer) => buffer.len() as u64,
+                CachedContent::Index(index) => index.size_bytes() as u64,
             }
     }
 }
 
-struct Entry {
-    content: Content,
-    version: Version,
+struct CacheEntry {
+    content: CachedContent,
+    version: ValidatedVersion,
     /// Its readers received all of it, and no reader has asked for it since.
     is_demoted: bool,
 }
 
 /// A load that is running. Its readers wait here.
-struct Flight {
+struct LoadFlight {
     /// The epoch in which the load began.
     epoch: u64,
-    outcome: Mutex<Option<Result<Loaded>>>,
+    outcome: Mutex<Option<Result<LoadedContent>>>,
     landed: Condvar,
 }
 
-struct State {
-    entries: LruCache<Key, Entry>,
+struct CacheState {
+    entries: LruCache<CacheKey, CacheEntry>,
     weight_bytes: u64,
     held_bytes: u64,
-    flights: HashMap<Key, Arc<Flight>>,
+    flights: HashMap<CacheKey, Arc<LoadFlight>>,
     /// Keys of demoted entries, oldest first. Some entries may be gone or in use again.
-    demoted: VecDeque<Key>,
+    demoted: VecDeque<CacheKey>,
 }
 
 /// Counts since the start.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct CacheCounters {
     /// Chunks found.
     pub hits: AtomicU64,
     /// Chunks loaded.
@@ -114,10 +114,10 @@ pub struct Counters {
 
 /// The cache of one engine.
 pub struct ChunkCache {
-    state: Mutex<State>,
+    state: Mutex<CacheState>,
     limit_bytes: u64,
     /// The counts.
-    pub counters: Counters,
+    pub counters: CacheCounters,
 }
 
 impl ChunkCache {
@@ -125,8 +125,8 @@ impl ChunkCache {
     pub fn new(limit_bytes: u64) -> Self {
         let (entries, flights) = (LruCache::unbounded(), HashMap::new());
         let demoted = VecDeque::new();
-        let state = State { entries, weight_bytes: 0, held_bytes: 0, flights, demoted };
-        ChunkCache { state: Mutex::new(state), limit_bytes, counters: Counters::default() }
+        let state = CacheState { entries, weight_bytes: 0, held_bytes: 0, flights, demoted };
+        ChunkCache { state: Mutex::new(state), limit_bytes, counters: CacheCounters::default() }
     }
 
     /// The limit in bytes.
@@ -148,9 +148,9 @@ impl ChunkCache {
     /// validated in this epoch. They become the most recently used.
     pub fn peek<T>(
         &self,
-        keys: impl IntoIterator<Item = (T, Key)>,
+        keys: impl IntoIterator<Item = (T, CacheKey)>,
         epoch: u64,
-        mut each: impl FnMut(T, Content),
+        mut each: impl FnMut(T, CachedContent),
     ) {
         let mut state = self.state.lock();
         for (name, key) in keys {
@@ -166,11 +166,11 @@ impl ChunkCache {
     /// For an entry of an earlier epoch, `unchanged` says whether its object still has this version.
     pub fn get(
         &self,
-        key: Key,
+        key: CacheKey,
         epoch: u64,
         unchanged: impl FnOnce(Option<ObjectVersion>) -> Result<bool>,
-        load: impl FnOnce() -> Result<Loaded>,
-    ) -> Result<Content> {
+        load: impl FnOnce() -> Result<LoadedContent>,
+    ) -> Result<CachedContent> {
         let (flight, old) = {
             let mut state = self.state.lock();
             let old = match state.entries.get_mut(&key) {
@@ -188,7 +188,7 @@ impl ChunkCache {
                 self.counters.hits.fetch_add(1, Ordering::Relaxed);
                 return flight.wait();
             }
-            let flight = Arc::new(Flight { epoch, outcome: Mutex::default(), landed: Condvar::new() });
+            let flight = Arc::new(LoadFlight { epoch, outcome: Mutex::default(), landed: Condvar::new() });
             state.flights.insert(key, Arc::clone(&flight));
             (flight, old)
         };
@@ -205,7 +205,7 @@ impl ChunkCache {
         };
         let outcome = reload();
         if let Ok((content, object)) = &outcome {
-            self.insert(key, content.clone(), Version { object: *object, epoch });
+            self.insert(key, content.clone(), ValidatedVersion { object: *object, epoch });
         }
         guard.outcome = Some(outcome.clone());
         outcome.map(|(content, _)| content)
@@ -215,10 +215,10 @@ impl ChunkCache {
     /// again.
     pub fn get_version(
         &self,
-        key: Key,
+        key: CacheKey,
         version: ObjectVersion,
-        load: impl Fn() -> Result<Content>,
-    ) -> Result<Content> {
+        load: impl Fn() -> Result<CachedContent>,
+    ) -> Result<CachedContent> {
         let of_this = |object: Option<ObjectVersion>| object == Some(version);
         if let Some(entry) = self.state.lock().entries.get(&key)
             && of_this(entry.version.object)
@@ -247,25 +247,25 @@ impl ChunkCache {
     }
 
     /// The content of a key, whatever its version and epoch, without loading.
-    pub fn peek_any(&self, key: Key) -> Option<Content> {
+    pub fn peek_any(&self, key: CacheKey) -> Option<CachedContent> {
         self.state.lock().entries.peek(&key).map(|entry| entry.content.clone())
     }
 
     /// Whether the key is cached or a load of it runs, in this epoch.
-    pub fn is_known(&self, key: Key, epoch: u64) -> bool {
+    pub fn is_known(&self, key: CacheKey, epoch: u64) -> bool {
         let state = self.state.lock();
         state.flights.get(&key).is_some_and(|flight| flight.epoch >= epoch)
             || state.entries.peek(&key).is_some_and(|entry| entry.version.epoch >= epoch)
     }
 
     /// Inserts content that was just stored.
-    pub fn put(&self, key: Key, content: Content, version: Version) {
+    pub fn put(&self, key: CacheKey, content: CachedContent, version: ValidatedVersion) {
         self.insert(key, content, version);
     }
 
     /// Marks chunks that readers received in full and are not expected to ask for again. They are evicted first, and
     /// their memory is reused first.
-    pub fn demote(&self, keys: impl Iterator<Item = Key>) {
+    pub fn demote(&self, keys: impl Iterator<Item = CacheKey>) {
         let mut state = self.state.lock();
         for key in keys {
             let Some(entry) = state.entries.peek_mut(&key) else { continue };
@@ -281,13 +281,13 @@ impl ChunkCache {
         let mut state = self.state.lock();
         while let Some(key) = state.demoted.pop_front() {
             let is_free = state.entries.peek(&key).is_some_and(|entry| {
-                let Content::Chunk(buffer) = &entry.content else { return false };
+                let CachedContent::Chunk(buffer) = &entry.content else { return false };
                 entry.is_demoted && buffer.len() == length && Arc::strong_count(buffer) == 1
             });
             if is_free && let Some(entry) = state.entries.pop(&key) {
                 state.weight_bytes -= entry.content.weight_bytes();
                 self.counters.evictions.fetch_add(1, Ordering::Relaxed);
-                let Content::Chunk(buffer) = entry.content else { continue };
+                let CachedContent::Chunk(buffer) = entry.content else { continue };
                 // No other thread can have taken it: looking up an entry needs the lock.
                 return Arc::into_inner(buffer);
             }
@@ -296,14 +296,14 @@ impl ChunkCache {
     }
 
     /// Removes one key.
-    pub fn forget(&self, key: Key) {
+    pub fn forget(&self, key: CacheKey) {
         let mut state = self.state.lock();
         if let Some(entry) = state.entries.pop(&key) {
             state.weight_bytes -= entry.content.weight_bytes();
         }
     }
 
-    fn insert(&self, key: Key, content: Content, version: Version) {
+    fn insert(&self, key: CacheKey, content: CachedContent, version: ValidatedVersion) {
         let weight = content.weight_bytes();
         let mut dropped = Vec::new();
         let mut state = self.state.lock();
@@ -319,13 +319,13 @@ impl ChunkCache {
         }
         dropped.extend(self.make_room(&mut state, weight));
         state.weight_bytes += weight;
-        state.entries.put(key, Entry { content, version, is_demoted: false });
+        state.entries.put(key, CacheEntry { content, version, is_demoted: false });
         drop(state); // buffers are freed outside the lock
         drop(dropped);
     }
 
     /// Evicts the oldest entries until `bytes` fit. The caller has checked that the limit allows them.
-    fn make_room(&self, state: &mut State, bytes: u64) -> Vec<Entry> {
+    fn make_room(&self, state: &mut CacheState, bytes: u64) -> Vec<CacheEntry> {
         let mut dropped = Vec::new();
         while state.weight_bytes + state.held_bytes + bytes > self.limit_bytes {
             let Some((_, oldest)) = state.entries.pop_lru() else { break };
@@ -376,7 +376,7 @@ impl ChunkCache {
     /// Removes all entries of an array.
     pub fn forget_array(&self, array: u64) {
         let mut state = self.state.lock();
-        let keys: Vec<Key> =
+        let keys: Vec<CacheKey> =
             state.entries.iter().map(|(key, _)| *key).filter(|key| key.array == array).collect();
         for key in keys {
             if let Some(entry) = state.entries.pop(&key) {
@@ -386,8 +386,8 @@ impl ChunkCache {
     }
 }
 
-impl Flight {
-    fn wait(&self) -> Result<Content> {
+impl LoadFlight {
+    fn wait(&self) -> Result<CachedContent> {
         let mut outcome = self.outcome.lock();
         loop {
             if let Some(outcome) = outcome.as_ref() {
@@ -401,9 +401,9 @@ impl Flight {
 /// Ends a flight, also when the load panics or returns early, so no reader waits for ever.
 struct LoadGuard<'a> {
     cache: &'a ChunkCache,
-    key: Key,
-    flight: Arc<Flight>,
-    outcome: Option<Result<Loaded>>,
+    key: CacheKey,
+    flight: Arc<LoadFlight>,
+    outcome: Option<Result<LoadedContent>>,
 }
 
 impl Drop for LoadGuard<'_> {

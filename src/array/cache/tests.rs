@@ -5,15 +5,15 @@ use std::sync::Barrier;
 use crate::array::cache::*;
 use crate::memory::Buffer;
 
-fn chunk(bytes: usize) -> Loaded {
-    (Content::Chunk(Arc::new(Buffer::new(bytes))), None)
+fn chunk(bytes: usize) -> LoadedContent {
+    (CachedContent::Chunk(Arc::new(Buffer::new(bytes))), None)
 }
 
-fn key(number: u64) -> Key {
-    Key { array: 1, level: 0, number }
+fn key(number: u64) -> CacheKey {
+    CacheKey { array: 1, level: 0, number }
 }
 
-fn peek(cache: &ChunkCache, number: u64, epoch: u64) -> Option<Content> {
+fn peek(cache: &ChunkCache, number: u64, epoch: u64) -> Option<CachedContent> {
     let mut found = None;
     cache.peek([((), key(number))], epoch, |(), content| found = Some(content));
     found
@@ -53,10 +53,10 @@ fn loads_of_earlier_epochs_are_not_joined() {
     let content = |byte: u8| {
         let mut buffer = Buffer::new(1);
         buffer.fill(byte);
-        Ok((Content::Chunk(Arc::new(buffer)), None))
+        Ok((CachedContent::Chunk(Arc::new(buffer)), None))
     };
-    let byte = |content: Content| match content {
-        Content::Chunk(buffer) => buffer[0],
+    let byte = |content: CachedContent| match content {
+        CachedContent::Chunk(buffer) => buffer[0],
         _ => 0,
     };
     let (begun, old_may_land) = (Barrier::new(2), Barrier::new(2));
@@ -117,7 +117,7 @@ fn reservations_evict_chunks() {
 fn absent_chunks_weigh_next_to_nothing() {
     let cache = ChunkCache::new(1 << 20);
     for number in 0..100 {
-        cache.get(key(number), 0, |_| Ok(true), || Ok((Content::Absent, None))).unwrap();
+        cache.get(key(number), 0, |_| Ok(true), || Ok((CachedContent::Absent, None))).unwrap();
     }
     assert_eq!(cache.weight_bytes(), 100 * ENTRY_BYTES);
 }
@@ -127,7 +127,7 @@ fn failed_loads_retry_and_old_entries_revalidate() {
     let cache = ChunkCache::new(1 << 20);
     assert!(cache.get(key(1), 0, |_| Ok(true), || Err(Error::corrupt("a", "b"))).is_err());
     cache.get(key(1), 0, |_| Ok(true), || Ok(chunk(8))).unwrap();
-    let unread = || -> Result<Loaded> { Err(Error::corrupt("x", "must not load")) };
+    let unread = || -> Result<LoadedContent> { Err(Error::corrupt("x", "must not load")) };
     cache.get(key(1), 1, |_| Ok(true), unread).unwrap();
     assert!(peek(&cache, 1, 1).is_some());
     assert!(cache.get(key(1), 2, |_| Ok(false), unread).is_err());

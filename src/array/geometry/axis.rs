@@ -9,7 +9,7 @@ use crate::metadata::ChunkGrid;
 
 /// Consecutive chunks of equal length on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+struct AxisRun {
     /// Number of the first chunk.
     first: u64,
     /// First element of the first chunk.
@@ -23,7 +23,7 @@ struct Run {
 pub struct Axis {
     extent: u64,
     count: u64,
-    runs: Vec<Run>,
+    runs: Vec<AxisRun>,
 }
 
 /// An axis with more chunks is only cut evenly.
@@ -44,7 +44,7 @@ impl Axis {
     /// An axis of `extent` elements with chunks given as runs of (length, count). Chunks that begin after the extent
     /// are left out. `None` if the chunks end before the extent.
     pub fn new(extent: u64, lengths: &[(u64, u64)]) -> Option<Axis> {
-        let mut runs: Vec<Run> = Vec::new();
+        let mut runs: Vec<AxisRun> = Vec::new();
         let (mut start, mut count) = (0u64, 0u64);
         for &(length, repeats) in lengths {
             if start >= extent {
@@ -54,7 +54,7 @@ impl Axis {
                 continue;
             }
             let used = repeats.min((extent - start).div_ceil(length));
-            runs.push(Run { first: count, start, length });
+            runs.push(AxisRun { first: count, start, length });
             count += used;
             start = start.saturating_add(length.saturating_mul(used));
         }

@@ -18,7 +18,7 @@ pub struct ChunkBoxes {
 impl ChunkBoxes {
     /// Boxes whose runs in the file have at least `run_bytes`, as far as boxes of `box_bytes` can have that. A box has at least
     /// one chunk.
-    pub fn new(axes: &[Axis], chunks: Vec<Range<u64>>, item_bytes: u64, limits: Limits) -> Self {
+    pub fn new(axes: &[Axis], chunks: Vec<Range<u64>>, item_bytes: u64, limits: BoxLimits) -> Self {
         let mut shape = vec![1; axes.len()];
         let chunk_bytes = axes.iter().map(Axis::longest).product::<u64>().saturating_mul(item_bytes);
         let (mut box_bytes, mut stride) = (chunk_bytes.max(1), item_bytes.max(1));
@@ -69,7 +69,7 @@ impl ChunkBoxes {
 
 /// What a box should be.
 #[derive(Clone, Copy)]
-pub struct Limits {
+pub struct BoxLimits {
     /// Longer runs gain nothing.
     pub run_bytes: u64,
     /// The most bytes of a box of several chunks.
@@ -159,7 +159,7 @@ mod tests {
             let axes: Vec<Axis> =
                 lengths.iter().map(|&(extent, length)| Axis::new(extent, &[(length, u64::MAX)]).unwrap()).collect();
             let grid = Grid::new(axes.clone(), 2);
-            let boxes = ChunkBoxes::new(&axes, all(&axes), 2, Limits { run_bytes, box_bytes });
+            let boxes = ChunkBoxes::new(&axes, all(&axes), 2, BoxLimits { run_bytes, box_bytes });
             let (mut chunks, mut bytes) = (HashSet::new(), HashSet::new());
             for number in 0..boxes.count() {
                 let ranges = boxes.get(number);
@@ -187,7 +187,7 @@ mod tests {
     fn neighbours_make_runs_long() {
         let axis = |extent, length| Axis::new(extent, &[(length, u64::MAX)]).unwrap();
         let shape = |axes: &[Axis], run_bytes, box_bytes| {
-            ChunkBoxes::new(axes, all(axes), 4, Limits { run_bytes, box_bytes }).shape
+            ChunkBoxes::new(axes, all(axes), 4, BoxLimits { run_bytes, box_bytes }).shape
         };
         let axes = [axis(512, 64), axis(512, 64), axis(512, 64)];
         assert_eq!(shape(&axes, 1024, u64::MAX), [1, 1, 4]);

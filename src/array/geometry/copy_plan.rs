@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use crate::array::geometry::grid::Grid;
-use crate::array::geometry::strided_copy::{Loop, StridedCopy};
+use crate::array::geometry::strided_copy::{CopyLoop, StridedCopy};
 
 /// A plan with more copies is made in batches.
 pub const MAX_COPIES: usize = 4096;
@@ -19,7 +19,7 @@ pub struct CopyPlan {
     /// Chunks of the grid, each once, in the order of their numbers.
     chunks: Vec<u64>,
     copies: Vec<PlannedCopy>,
-    loops: Vec<Loop>,
+    loops: Vec<CopyLoop>,
     /// The first chunk that no batch had so far; `None` if the plan has the last one.
     next: Option<u64>,
 }

@@ -13,11 +13,11 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::array::geometry::axis::{Axis, Span, numbers};
-use crate::array::geometry::strided_copy::{Loop, StridedCopy, fill_items};
+use crate::array::geometry::strided_copy::{CopyLoop, StridedCopy, fill_items};
 
 /// Merged dimensions of the flat file: an axis that one chunk covers exactly is merged into the axis before it.
 #[derive(Clone, Debug)]
-struct Dimension {
+struct MergedDimension {
     /// The axis that has several chunks.
     axis: usize,
     /// Bytes of the file per step of that axis.
@@ -31,17 +31,17 @@ struct Dimension {
 pub struct Grid {
     axes: Vec<Axis>,
     item_bytes: u64,
-    dimensions: Vec<Dimension>,
+    dimensions: Vec<MergedDimension>,
 }
 
 impl Grid {
     /// A grid over `axes` with items of `item_bytes` (at least 1).
     pub fn new(axes: Vec<Axis>, item_bytes: u64) -> Grid {
-        let mut dimensions: Vec<Dimension> = Vec::new();
+        let mut dimensions: Vec<MergedDimension> = Vec::new();
         let mut stride = item_bytes;
         let mut step = item_bytes;
         for (axis, cut) in axes.iter().enumerate().rev() {
-            dimensions.push(Dimension { axis, file_stride: stride, step });
+            dimensions.push(MergedDimension { axis, file_stride: stride, step });
             stride = stride.saturating_mul(cut.extent());
             if cut.is_whole() && dimensions.len() == 1 && axis > 0 {
                 // The whole axis is one contiguous step of the axis before it.
@@ -191,7 +191,7 @@ impl Grid {
         if length == 0 {
             return Ok(());
         }
-        Walk::new(self, offset, (first, end), visit).range(offset, offset + length)
+        CopyWalk::new(self, offset, (first, end), visit).range(offset, offset + length)
     }
 }
 
@@ -216,7 +216,7 @@ pub fn clear_after(axes: &[KeptElements], fill: &[u8], bytes: &mut [u8]) {
 }
 
 /// One walk over the copies of a range.
-struct Walk<'a, E> {
+struct CopyWalk<'a, E> {
     grid: &'a Grid,
     start: u64,
     /// The numbers of the chunks to visit: from `first` to before `end`.
@@ -229,11 +229,11 @@ struct Walk<'a, E> {
     high: Vec<u64>,
     /// The current chunk, per axis.
     spans: Vec<Span>,
-    loops: Vec<Loop>,
+    loops: Vec<CopyLoop>,
     visit: &'a mut dyn FnMut(&StridedCopy<'_>) -> Result<(), E>,
 }
 
-impl<'a, E> Walk<'a, E> {
+impl<'a, E> CopyWalk<'a, E> {
     /// A walk over a range that begins at `start`, for chunks with numbers from `first` to before `end`.
     fn new(
         grid: &'a Grid,
@@ -241,10 +241,11 @@ impl<'a, E> Walk<'a, E> {
         (first, end): (u64, &'a Cell<u64>),
         visit: &'a mut dyn FnMut(&StridedCopy<'_>) -> Result<(), E>,
     ) -> Self {
-        let chunks_below =
-            |dimension: &Dimension| grid.axes.iter().skip(dimension.axis + 1).map(Axis::count).product();
+        let chunks_below = |dimension: &MergedDimension| {
+            grid.axes.iter().skip(dimension.axis + 1).map(Axis::count).product()
+        };
         let dimensions = grid.dimensions.len();
-        Walk {
+        CopyWalk {
             grid,
             start,
             first,
@@ -380,7 +381,7 @@ impl<'a, E> Walk<'a, E> {
                 chunk_offset += inside * stride;
                 file_offset += (low - self.low[level]) * dimension.file_stride;
                 if high - low > 1 {
-                    self.loops.push(Loop {
+                    self.loops.push(CopyLoop {
                         count: (high - low) as usize,
                         chunk_stride: stride as usize,
                         range_stride: dimension.file_stride as usize,

@@ -14,12 +14,12 @@ pub struct StridedCopy<'a> {
     /// Bytes that are contiguous in the chunk and in the range.
     pub run: usize,
     /// The loops around the run, outermost first.
-    pub loops: &'a [Loop],
+    pub loops: &'a [CopyLoop],
 }
 
 /// One loop of a strided copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Loop {
+pub struct CopyLoop {
     /// How many iterations.
     pub count: usize,
     /// Step in the decoded chunk, in bytes.
@@ -31,7 +31,7 @@ pub struct Loop {
 impl StridedCopy<'_> {
     /// Calls `copy(chunk offset, range offset)` for each run.
     pub fn for_each_run(&self, mut copy: impl FnMut(usize, usize)) {
-        fn nest(loops: &[Loop], chunk: usize, range: usize, copy: &mut impl FnMut(usize, usize)) {
+        fn nest(loops: &[CopyLoop], chunk: usize, range: usize, copy: &mut impl FnMut(usize, usize)) {
             match loops {
                 [] => copy(chunk, range),
                 [last] => {
@@ -94,7 +94,7 @@ const MAX_BATCH: usize = 8;
 #[derive(Default)]
 pub struct CopyBatch<'a> {
     run: usize,
-    loops: Vec<Loop>,
+    loops: Vec<CopyLoop>,
     /// For each copy: the decoded chunk, the offset in the chunk, the offset in the range.
     copies: Vec<(&'a [u8], usize, usize)>,
 }
@@ -169,7 +169,7 @@ mod tests {
             let (mut together, mut one_by_one) = (vec![0; chunks * rows * run], vec![0; chunks * rows * run]);
             let mut batch = CopyBatch::default();
             for (number, chunk) in decoded.iter().enumerate() {
-                let rows = Loop { count: rows, chunk_stride: rows_of(number), range_stride: chunks * run };
+                let rows = CopyLoop { count: rows, chunk_stride: rows_of(number), range_stride: chunks * run };
                 let (chunk_offset, range_offset) = (0, number * run);
                 let copy = StridedCopy { chunk: number as u64, chunk_offset, range_offset, run, loops: &[rows] };
                 batch.gather(&copy, chunk, &mut together);

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::array::cache::{ChunkCache, Content, Key, Loaded, Version};
+use crate::array::cache::{CacheKey, CachedContent, ChunkCache, LoadedContent, ValidatedVersion};
 use crate::array::interleavings::{explore, schedules};
 use crate::array::sync::thread;
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::store::ObjectVersion;
 
-fn key(number: u64) -> Key {
-    Key { array: 1, level: 0, number }
+fn key(number: u64) -> CacheKey {
+    CacheKey { array: 1, level: 0, number }
 }
 
 fn version(number: u64) -> Option<ObjectVersion> {
@@ -19,15 +19,15 @@ fn version(number: u64) -> Option<ObjectVersion> {
 }
 
 /// The content that a store in this version gives.
-fn loaded(number: u64) -> Loaded {
+fn loaded(number: u64) -> LoadedContent {
     let mut buffer = Buffer::new(1);
     buffer[0] = u8::try_from(number).unwrap();
-    (Content::Chunk(Arc::new(buffer)), version(number))
+    (CachedContent::Chunk(Arc::new(buffer)), version(number))
 }
 
-fn number(content: &Content) -> u64 {
+fn number(content: &CachedContent) -> u64 {
     match content {
-        Content::Chunk(buffer) => u64::from(buffer[0]),
+        CachedContent::Chunk(buffer) => u64::from(buffer[0]),
         _ => panic!("no chunk"),
     }
 }
@@ -38,7 +38,7 @@ fn one_load_runs_at_a_time() {
     explore(schedules(), || {
         let cache = ChunkCache::new(1000);
         let (loads, under_way) = (AtomicU64::new(0), AtomicU64::new(0));
-        let get = || -> Result<Content> {
+        let get = || -> Result<CachedContent> {
             cache.get(
                 key(1),
                 0,
@@ -80,7 +80,11 @@ fn an_epoch_never_gets_older_content() {
                     thread::yield_now();
                     let now = epoch.fetch_add(1, Ordering::SeqCst) + 1;
                     if change == 2 {
-                        cache.put(key(1), loaded(change).0, Version { object: version(change), epoch: now });
+                        cache.put(
+                            key(1),
+                            loaded(change).0,
+                            ValidatedVersion { object: version(change), epoch: now },
+                        );
                     } else {
                         cache.forget(key(1));
                     }

@@ -23,7 +23,7 @@ const MAX_LOOKS: u64 = 1 << 16;
 const MAX_CHUNKS: u64 = 1 << 22;
 
 /// The file as tiles of rows of chunks.
-pub struct Tiles<'a> {
+pub struct HoleTiles<'a> {
     served: &'a ServedArray,
     cancellation: &'a Cancellation,
     /// Chunks of one row.
@@ -35,15 +35,15 @@ pub struct Tiles<'a> {
     chunks: Cell<u64>,
 }
 
-impl<'a> Tiles<'a> {
+impl<'a> HoleTiles<'a> {
     /// `None` if the array has no hole: a chunk that is not stored is not zero.
-    pub fn new(served: &'a ServedArray, cancellation: &'a Cancellation) -> Option<Tiles<'a>> {
+    pub fn new(served: &'a ServedArray, cancellation: &'a Cancellation) -> Option<HoleTiles<'a>> {
         if served.fill().iter().any(|&byte| byte != 0) {
             return None;
         }
         let slab = slab(served.grid())?;
         let mut tiles =
-            Tiles { served, cancellation, slab, slabs: 1, looks: Cell::new(0), chunks: Cell::new(0) };
+            HoleTiles { served, cancellation, slab, slabs: 1, looks: Cell::new(0), chunks: Cell::new(0) };
         let row_bytes = tiles.slab_range(0).end.max(1);
         tiles.slabs = (MIN_HOLE_BYTES + 2 * PAGE_BYTES).div_ceil(row_bytes);
         Some(tiles)
@@ -76,7 +76,7 @@ impl<'a> Tiles<'a> {
     }
 }
 
-impl Tiles<'_> {
+impl HoleTiles<'_> {
     fn rows(&self) -> u64 {
         self.served.grid().chunks() / self.slab.strips.max(1)
     }

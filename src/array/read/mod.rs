@@ -6,6 +6,7 @@
 //! Invariants: a read returns all of its range or fails. A chunk that cannot be read is an error; only a missing chunk
 //! is fill value. A read holds at most [`StripCache::batch_strips`] strips at a time, or what the cache has already.
 
+pub mod access;
 pub mod holes;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
@@ -13,19 +14,19 @@ mod large_tests;
 pub mod plan;
 pub mod reply_buffer;
 pub mod revalidate;
-pub mod types;
+
 pub mod uncompressed;
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::array::cache::Content;
+use crate::array::cache::CachedContent;
 use crate::array::geometry::copy_plan::{CopyPlan, MAX_COPIES};
 use crate::array::geometry::strided_copy::CopyBatch;
 use crate::array::geometry::strips::Strips;
+use crate::array::read::access::{Blocking, ReadAccess};
 use crate::array::read::plan::ReadPlan;
 use crate::array::read::reply_buffer::CachedSlice;
-use crate::array::read::types::{Access, Blocking};
 use crate::array::read::uncompressed::RangeReader;
 use crate::array::served::ServedArray;
 use crate::array::served::strip_cache::StripCache;
@@ -76,7 +77,7 @@ impl FileReader {
         range: Range<u64>,
         plan: &mut ReadPlan,
         out: &mut [u8],
-        access: Access<'_>,
+        access: ReadAccess<'_>,
     ) -> Result<bool> {
         if range.is_empty() {
             return Ok(true); // of an array without chunks, perhaps
@@ -121,7 +122,7 @@ impl FileReader {
         true
     }
 
-    fn read_planned(&self, plan: &mut ReadPlan, out: &mut [u8], access: Access<'_>) -> Result<bool> {
+    fn read_planned(&self, plan: &mut ReadPlan, out: &mut [u8], access: ReadAccess<'_>) -> Result<bool> {
         let is_uncompressed = plan.is_uncompressed();
         let copies = &mut plan.copies;
         if access.blocking == Blocking::No {
@@ -166,7 +167,7 @@ impl FileReader {
         true
     }
 
-    fn read_strips(&self, plan: &CopyPlan, out: &mut [u8], access: Access<'_>) -> Result<()> {
+    fn read_strips(&self, plan: &CopyPlan, out: &mut [u8], access: ReadAccess<'_>) -> Result<()> {
         let strips = self.strips.strips_at(plan.range().start);
         let mut found = FoundStrips::new();
         // A chunk that is stored between the lookup and the copy is in the cache or the store afterwards.
@@ -213,7 +214,7 @@ impl FileReader {
         strips: &Strips,
         plan: &CopyPlan,
         found: &mut FoundStrips,
-        access: Access<'_>,
+        access: ReadAccess<'_>,
     ) -> Result<()> {
         let is_sequential = access.is_sequential;
         let is_written = self.dirty.is_written();
@@ -258,7 +259,7 @@ impl FileReader {
         let mut batch = CopyBatch::default();
         let copied = plan.for_each_copy(|place, copy| {
             match found.get(place).and_then(Option::as_ref) {
-                Some(ChunkSource::Stored(Content::Chunk(buffer))) => batch.gather(copy, buffer, out),
+                Some(ChunkSource::Stored(CachedContent::Chunk(buffer))) => batch.gather(copy, buffer, out),
                 Some(ChunkSource::Stored(_)) => copy.fill(offset, self.served().fill(), out),
                 Some(ChunkSource::Zero) => copy.fill(offset, &[0], out),
                 Some(ChunkSource::Dirty(chunk)) => {
@@ -290,7 +291,7 @@ impl FileReader {
         let epoch = self.served().epoch();
         let mut slice = None;
         self.strips.peek([((), strip)], epoch, |(), content| match content {
-            Content::Chunk(buffer) if range.end <= buffer.len() => {
+            CachedContent::Chunk(buffer) if range.end <= buffer.len() => {
                 slice = Some(CachedSlice::new(buffer, range.clone()));
             }
             _ => {}

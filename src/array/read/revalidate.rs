@@ -77,7 +77,7 @@ impl Comparison<'_> {
         let batch = if self.served.store().is_remote() { BATCH_OBJECTS } else { 1 };
         let count = keys.len().div_ceil(batch);
         let (array, cancellation) = (Arc::clone(self.served), cancellation.clone());
-        let outcome = Arc::new(Mutex::new(Outcome { compared: 0, changed: Ok(Vec::new()) }));
+        let outcome = Arc::new(Mutex::new(ComparisonOutcome { compared: 0, changed: Ok(Vec::new()) }));
         let of_all = Arc::clone(&outcome);
         self.workers.share(count, move |number| {
             let Some(keys) = keys.chunks(batch).nth(number) else { return ControlFlow::Break(()) };
@@ -94,8 +94,8 @@ impl Comparison<'_> {
             }
             ControlFlow::Continue(())
         });
-        let empty = Outcome { compared: 0, changed: Ok(Vec::new()) };
-        let Outcome { compared, changed } = std::mem::replace(&mut *outcome.lock(), empty);
+        let empty = ComparisonOutcome { compared: 0, changed: Ok(Vec::new()) };
+        let ComparisonOutcome { compared, changed } = std::mem::replace(&mut *outcome.lock(), empty);
         if compared < count && changed.is_ok() {
             let stopped = std::io::Error::other("the comparison stopped early");
             return Err(Error::store(self.served.path(), "compare objects with the store", stopped));
@@ -105,7 +105,7 @@ impl Comparison<'_> {
 }
 
 /// What the threads of one comparison found.
-struct Outcome {
+struct ComparisonOutcome {
     /// How many batches were compared.
     compared: usize,
     /// The keys of the objects that changed.

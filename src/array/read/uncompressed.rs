@@ -52,7 +52,7 @@ impl RangeReader {
     /// Reads from chunks that are stored as their elements: ranges of the objects, without the cache.
     pub fn read(&self, plan: &CopyPlan, out: &mut [u8], cancellation: &Cancellation) -> Result<()> {
         let ctx = self.served.load_context();
-        ctx.of_one_version(|| self.read_once(&ctx, plan, out, cancellation))
+        ctx.with_one_version(|| self.read_once(&ctx, plan, out, cancellation))
     }
 
     fn read_once(

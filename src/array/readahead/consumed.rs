@@ -2,7 +2,7 @@
 //! expected to ask for them, so readahead does not decode them.
 //!
 //! Uses `sync.rs`. This is only a guess: a reader that asks for such a slab all the same gets it, and shows that the
-//! guess no longer holds ([`Consumed::forget_if_asked`]).
+//! guess no longer holds ([`ConsumedSlabs::forget_if_asked`]).
 
 use std::ops::Range;
 
@@ -13,12 +13,12 @@ const MAX_RANGES: usize = 64;
 
 /// Slabs by their numbers.
 #[derive(Default)]
-pub struct Consumed {
+pub struct ConsumedSlabs {
     /// Not empty; they neither overlap nor touch. The range that grew last is the last.
     ranges: Mutex<Vec<Range<u64>>>,
 }
 
-impl Consumed {
+impl ConsumedSlabs {
     /// Adds slabs.
     pub fn add(&self, mut new: Range<u64>) {
         if new.is_empty() {
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn ranges_merge_and_are_cleared_together() {
-        let consumed = Consumed::default();
+        let consumed = ConsumedSlabs::default();
         for range in [4..6, 0..2, 3..3, 8..9] {
             consumed.add(range);
         }

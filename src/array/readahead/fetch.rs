@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::array::geometry::strips::{Strips, slab, slab_at};
 use crate::array::readahead::resources::{CountGuard, Counted, ReadaheadResources};
-use crate::array::readahead::window::{Budget, FetchWindow, ReaderPlace, Slabs};
+use crate::array::readahead::window::{FetchWindow, ReadaheadBudget, ReaderPlace, Slabs};
 use crate::array::served::strip_cache::StripCache;
 use crate::array::source::ahead::Indexes;
 use crate::array::source::load_context::LoadContext;
@@ -65,7 +65,7 @@ impl FetchQueue {
         cache: &StripCache,
         strips: Option<&Strips>,
         place: ReaderPlace,
-        budget: &Budget,
+        budget: &ReadaheadBudget,
     ) -> Vec<u64> {
         let (chunks, offset) = (cache.served().grid(), place.offset);
         let left = chunks.size_bytes().saturating_sub(offset);
@@ -154,7 +154,7 @@ impl FetchQueue {
 
 /// The strips of the next `decoded` bytes that the cache has room for. Of the next slabs no more than what is decoded while the
 /// reader reads the end of this one: their memory is that of the slab that the reader passes.
-fn strips_to_decode(strips: &Strips, offset: u64, decoded: u64, budget: &Budget) -> Vec<u64> {
+fn strips_to_decode(strips: &Strips, offset: u64, decoded: u64, budget: &ReadaheadBudget) -> Vec<u64> {
     let in_cache = (budget.cache_limit_bytes / 4 * 3).checked_div(budget.strip_bytes).unwrap_or(1);
     let most = MAX_STRIPS.min(in_cache as usize).max(1);
     let mut to_decode = strips.grid().chunks_of(offset, decoded, most);

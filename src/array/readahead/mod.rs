@@ -19,14 +19,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::array::read::FileReader;
-use crate::array::read::types::Blocking;
-use crate::array::readahead::consumed::Consumed;
+use crate::array::read::access::Blocking;
+use crate::array::readahead::consumed::ConsumedSlabs;
 use crate::array::readahead::fetch::FetchQueue;
 use crate::array::readahead::prefetch::{Prefetcher, ScanGeneration};
 use crate::array::readahead::replies::PreparedReplies;
 use crate::array::readahead::resources::ReadaheadResources;
 use crate::array::readahead::window::{
-    AHEAD_BYTES_PER_THREAD, Budget, LATE_BYTES, ReaderPlace, SEEK_WINDOW_BYTES, SlabWindow, Slabs,
+    AHEAD_BYTES_PER_THREAD, LATE_BYTES, ReadaheadBudget, ReaderPlace, SEEK_WINDOW_BYTES, SlabWindow, Slabs,
 };
 use crate::array::served::ServedArray;
 use crate::array::sync::Mutex;
@@ -65,15 +65,15 @@ struct ScanState {
     /// What it has received ends here. Of a remote store more was asked for, perhaps.
     received: u64,
     /// What is ready for the reader, if it is sequential.
-    sequence: Option<Sequence>,
+    sequence: Option<SequentialRead>,
 }
 
 /// A sequential read of one array. It counts as one as long as it lives.
-struct Sequence {
+struct SequentialRead {
     array: Arc<ArrayReadahead>,
     /// The slabs that are queued and not passed.
     slabs: Option<SlabWindow>,
-    /// The first slab that this reader has not added to [`Consumed`]; `None` if it never adds any.
+    /// The first slab that this reader has not added to [`ConsumedSlabs`]; `None` if it never adds any.
     first_unconsumed: Option<u64>,
     /// What is fetched from a remote store for the reader.
     fetches: Option<FetchQueue>,
@@ -86,17 +86,17 @@ pub struct ArrayReadahead {
     /// How many readers go through the array sequentially.
     sequential_readers: AtomicUsize,
     /// Slabs that such readers received in full and keep themselves.
-    consumed: Consumed,
+    consumed: ConsumedSlabs,
 }
 
-impl Sequence {
+impl SequentialRead {
     fn new(array: &Arc<ArrayReadahead>) -> Self {
         array.sequential_readers.fetch_add(1, Ordering::Relaxed);
-        Sequence { array: Arc::clone(array), slabs: None, first_unconsumed: None, fetches: None }
+        SequentialRead { array: Arc::clone(array), slabs: None, first_unconsumed: None, fetches: None }
     }
 }
 
-impl Drop for Sequence {
+impl Drop for SequentialRead {
     fn drop(&mut self) {
         self.array.sequential_readers.fetch_sub(1, Ordering::Relaxed);
     }
@@ -170,7 +170,7 @@ impl ArrayReadahead {
             reader: Arc::clone(reader),
             prefetcher: Prefetcher::new(reader.strips(), resources),
             sequential_readers: AtomicUsize::new(0),
-            consumed: Consumed::default(),
+            consumed: ConsumedSlabs::default(),
         }
     }
 
@@ -188,10 +188,10 @@ impl ArrayReadahead {
     }
 
     /// What may be decoded ahead for one of the array's sequential readers.
-    fn budget(&self) -> Budget {
+    fn budget(&self) -> ReadaheadBudget {
         let strips = self.reader.strips();
         let readers = self.sequential_readers.load(Ordering::Relaxed).max(1) as u64;
-        Budget {
+        ReadaheadBudget {
             cache_limit_bytes: strips.cache_limit_bytes(),
             ahead_bytes: AHEAD_BYTES_PER_THREAD.saturating_mul(strips.workers().count() as u64) / readers,
             strip_bytes: strips.strip_bytes(),
@@ -262,7 +262,7 @@ impl ArrayReadahead {
             return;
         }
         let Some(slabs) = self.slabs() else { return };
-        let sequence = scan.sequence.get_or_insert_with(|| Sequence::new(self));
+        let sequence = scan.sequence.get_or_insert_with(|| SequentialRead::new(self));
         let budget = self.budget();
         if let Some(strips) = slabs.byte_window(offset, &budget) {
             return self.prefetcher.decode(strips.into_iter(), &reader.wanted, u64::MAX);
@@ -306,7 +306,7 @@ impl ArrayReadahead {
         } else {
             cache.strips()
         };
-        let sequence = scan.sequence.get_or_insert_with(|| Sequence::new(self));
+        let sequence = scan.sequence.get_or_insert_with(|| SequentialRead::new(self));
         let resources = self.prefetcher.resources();
         let fetches = sequence.fetches.get_or_insert_with(|| FetchQueue::new(resources, asked));
         let place = ReaderPlace { received, asked, offset };
@@ -322,7 +322,7 @@ impl ArrayReadahead {
         self.demote(slabs.strips_of(window.pass(passed)));
     }
 
-    /// Records that a reader received these slabs in full. Returns whether they count as [`Consumed`]: whether readers keep
+    /// Records that a reader received these slabs in full. Returns whether they count as [`ConsumedSlabs`]: whether readers keep
     /// what they receive. Beside a writer some readers bypass the page cache.
     fn record_consumed(&self, slabs: Range<u64>) -> bool {
         let readers_keep = self.prefetcher.resources().readers_keep() && !self.reader.dirty().is_written();

@@ -13,9 +13,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::array::read::FileReader;
+use crate::array::read::access::{Blocking, ReadAccess};
 use crate::array::read::plan::ReadPlan;
 use crate::array::read::reply_buffer::CachedSlice;
-use crate::array::read::types::{Access, Blocking};
 use crate::array::readahead::resources::{CountGuard, ReadaheadResources};
 use crate::array::sync::{Condvar, Mutex};
 use crate::cancellation::Cancellation;
@@ -28,18 +28,18 @@ const AHEAD_BYTES: u64 = 4 << 20;
 
 /// The replies that are prepared for one reader: spans of the file, in order.
 #[derive(Default)]
-pub struct PreparedReplies(Mutex<VecDeque<Arc<Span>>>);
+pub struct PreparedReplies(Mutex<VecDeque<Arc<ReplySpan>>>);
 
-struct Span {
+struct ReplySpan {
     array: u64,
     range: Range<u64>,
-    state: Mutex<SpanState>,
+    state: Mutex<ReplyState>,
     is_over: Condvar,
     /// All spans share one limit.
     _reserved: CountGuard,
 }
 
-enum SpanState {
+enum ReplyState {
     /// In the queue.
     Queued,
     /// A thread fills it. `may_block`: that thread may wait for the store.
@@ -75,14 +75,14 @@ impl PreparedReplies {
     pub fn clear(&self) {
         for span in self.0.lock().drain(..) {
             let mut state = span.state.lock();
-            if let SpanState::Queued = *state {
-                *state = SpanState::Void;
+            if let ReplyState::Queued = *state {
+                *state = ReplyState::Void;
             }
         }
     }
 
     /// The span that covers a range. Drops spans that end before the range.
-    fn find(&self, wanted: &Range<u64>) -> Option<Arc<Span>> {
+    fn find(&self, wanted: &Range<u64>) -> Option<Arc<ReplySpan>> {
         let mut spans = self.0.lock();
         while spans.front().is_some_and(|span| span.range.end <= wanted.start) {
             spans.pop_front();
@@ -98,13 +98,13 @@ impl PreparedReplies {
         let mut state = span.state.lock();
         loop {
             match &*state {
-                SpanState::Filling { may_block: true } if blocking == Blocking::No => {
+                ReplyState::Filling { may_block: true } if blocking == Blocking::No => {
                     return ReadyReply::Blocks;
                 }
-                SpanState::Filling { .. } => span.is_over.wait(&mut state),
-                SpanState::Queued => *state = SpanState::Void,
-                SpanState::Void => return ReadyReply::None,
-                SpanState::Ready { bytes, epoch } => {
+                ReplyState::Filling { .. } => span.is_over.wait(&mut state),
+                ReplyState::Queued => *state = ReplyState::Void,
+                ReplyState::Void => return ReadyReply::None,
+                ReplyState::Ready { bytes, epoch } => {
                     let is_as_read = span.array == array.served().number()
                         && !array.dirty().is_written()
                         && *epoch == array.served().epoch();
@@ -139,10 +139,10 @@ impl PreparedReplies {
             let range = from..from.saturating_add(step).min(size_bytes);
             from = range.end;
             let Some(reserved) = resources.reserve_reply(range.end - range.start) else { return };
-            let span = Arc::new(Span {
+            let span = Arc::new(ReplySpan {
                 array: array.served().number(),
                 range,
-                state: Mutex::new(SpanState::Queued),
+                state: Mutex::new(ReplyState::Queued),
                 is_over: Condvar::new(),
                 _reserved: reserved,
             });
@@ -156,7 +156,7 @@ impl PreparedReplies {
     }
 }
 
-impl Span {
+impl ReplySpan {
     fn length(&self) -> u64 {
         self.range.end - self.range.start
     }
@@ -165,10 +165,10 @@ impl Span {
     fn fill(&self, array: &FileReader, cancellation: &Cancellation) {
         {
             let mut state = self.state.lock();
-            if !matches!(*state, SpanState::Queued) {
+            if !matches!(*state, ReplyState::Queued) {
                 return;
             }
-            *state = SpanState::Filling { may_block: false };
+            *state = ReplyState::Filling { may_block: false };
         }
         // Wakes the waiting reader also if a library panics.
         let _guard = FillGuard(self);
@@ -178,28 +178,28 @@ impl Span {
         let mut bytes = served.load_context().buffer(length);
         let (range, mut plan) = (self.range.clone(), ReadPlan::default());
         let mut read = |blocking| {
-            let access = Access { blocking, is_sequential: true, cancellation };
+            let access = ReadAccess { blocking, is_sequential: true, cancellation };
             // The reader that asks for the bytes gets the error.
             array.read(range.clone(), &mut plan, &mut bytes, access).unwrap_or(false)
         };
         let is_filled = read(Blocking::No) || {
-            *self.state.lock() = SpanState::Filling { may_block: true };
+            *self.state.lock() = ReplyState::Filling { may_block: true };
             self.is_over.notify_all();
             served.reads_ranges(true) && !array.dirty().is_written() && read(Blocking::Yes)
         };
         if is_filled {
-            *self.state.lock() = SpanState::Ready { bytes: Arc::new(bytes), epoch };
+            *self.state.lock() = ReplyState::Ready { bytes: Arc::new(bytes), epoch };
         }
     }
 }
 
-struct FillGuard<'a>(&'a Span);
+struct FillGuard<'a>(&'a ReplySpan);
 
 impl Drop for FillGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
-        if let SpanState::Filling { .. } = *state {
-            *state = SpanState::Void;
+        if let ReplyState::Filling { .. } = *state {
+            *state = ReplyState::Void;
         }
         drop(state);
         self.0.is_over.notify_all();
@@ -261,7 +261,7 @@ mod tests {
             let spans = reader.replies().0.lock();
             spans
                 .iter()
-                .any(|span| matches!(*span.state.lock(), SpanState::Queued | SpanState::Filling { .. }))
+                .any(|span| matches!(*span.state.lock(), ReplyState::Queued | ReplyState::Filling { .. }))
         };
         while is_under_way() {
             std::thread::yield_now();

@@ -51,7 +51,7 @@ pub fn continues(expected: u64, offset: u64, window_bytes: u64) -> bool {
 
 /// The memory and the threads that readahead for one reader may use.
 #[derive(Clone, Copy, Debug)]
-pub struct Budget {
+pub struct ReadaheadBudget {
     /// The limit of the cache.
     pub cache_limit_bytes: u64,
     /// How much may be decoded ahead for this reader.
@@ -110,7 +110,7 @@ impl SlabWindow {
         &mut self,
         now: u64,
         slabs: &Slabs,
-        budget: &Budget,
+        budget: &ReadaheadBudget,
         is_consumed: impl Fn(u64) -> bool,
         is_busy: impl Fn() -> bool,
     ) -> Option<SlabPart> {
@@ -150,7 +150,7 @@ impl SlabWindow {
 
     /// How many strips of the next slab there is room for. No more is queued than the cache can take next to the slabs that are
     /// queued and not passed: those were used later than they were decoded, and would be evicted first.
-    fn room(&self, now: u64, slabs: &Slabs, budget: &Budget) -> u64 {
+    fn room(&self, now: u64, slabs: &Slabs, budget: &ReadaheadBudget) -> u64 {
         let slab_bytes = slabs.slab.bytes;
         let held = slab_bytes.saturating_mul(self.end - self.first);
         let taken = slab_bytes.saturating_mul(self.end - now);
@@ -196,7 +196,7 @@ impl<'a> Slabs<'a> {
 
     /// If the cache has no room for a slab, or a slab has too many strips to queue them as a whole: the strips of the next few
     /// bytes of the file.
-    pub fn byte_window(&self, offset: u64, budget: &Budget) -> Option<Vec<u64>> {
+    pub fn byte_window(&self, offset: u64, budget: &ReadaheadBudget) -> Option<Vec<u64>> {
         let limit = budget.cache_limit_bytes;
         if self.slab.bytes <= limit / 4 * 3 && self.slab.strips <= MOST_QUEUED {
             return None;
@@ -292,7 +292,7 @@ mod tests {
         let slabs = Slabs::new(&strips).unwrap();
         let slab_bytes = slabs.slab.bytes;
         let queued = |cache: u64, ahead: u64, is_busy: bool| {
-            let budget = Budget {
+            let budget = ReadaheadBudget {
                 cache_limit_bytes: cache * slab_bytes,
                 ahead_bytes: ahead * slab_bytes,
                 strip_bytes: strips.grid().largest_chunk_bytes(),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::array::cache::Loaded;
+use crate::array::cache::LoadedContent;
 use crate::array::geometry::axis::{Axis, numbers};
 use crate::array::geometry::grid::Grid;
 use crate::array::geometry::layout::FileLayout;
@@ -164,7 +164,7 @@ impl ServedArray {
     }
 
     /// Loads a chunk, past the cache.
-    pub fn load(&self, ctx: &LoadContext<'_>, index: &[u64]) -> Result<Loaded> {
+    pub fn load(&self, ctx: &LoadContext<'_>, index: &[u64]) -> Result<LoadedContent> {
         let loaded = self.source.load(ctx, index)?;
         let decoded_bytes = loaded.0.chunk_bytes();
         self.loads.record_load(&loaded, decoded_bytes);
@@ -177,7 +177,7 @@ impl ServedArray {
         ctx: &LoadContext<'_>,
         index: &[u64],
         part: Range<usize>,
-    ) -> Result<Option<Loaded>> {
+    ) -> Result<Option<LoadedContent>> {
         let Some((loaded, decoded_bytes)) = self.source.load_part(ctx, index, part)? else { return Ok(None) };
         self.loads.record_load(&loaded, decoded_bytes);
         Ok(Some(loaded))

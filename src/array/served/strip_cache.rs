@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use crate::array::cache::{Content, Key, Loaded, Version};
+use crate::array::cache::{CacheKey, CachedContent, LoadedContent, ValidatedVersion};
 use crate::array::geometry::strips::{StripExtent, Strips, slab};
 use crate::array::served::ServedArray;
 use crate::array::source::ahead::Indexes;
@@ -143,14 +143,14 @@ impl StripCache {
         self.served.loads().cache.limit_bytes()
     }
 
-    fn key(&self, strip: u64) -> Key {
+    fn key(&self, strip: u64) -> CacheKey {
         let level = if self.is_cut() { STRIP_LEVEL } else { 0 };
-        Key { array: self.served.number(), level, number: strip }
+        CacheKey { array: self.served.number(), level, number: strip }
     }
 
     /// The cache key of a chunk, where strips are chunks.
-    fn chunk_key(&self, number: u64) -> Key {
-        Key { array: self.served.number(), level: 0, number }
+    fn chunk_key(&self, number: u64) -> CacheKey {
+        CacheKey { array: self.served.number(), level: 0, number }
     }
 
     /// Whether a strip is cached, or somebody loads it, in this epoch.
@@ -163,7 +163,7 @@ impl StripCache {
         &self,
         strips: impl IntoIterator<Item = (T, u64)>,
         epoch: u64,
-        each: impl FnMut(T, Content),
+        each: impl FnMut(T, CachedContent),
     ) {
         let keys = strips.into_iter().map(|(name, strip)| (name, self.key(strip)));
         self.served.loads().cache.peek(keys, epoch, each);
@@ -187,7 +187,7 @@ impl StripCache {
 
     /// One strip, from the cache or the store. A reader that is not `is_sequential` will probably want the chunk's
     /// other strips, too.
-    pub fn load(&self, number: u64, is_sequential: bool) -> Result<Content> {
+    pub fn load(&self, number: u64, is_sequential: bool) -> Result<CachedContent> {
         let served = &self.served;
         let ctx = served.load_context();
         let strip = self.strips.get().map(|strips| (strips, strips.extent_of(number)));
@@ -217,7 +217,7 @@ impl StripCache {
         strips: &Strips,
         strip: &StripExtent,
         is_sequential: bool,
-    ) -> Result<Loaded> {
+    ) -> Result<LoadedContent> {
         let has_few = strips.slab().is_some_and(|slab| slab.strips <= MAX_DECODERS as u64);
         let part_ctx = LoadContext { decoders: ctx.decoders.filter(|_| has_few), ..*ctx };
         if (is_sequential || strips.is_cheap())
@@ -226,16 +226,16 @@ impl StripCache {
             return Ok(loaded);
         }
         let (content, object) = self.served.load(ctx, index)?;
-        let Content::Chunk(chunk) = &content else { return Ok((content, object)) };
+        let CachedContent::Chunk(chunk) = &content else { return Ok((content, object)) };
         let part = |strip: &StripExtent| {
             let bytes = chunk.get(strip.bytes.clone()).unwrap_or_default();
             let mut buffer = ctx.buffer(bytes.len());
             buffer.copy_from_slice(bytes);
-            Content::Chunk(Arc::new(buffer))
+            CachedContent::Chunk(Arc::new(buffer))
         };
         // A sequential reader comes to the other strips much later, when these would be evicted again.
         if !is_sequential {
-            let version = Version { object, epoch: ctx.epoch };
+            let version = ValidatedVersion { object, epoch: ctx.epoch };
             for (number, other) in strips.of_chunk(strip.chunk) {
                 if other != *strip {
                     self.served.loads().cache.put(self.key(number), part(&other), version);
@@ -247,7 +247,13 @@ impl StripCache {
 
     /// Keeps a chunk that was just stored, if a reader would load the same bytes as one strip. `is_demoted`: no reader is
     /// expected to ask for it, and others need the memory more. Otherwise drops what the cache has of it.
-    pub fn keep_stored(&self, number: u64, content: Content, version: Version, is_demoted: bool) {
+    pub fn keep_stored(
+        &self,
+        number: u64,
+        content: CachedContent,
+        version: ValidatedVersion,
+        is_demoted: bool,
+    ) {
         let (cache, key) = (&self.served.loads().cache, self.chunk_key(number));
         let source = self.served.source();
         // A lossy codec returns other bytes than were written. Uncompressed chunks are not cached. Where strips are

@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::array::cache::{Content, Loaded};
+use crate::array::cache::{CachedContent, LoadedContent};
 use crate::array::geometry::axis::number_of;
 use crate::array::geometry::strided_copy::fill_items;
 use crate::array::source::load_context::LoadContext;
@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::store::{Object, Wanted};
 
 /// A chunk that is loaded.
-struct Load<'a> {
+struct ChunkLoad<'a> {
     source: &'a Source,
     ctx: &'a LoadContext<'a>,
     chunk: &'a [u64],
@@ -27,8 +27,8 @@ struct Load<'a> {
 
 impl Source {
     /// Loads a chunk, all of it from one version of its object.
-    pub(in crate::array) fn load(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<Loaded> {
-        ctx.of_one_version(|| self.begin(ctx, chunk)?.whole())
+    pub(in crate::array) fn load(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<LoadedContent> {
+        ctx.with_one_version(|| self.begin(ctx, chunk)?.whole())
     }
 
     /// Loads these bytes of the decoded chunk, which begin and end between elements. Also returns how many bytes were
@@ -38,8 +38,8 @@ impl Source {
         ctx: &LoadContext<'_>,
         chunk: &[u64],
         part: Range<usize>,
-    ) -> Result<Option<(Loaded, usize)>> {
-        ctx.of_one_version(|| self.begin(ctx, chunk)?.part(part.clone()))
+    ) -> Result<Option<(LoadedContent, usize)>> {
+        ctx.with_one_version(|| self.begin(ctx, chunk)?.part(part.clone()))
     }
 
     /// The size of a block of the decoded chunk that decodes on its own, and how many bytes the chunk is stored in. `None`
@@ -86,14 +86,20 @@ impl Source {
         decoded.map_err(corrupt(&self.pipelines.document_key))
     }
 
-    fn begin<'a>(&'a self, ctx: &'a LoadContext<'a>, chunk: &'a [u64]) -> Result<Load<'a>> {
-        Ok(Load { source: self, ctx, chunk, key: self.key(ctx, chunk)?, pipeline: self.pipeline(chunk)? })
+    fn begin<'a>(&'a self, ctx: &'a LoadContext<'a>, chunk: &'a [u64]) -> Result<ChunkLoad<'a>> {
+        Ok(ChunkLoad {
+            source: self,
+            ctx,
+            chunk,
+            key: self.key(ctx, chunk)?,
+            pipeline: self.pipeline(chunk)?,
+        })
     }
 }
 
-impl Load<'_> {
+impl ChunkLoad<'_> {
     /// Loads the whole chunk.
-    fn whole(&self) -> Result<Loaded> {
+    fn whole(&self) -> Result<LoadedContent> {
         let length = self.pipeline.decoded_bytes();
         let stored = match self.find(0..length)? {
             Ok(stored) => stored,
@@ -103,14 +109,14 @@ impl Load<'_> {
             && let Some(whole) =
                 stored.object.whole().filter(|whole| !self.source.is_sharded() && whole.len() == length)
         {
-            return Ok((Content::Chunk(whole), Some(stored.object.version())));
+            return Ok((CachedContent::Chunk(whole), Some(stored.object.version())));
         }
         let corrupt = corrupt(&self.key);
         if let Some(codec) = self.pipeline.plain_bytes().filter(|_| stored.size_bytes() == length as u64) {
             let mut decoded = self.ctx.buffer(length);
             stored.read_all(&mut decoded)?;
             self.of_chunk(codec.decode(&mut decoded)).map_err(&corrupt)?;
-            return Ok((Content::Chunk(Arc::new(decoded)), Some(stored.object.version())));
+            return Ok((CachedContent::Chunk(Arc::new(decoded)), Some(stored.object.version())));
         }
         let size = usize::try_from(stored.size_bytes())
             .map_err(|_| Error::corrupt(&self.key, "too large for this machine"))?;
@@ -127,11 +133,11 @@ impl Load<'_> {
                 decode(&encoded).map_err(&corrupt)?
             }
         };
-        Ok((Content::Chunk(Arc::new(decoded)), Some(stored.object.version())))
+        Ok((CachedContent::Chunk(Arc::new(decoded)), Some(stored.object.version())))
     }
 
     /// Loads a part of the chunk, and says how many bytes were decoded for it.
-    fn part(&self, part: Range<usize>) -> Result<Option<(Loaded, usize)>> {
+    fn part(&self, part: Range<usize>) -> Result<Option<(LoadedContent, usize)>> {
         if !self.pipeline.decodes_parts() {
             return self.next(part);
         }
@@ -142,12 +148,12 @@ impl Load<'_> {
         let mut out = self.ctx.buffer(part.len());
         let decoded = self.of_chunk(self.pipeline.decode_part(&stored, part.start, &mut out));
         let decoded_bytes = stored.outcome(decoded, &self.key)?;
-        Ok(Some(((Content::Chunk(Arc::new(out)), Some(stored.object.version())), decoded_bytes)))
+        Ok(Some(((CachedContent::Chunk(Arc::new(out)), Some(stored.object.version())), decoded_bytes)))
     }
 
     /// Loads the next part of a chunk with a suspended decoder, or with a new one that is kept.
-    fn next(&self, part: Range<usize>) -> Result<Option<(Loaded, usize)>> {
-        let Load { source, ctx, chunk, pipeline, .. } = self;
+    fn next(&self, part: Range<usize>) -> Result<Option<(LoadedContent, usize)>> {
+        let ChunkLoad { source, ctx, chunk, pipeline, .. } = self;
         let (Some(decoders), Some(new)) = (ctx.decoders, pipeline.resumable_decoder()) else {
             return Ok(None);
         };
@@ -166,12 +172,12 @@ impl Load<'_> {
         if decoder.position() < pipeline.decoded_bytes() {
             decoders.keep(number, version, decoder);
         }
-        Ok(Some(((Content::Chunk(Arc::new(out)), Some(version)), decoded_bytes)))
+        Ok(Some(((CachedContent::Chunk(Arc::new(out)), Some(version)), decoded_bytes)))
     }
 
     /// The stored bytes of a chunk of which `part` is loaded. If the chunk is not stored, that part.
-    fn find(&self, part: Range<usize>) -> Result<std::result::Result<StoredChunk, Loaded>> {
-        let Load { source, ctx, chunk, key, pipeline } = self;
+    fn find(&self, part: Range<usize>) -> Result<std::result::Result<StoredChunk, LoadedContent>> {
+        let ChunkLoad { source, ctx, chunk, key, pipeline } = self;
         let wanted = match pipeline.plain_bytes() {
             Some(_) if part.len() < pipeline.decoded_bytes() => {
                 Wanted::Range(part.start as u64..part.end as u64)
@@ -179,11 +185,11 @@ impl Load<'_> {
             _ => wanted_of_object(pipeline),
         };
         let stored = match source.locate(ctx, chunk, key, &wanted)? {
-            Location::Missing(version) => return Ok(Err((Content::Absent, version))),
+            Location::Missing(version) => return Ok(Err((CachedContent::Absent, version))),
             Location::Empty(fill, version) => {
                 let mut decoded = ctx.buffer(part.len());
                 fill_items(&mut decoded, &fill, 0);
-                return Ok(Err((Content::Chunk(Arc::new(decoded)), Some(version))));
+                return Ok(Err((CachedContent::Chunk(Arc::new(decoded)), Some(version))));
             }
             Location::Stored(stored) => stored,
         };

@@ -38,7 +38,7 @@ impl LoadContext<'_> {
 
     /// Runs `load`, and once more with the present version if an object in a remote store was replaced between two requests for
     /// it. An open file keeps its version; of an object in a remote store the rest cannot be had any more.
-    pub fn of_one_version<T>(&self, mut load: impl FnMut() -> Result<T>) -> Result<T> {
+    pub fn with_one_version<T>(&self, mut load: impl FnMut() -> Result<T>) -> Result<T> {
         match load() {
             Err(Error::Stale { key }) if self.store.is_remote() => {
                 self.store.forget_transfers(&key);

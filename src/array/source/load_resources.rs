@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::array::cache::{ChunkCache, Content, Loaded};
+use crate::array::cache::{CachedContent, ChunkCache, LoadedContent};
 use crate::array::source::open_objects::OpenObjects;
 use crate::array::source::resumable_decoders::ResumableDecoders;
 use crate::array::sync::atomic::{AtomicU64, Ordering};
@@ -52,8 +52,8 @@ impl LoadResources {
     }
 
     /// Counts a load, for which this many bytes were decoded. A chunk that the store does not have counts for nothing.
-    pub fn record_load(&self, loaded: &Loaded, decoded_bytes: usize) {
-        if let Content::Chunk(_) = &loaded.0 {
+    pub fn record_load(&self, loaded: &LoadedContent, decoded_bytes: usize) {
+        if let CachedContent::Chunk(_) = &loaded.0 {
             self.decoded_chunks.fetch_add(1, Ordering::Relaxed);
             self.decoded_bytes.fetch_add(decoded_bytes as u64, Ordering::Relaxed);
         }

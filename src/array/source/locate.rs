@@ -13,7 +13,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::array::cache::{Content, Key};
+use crate::array::cache::{CacheKey, CachedContent};
 use crate::array::geometry::axis::{Axis, each_index, number_of, numbers};
 use crate::array::source::levels::sharding;
 use crate::array::source::load_context::LoadContext;
@@ -88,7 +88,7 @@ fn read_counted(reads: &ReadCounts, object: &dyn Object, offset: u64, out: &mut 
 }
 
 /// From a shard of one level to an inner chunk.
-struct Step {
+struct ShardStep {
     /// The level in cache keys of indexes.
     level: u32,
     /// The number of the shard over the whole array.
@@ -100,9 +100,9 @@ struct Step {
     chain: Arc<Pipeline>,
 }
 
-impl Step {
-    fn index_key(&self, ctx: &LoadContext<'_>) -> Key {
-        Key { array: ctx.array, level: self.level, number: self.number }
+impl ShardStep {
+    fn index_key(&self, ctx: &LoadContext<'_>) -> CacheKey {
+        CacheKey { array: ctx.array, level: self.level, number: self.number }
     }
 
     /// The index of the step's shard, at `range` of an object.
@@ -192,7 +192,7 @@ impl Source {
             IndexLocation::End => Wanted::Last(bytes),
         };
         Ok(match ctx.cache.peek_any(step.index_key(ctx)) {
-            Some(Content::Index(known)) => match known.chunk(step.inner).map_err(corrupt(key))? {
+            Some(CachedContent::Index(known)) => match known.chunk(step.inner).map_err(corrupt(key))? {
                 Some(range) => InnerWanted::Chunk(Wanted::Range(range)),
                 None => InnerWanted::Nothing(index),
             },
@@ -201,13 +201,13 @@ impl Source {
     }
 
     /// The shard of one level that holds `elements`, and the number of the inner chunk in it.
-    fn step(&self, key: &str, depth: usize, elements: &[u64]) -> Result<Step> {
+    fn step(&self, key: &str, depth: usize, elements: &[u64]) -> Result<ShardStep> {
         let Some(level) = self.levels.get(depth) else {
             return Err(Error::corrupt(key, "the array has no shards at this level"));
         };
         let shard = level.shard_of(elements);
         let inner_axes = self.inner_axes(depth);
-        let chain = level.pipelines.of_shape(&level.shape_of(&shard))?;
+        let chain = level.pipelines.for_shape(&level.shape_of(&shard))?;
         let sharded = sharding(&chain, key)?;
         // In stored order.
         let mut inner = 0;
@@ -221,7 +221,7 @@ impl Source {
             inner = inner * count + inside / cut.longest().max(1);
         }
         let (fill, number) = (sharded.fill.to_vec(), number_of(&level.shards, &shard));
-        Ok(Step { level: depth as u32 + 1, number, inner: inner as usize, fill, chain })
+        Ok(ShardStep { level: depth as u32 + 1, number, inner: inner as usize, fill, chain })
     }
 
     /// Reads the index of the outermost shard that holds `elements` into the cache.
@@ -283,9 +283,9 @@ impl Source {
     }
 
     /// The cache key of the index of a level's shard.
-    pub(in crate::array) fn index_key(&self, ctx: &LoadContext<'_>, depth: usize, shard: &[u64]) -> Key {
+    pub(in crate::array) fn index_key(&self, ctx: &LoadContext<'_>, depth: usize, shard: &[u64]) -> CacheKey {
         let number = self.levels.get(depth).map_or(0, |level| number_of(&level.shards, shard));
-        Key { array: ctx.array, level: depth as u32 + 1, number }
+        CacheKey { array: ctx.array, level: depth as u32 + 1, number }
     }
 }
 
@@ -312,7 +312,7 @@ pub(in crate::array) fn read_index(
     ctx: &LoadContext<'_>,
     object: &dyn Object,
     key: &str,
-    index_key: Key,
+    index_key: CacheKey,
     codec: &ShardingIndexed,
     range: Range<u64>,
 ) -> Result<Arc<ShardIndex>> {
@@ -321,10 +321,10 @@ pub(in crate::array) fn read_index(
         let place = codec.index_range(length).map_err(corrupt(key))?;
         let mut bytes = vec![0; codec.index_size_bytes()];
         read_counted(ctx.reads, object, range.start + place.start, &mut bytes)?;
-        Ok(Content::Index(Arc::new(codec.parse_index(&bytes, length).map_err(corrupt(key))?)))
+        Ok(CachedContent::Index(Arc::new(codec.parse_index(&bytes, length).map_err(corrupt(key))?)))
     };
     match ctx.cache.get_version(index_key, object.version(), load)? {
-        Content::Index(index) => Ok(index),
+        CachedContent::Index(index) => Ok(index),
         _ => Err(Error::corrupt(key, "the cached entry is not a shard index")),
     }
 }

@@ -42,7 +42,7 @@ pub const MAX_CHUNK_BYTES: u64 = 4 << 30;
 const MAX_LEVELS: usize = 8;
 
 /// The parts from which a source is built.
-pub struct Parts {
+pub struct SourceParts {
     /// The axes of the grid of objects, in served order.
     pub axes: Vec<Axis>,
     /// The keys of the objects.
@@ -77,8 +77,8 @@ pub struct Source {
 impl Source {
     /// A source of the parts. Chunks are as small as can be read on their own: inner chunks, if the chain ends in a
     /// sharding codec. Refuses chunks that are too large for memory, unless they are uncompressed.
-    pub fn new(parts: Parts) -> Result<Self> {
-        let Parts { mut axes, keys, mut pipelines, fill } = parts;
+    pub fn new(parts: SourceParts) -> Result<Self> {
+        let SourceParts { mut axes, keys, mut pipelines, fill } = parts;
         let (decoded, byte_order) = (pipelines.decoded.clone(), pipelines.byte_order);
         let document_key = pipelines.document_key.clone();
         let mut levels: Vec<Level> = Vec::new();
@@ -224,7 +224,7 @@ impl Source {
         if spans().eq(self.pipelines.decoded.shape.iter().copied()) {
             return Ok(Arc::clone(&self.largest));
         }
-        self.pipelines.of_shape(&spans().collect::<Vec<u64>>())
+        self.pipelines.for_shape(&spans().collect::<Vec<u64>>())
     }
 }
 

@@ -38,17 +38,17 @@ impl Pipelines {
     ) -> Result<Self> {
         let document_key = document_key.to_owned();
         let pipelines = Pipelines { specs, decoded, byte_order, document_key, built: Mutex::default() };
-        pipelines.of_shape(&pipelines.decoded.shape)?;
+        pipelines.for_shape(&pipelines.decoded.shape)?;
         Ok(pipelines)
     }
 
     /// The pipeline of the largest chunk.
     pub fn largest(&self) -> Result<Arc<Pipeline>> {
-        self.of_shape(&self.decoded.shape)
+        self.for_shape(&self.decoded.shape)
     }
 
     /// The pipeline of chunks of this shape.
-    pub fn of_shape(&self, shape: &[u64]) -> Result<Arc<Pipeline>> {
+    pub fn for_shape(&self, shape: &[u64]) -> Result<Arc<Pipeline>> {
         if let Some(pipeline) = self.built.lock().get(shape) {
             return Ok(Arc::clone(pipeline));
         }

@@ -12,7 +12,7 @@ use crate::memory::Buffer;
 use crate::store::{Info, Precondition, PutOptions, Store, Writer};
 
 /// Where and how a source stores an object.
-pub(in crate::array) struct Target<'a> {
+pub(in crate::array) struct PutTarget<'a> {
     /// The store, for the object's present content.
     pub store: &'a dyn Store,
     /// The store's writer.
@@ -27,7 +27,7 @@ pub(in crate::array) struct Target<'a> {
     pub is_zero: bool,
 }
 
-impl<'a> Target<'a> {
+impl<'a> PutTarget<'a> {
     /// How the object is put.
     pub fn options(&self) -> PutOptions<'a> {
         PutOptions { precondition: self.precondition, ..PutOptions::new(self.within, self.like) }

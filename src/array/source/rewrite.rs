@@ -11,7 +11,7 @@ use crate::array::geometry::axis::{number_of, numbers};
 use crate::array::source::levels::sharding;
 use crate::array::source::load_context::LoadContext;
 use crate::array::source::locate::read_index;
-use crate::array::source::replacement::{Encoded, EncodedChunk, Target};
+use crate::array::source::replacement::{Encoded, EncodedChunk, PutTarget};
 use crate::array::source::{Source, corrupt, unencodable};
 use crate::codec::pipeline::Sharded;
 use crate::codec::sharding_indexed::IndexLocation;
@@ -83,7 +83,7 @@ impl Source {
     pub(in crate::array) fn rewrite(
         &self,
         ctx: &LoadContext<'_>,
-        target: &Target<'_>,
+        target: &PutTarget<'_>,
         object: u64,
         encoded: &Encoded,
     ) -> Result<(String, Option<ObjectVersion>)> {
@@ -137,7 +137,7 @@ impl<'a> Rewrite<'a> {
         let Some(level) = source.levels.get(depth) else {
             return Err(Error::corrupt(key, "the array has no shards at this level"));
         };
-        let chain = level.pipelines.of_shape(&level.shape_of(shard))?;
+        let chain = level.pipelines.for_shape(&level.shape_of(shard))?;
         let sharded = sharding(&chain, key)?;
         let index = match (self.old, &old) {
             (Some(object), Some(range)) => {

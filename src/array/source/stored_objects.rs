@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::store::{Entry, Store, join};
 
 /// A walk through the folders of an array.
-struct Walk<'a> {
+struct FolderWalk<'a> {
     store: &'a dyn Store,
     /// Of the array.
     path: &'a str,
@@ -73,9 +73,9 @@ impl Source {
             Err(error) => return failed(keys.path(), &error),
         };
         if let Some(strays) = &mut strays {
-            **strays = Strays::of_array(encoding.clone(), axes.len());
+            **strays = Strays::in_array(encoding.clone(), axes.len());
         }
-        let mut walk = Walk {
+        let mut walk = FolderWalk {
             store,
             path: keys.path(),
             axes,
@@ -111,7 +111,7 @@ impl Source {
     }
 }
 
-impl Walk<'_> {
+impl FolderWalk<'_> {
     /// Visits the objects in a folder; `parts` are the parts of its name below the array.
     fn folder(&mut self, folder: &str, parts: &[String]) -> ControlFlow<()> {
         let store = self.store;

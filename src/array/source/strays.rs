@@ -17,7 +17,7 @@ const DOCUMENTS: [&str; 3] = ["zarr.json", "meta", "attrs"];
 
 /// Why a program may have given a stray its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cause {
+enum StrayCause {
     /// The numbers of a chunk, with the other separator.
     Separator,
     /// The numbers of a chunk, with or without `c` in front of them.
@@ -30,8 +30,13 @@ enum Cause {
     Unknown,
 }
 
-const CAUSES: [Cause; 5] =
-    [Cause::Separator, Cause::Prefix, Cause::Backslash, Cause::Outside, Cause::Unknown];
+const CAUSES: [StrayCause; 5] = [
+    StrayCause::Separator,
+    StrayCause::Prefix,
+    StrayCause::Backslash,
+    StrayCause::Outside,
+    StrayCause::Unknown,
+];
 
 /// The strays of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,13 +53,13 @@ pub struct Strays {
 
 impl Strays {
     /// None yet, of an array with as many axes.
-    pub(super) fn of_array(encoding: ChunkKeyEncoding, rank: usize) -> Self {
+    pub(super) fn in_array(encoding: ChunkKeyEncoding, rank: usize) -> Self {
         Strays { expected: Some((encoding, rank)), ..Strays::default() }
     }
 
     /// The objects in a group's folder that have a backslash in their names: a zip file made on Windows may have it instead of `/`.
     /// Any other object may lie in a group.
-    pub fn of_group(store: &dyn Store, path: &str) -> Self {
+    pub fn in_group(store: &dyn Store, path: &str) -> Self {
         let mut strays = Strays::default();
         let listed = store.each_name(path, &mut |entry| {
             if entry.name.contains('\\') {
@@ -91,23 +96,23 @@ impl Strays {
             None => ('/', false),
         };
         Some(match most {
-            Cause::Separator => {
+            StrayCause::Separator => {
                 format!("chunks named with '{}' while the document says '{separator}'", other(separator))
             }
-            Cause::Prefix if is_prefixed => {
+            StrayCause::Prefix if is_prefixed => {
                 format!(
                     "chunks named without 'c' in front of the numbers while the document says 'c{separator}'"
                 )
             }
-            Cause::Prefix => {
+            StrayCause::Prefix => {
                 "chunks named with 'c' in front of the numbers while the document says numbers alone"
                     .to_owned()
             }
-            Cause::Backslash => {
+            StrayCause::Backslash => {
                 r"names with '\' instead of '/', as a zip file made on Windows may have them".to_owned()
             }
-            Cause::Outside => "chunks past the end of the array".to_owned(),
-            Cause::Unknown => return None,
+            StrayCause::Outside => "chunks past the end of the array".to_owned(),
+            StrayCause::Unknown => return None,
         })
     }
 
@@ -163,21 +168,21 @@ impl Strays {
     }
 
     /// Why the object with this name below the node may have it.
-    fn cause(&self, name: &str) -> Cause {
+    fn cause(&self, name: &str) -> StrayCause {
         if name.contains('\\') {
-            return Cause::Backslash;
+            return StrayCause::Backslash;
         }
         let Some((ChunkKeyEncoding { prefixed, separator, .. }, rank)) = &self.expected else {
-            return Cause::Unknown;
+            return StrayCause::Unknown;
         };
         if is_key_like(name, *prefixed, *separator, *rank) {
-            Cause::Outside
+            StrayCause::Outside
         } else if is_key_like(name, *prefixed, other(*separator), *rank) {
-            Cause::Separator
+            StrayCause::Separator
         } else if ['/', '.'].iter().any(|separator| is_key_like(name, !prefixed, *separator, *rank)) {
-            Cause::Prefix
+            StrayCause::Prefix
         } else {
-            Cause::Unknown
+            StrayCause::Unknown
         }
     }
 }
@@ -206,7 +211,7 @@ mod tests {
 
     fn reason(prefixed: bool, separator: char, rank: usize, name: &str) -> Option<String> {
         let encoding = ChunkKeyEncoding { prefixed, separator, separator_is_assumed: false };
-        let mut strays = Strays::of_array(encoding, rank);
+        let mut strays = Strays::in_array(encoding, rank);
         strays.add_object(name.to_owned());
         strays.reason()
     }

@@ -19,13 +19,13 @@ const MAX_OBJECTS: usize = 4096;
 /// The versions of an array's objects that readers have seen; `None` for an object that was missing.
 #[derive(Default)]
 pub struct SeenVersions {
-    state: Mutex<State>,
+    state: Mutex<SeenState>,
     /// Signals the end of a replacement.
     replaced: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct SeenState {
     objects: HashMap<String, SeenObject>,
     /// Objects that write-back is replacing now.
     replacing: HashMap<String, OngoingReplacements>,
@@ -62,7 +62,7 @@ struct Snapshot {
     replacements: u64,
 }
 
-impl State {
+impl SeenState {
     fn replacements(&self, key: &str) -> u64 {
         self.objects.get(key).map_or(0, |seen| seen.replacements)
     }
@@ -86,7 +86,7 @@ impl State {
 
     /// Records that a reader received something of this version. If readers have seen another version, some of what
     /// they hold is old.
-    fn note(&mut self, key: &str, found: Option<Info>) {
+    fn record(&mut self, key: &str, found: Option<Info>) {
         let (version, modified) = (found.map(|info| info.version), found.and_then(|info| info.modified));
         let Some(seen) = self.objects.get(key).copied() else {
             return self.insert(key, SeenObject { version, modified, replacements: 0 });
@@ -116,7 +116,7 @@ pub struct Replacement<'a> {
 impl Replacement<'_> {
     /// Records that the object was replaced in version `old`. If readers saw another version before, they have not seen
     /// what another program did in between.
-    pub fn note(&self, old: Option<ObjectVersion>, new: Option<ObjectVersion>) {
+    pub fn record(&self, old: Option<ObjectVersion>, new: Option<ObjectVersion>) {
         let mut state = self.served.state.lock();
         let seen = state.objects.get(self.key).copied();
         let found = state.replacing.get_mut(self.key).map(|replacing| std::mem::take(&mut replacing.found));
@@ -179,7 +179,7 @@ impl SeenVersions {
                 // Write-back has replaced the object since. The result may be older, and must not be recorded now.
                 continue;
             }
-            state.note(key, info);
+            state.record(key, info);
             drop(state);
             // A comparison for open(2) in between missed this object. That does no harm if its version is still the
             // same.
@@ -313,16 +313,16 @@ mod tests {
         );
         assert_eq!(served.look().unwrap().len(), 2);
         let (old, new) = (served.version(&store, "a").unwrap(), None);
-        served.replace("a").note(old, new);
+        served.replace("a").record(old, new);
         assert!(served.look().is_some(), "ours");
-        served.replace("a").note(old, old);
+        served.replace("a").record(old, old);
         assert!(served.look().is_none(), "another program's before");
         assert!(served.version(&store, "a").unwrap() == old && served.look().is_some());
         let replacement = served.replace("a");
         store.put("a", vec![2]).unwrap();
         let new = served.version(&store, "a").unwrap();
         assert!(new != old);
-        replacement.note(old, new);
+        replacement.record(old, new);
         drop(replacement);
         assert!(served.look().is_some(), "ours, which a reader found before it was noted");
         assert!(served.is_unchanged(&store, "a").unwrap());
@@ -330,7 +330,7 @@ mod tests {
         store.put("a", vec![3]).unwrap();
         served.version(&store, "a").unwrap();
         store.put("a", vec![4]).unwrap();
-        replacement.note(new, served_by(&store));
+        replacement.record(new, served_by(&store));
         drop(replacement);
         assert!(served.look().is_none(), "another program's in between");
         for number in 0..=MAX_OBJECTS {

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::array::reservation::Reservation;
 use crate::array::source::corrupt;
-use crate::array::variable::slab::{ChunkLayout, Slab, hold, step};
+use crate::array::variable::element_row::{ChunkLayout, ElementRow, hold, step};
 use crate::codec::shard_index::ShardIndex;
 use crate::codec::sharding_indexed::ShardingIndexed;
 use crate::codec::vlen::Vlen;
@@ -27,12 +27,12 @@ use crate::metadata::{CodecFamily, CodecSpec, DataType, FillValue, codec_spec};
 const MAX_LEVELS: usize = 8;
 
 /// A codec chain for one shape of chunk.
-pub struct Chain {
-    inside: Inside,
+pub struct VariableChain {
+    inside: ChainEnd,
     bytes_codecs: Vec<(String, Box<dyn BytesToBytes>)>,
 }
 
-enum Inside {
+enum ChainEnd {
     /// The elements of the chunk.
     Elements { vlen: Vlen, chunk: ChunkLayout },
     /// Inner chunks, all of one shape.
@@ -41,7 +41,7 @@ enum Inside {
         codec: Box<dyn ArrayToBytes>,
         /// The step from one inner chunk to the next, in array coordinates, for each stored axis.
         steps: Vec<(usize, u64)>,
-        inner: Box<Chain>,
+        inner: Box<VariableChain>,
     },
 }
 
@@ -50,16 +50,16 @@ pub struct DecodeTarget<'a> {
     /// The key of the object.
     pub key: &'a str,
     /// Receives the elements.
-    pub slab: &'a mut Slab,
+    pub slab: &'a mut ElementRow,
     /// The reservation for all the memory.
     pub held: &'a mut Reservation,
 }
 
-impl Chain {
+impl VariableChain {
     /// The chain for chunks of this shape, with elements of `vlen`.
-    pub fn build(specs: &[CodecSpec], shape: &[u64], vlen: Vlen) -> CodecResult<Chain> {
+    pub fn build(specs: &[CodecSpec], shape: &[u64], vlen: Vlen) -> CodecResult<VariableChain> {
         let axes: Vec<usize> = (0..shape.len()).collect();
-        Chain::build_level(specs, shape, axes, vlen, 0)
+        VariableChain::build_level(specs, shape, axes, vlen, 0)
     }
 
     /// `axes[i]` is the axis of the array that is axis i at this level. `shape` is in the order of this level.
@@ -69,7 +69,7 @@ impl Chain {
         mut axes: Vec<usize>,
         vlen: Vlen,
         level: usize,
-    ) -> CodecResult<Chain> {
+    ) -> CodecResult<VariableChain> {
         check_chain_length(specs)?;
         let mut shape = shape.to_vec();
         let mut inside = None;
@@ -85,7 +85,7 @@ impl Chain {
                     let reason = format!("codec \"{}\" does not match the data type", spec.name);
                     return Err(at(spec)(CodecError::unsupported(reason)));
                 }
-                inside = Some(Inside::Elements { vlen, chunk: layout(&shape, &axes)? });
+                inside = Some(ChainEnd::Elements { vlen, chunk: layout(&shape, &axes)? });
             } else if spec.family == CodecFamily::V3 && spec.name == "sharding_indexed" {
                 inside = Some(shard(spec, &shape, &axes, vlen, level).map_err(at(spec))?);
             } else if is_known || spec.must_understand {
@@ -97,7 +97,7 @@ impl Chain {
         let inside = inside.ok_or_else(|| {
             CodecError::new("\"codecs\" has no codec that turns elements of variable length into bytes")
         })?;
-        Ok(Chain { inside, bytes_codecs })
+        Ok(VariableChain { inside, bytes_codecs })
     }
 
     /// Decodes a chunk that begins at element `origin`. Skips elements outside the slab.
@@ -124,11 +124,11 @@ impl Chain {
 
     fn place(&self, bytes: &[u8], origin: &[u64], into: &mut DecodeTarget<'_>) -> Result<()> {
         match &self.inside {
-            Inside::Elements { vlen, chunk } => {
+            ChainEnd::Elements { vlen, chunk } => {
                 let elements = vlen.decode(bytes, chunk.count).map_err(corrupt(into.key))?;
                 into.slab.put(origin, chunk, &elements, into.held, into.key)
             }
-            Inside::Shard { codec, steps, inner } => {
+            ChainEnd::Shard { codec, steps, inner } => {
                 let Some(sharding) = ShardingIndexed::of(codec.as_ref()) else {
                     return Err(Error::corrupt(into.key, "the codec is not a sharding codec"));
                 };
@@ -224,7 +224,7 @@ fn bytes_codec(spec: &CodecSpec) -> CodecResult<Box<dyn BytesToBytes>> {
     }
 }
 
-fn shard(spec: &CodecSpec, shape: &[u64], axes: &[usize], vlen: Vlen, level: usize) -> CodecResult<Inside> {
+fn shard(spec: &CodecSpec, shape: &[u64], axes: &[usize], vlen: Vlen, level: usize) -> CodecResult<ChainEnd> {
     if level == MAX_LEVELS {
         return Err(CodecError::unsupported(format!("shards nested more than {MAX_LEVELS} deep")));
     }
@@ -238,7 +238,8 @@ fn shard(spec: &CodecSpec, shape: &[u64], axes: &[usize], vlen: Vlen, level: usi
         stored.ok_or_else(|| CodecError::new("codec \"sharding_indexed\": \"codecs\" is required"))?;
     let inner_specs = codec_spec::v3_list(&stored)
         .map_err(|fault| CodecError::new(format!("codec \"sharding_indexed\": \"codecs\" {fault}")))?;
-    let inner = Chain::build_level(&inner_specs, &sharding.inner_shape, axes.to_vec(), vlen, level + 1)?;
+    let inner =
+        VariableChain::build_level(&inner_specs, &sharding.inner_shape, axes.to_vec(), vlen, level + 1)?;
     let steps = axes.iter().copied().zip(sharding.inner_shape.iter().copied()).collect();
-    Ok(Inside::Shard { steps, inner: Box::new(inner), codec })
+    Ok(ChainEnd::Shard { steps, inner: Box::new(inner), codec })
 }

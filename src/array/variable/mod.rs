@@ -4,11 +4,11 @@
 //! `geometry` and `source`. `codec_chain.rs` decodes a chunk.
 //!
 //! Such an array has no flat file of which a part could be read, so no chunk is cached. A read goes through the array
-//! in C order, row of chunks by row of chunks along the first axis. Memory holds one such row as a [`Slab`], within the
+//! in C order, row of chunks by row of chunks along the first axis. Memory holds one such row as a [`ElementRow`], within the
 //! limit of the chunk cache.
 
 pub mod codec_chain;
-pub mod slab;
+pub mod element_row;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod variable_tests;
@@ -23,8 +23,8 @@ use crate::array::geometry::axis_order::AxisOrder;
 use crate::array::reservation::Reservation;
 use crate::array::source::corrupt;
 use crate::array::source::keys::Keys;
-use crate::array::variable::codec_chain::{Chain, DecodeTarget};
-use crate::array::variable::slab::{Slab, hold, step};
+use crate::array::variable::codec_chain::{DecodeTarget, VariableChain};
+use crate::array::variable::element_row::{ElementRow, hold, step};
 use crate::codec::CodecError;
 use crate::codec::vlen::Vlen;
 use crate::error::{Error, Result};
@@ -44,14 +44,14 @@ pub struct VariableArray {
     axes: Vec<Axis>,
     vlen: Vlen,
     /// The chain of the largest chunk. In a regular grid, of every chunk.
-    chain: Chain,
+    chain: VariableChain,
     chain_shape: Vec<u64>,
 }
 
 /// The row of chunks that a reader of an array of one axis read last, with its memory.
 pub struct ChunkOfStrings {
     row: u64,
-    slab: Slab,
+    slab: ElementRow,
     _held: Reservation,
 }
 
@@ -75,7 +75,8 @@ impl VariableArray {
             return Err(Error::metadata(document_key, "the chunk grid ends before the array does"));
         };
         let chain_shape: Vec<u64> = axes.iter().map(Axis::longest).collect();
-        let chain = Chain::build(&metadata.codecs, &chain_shape, vlen).map_err(of_document(document_key))?;
+        let chain =
+            VariableChain::build(&metadata.codecs, &chain_shape, vlen).map_err(of_document(document_key))?;
         let axis_order = AxisOrder::new(metadata.shape.len(), false, None);
         let keys = Keys::new(path, metadata.chunk_keys.clone(), axis_order);
         let (store, metadata) = (store.clone(), metadata.clone());
@@ -207,9 +208,9 @@ impl VariableArray {
         }
     }
 
-    fn read_row(&self, row: u64, held: &mut Reservation, version: &mut DefaultHasher) -> Result<Slab> {
+    fn read_row(&self, row: u64, held: &mut Reservation, version: &mut DefaultHasher) -> Result<ElementRow> {
         let document_key = self.metadata.document_key.as_str();
-        let mut slab = Slab::new(&self.axes, row, held, document_key)?;
+        let mut slab = ElementRow::new(&self.axes, row, held, document_key)?;
         self.for_each_chunk_of(row, |spans, key| {
             let found = self.read_object(key, held)?;
             found.as_ref().map(|(_, version)| *version).hash(version);
@@ -220,7 +221,7 @@ impl VariableArray {
             let chain = if shape == self.chain_shape {
                 &self.chain
             } else {
-                let built = Chain::build(&self.metadata.codecs, &shape, self.vlen);
+                let built = VariableChain::build(&self.metadata.codecs, &shape, self.vlen);
                 of_this_shape = built.map_err(of_document(document_key))?;
                 &of_this_shape
             };

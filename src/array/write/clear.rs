@@ -9,7 +9,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::array::cache::Content;
+use crate::array::cache::CachedContent;
 use crate::array::geometry::axis::{Axis, each_index, numbers};
 use crate::array::geometry::grid::{KeptElements, clear_after};
 use crate::array::served::ServedArray;
@@ -186,7 +186,7 @@ impl<'a> OutsideElements<'a> {
         if version != Some(old) {
             return Err(Error::Changed { key: served.key_of_chunk(&index)? });
         }
-        let Content::Chunk(stored) = content else { return Ok(()) };
+        let CachedContent::Chunk(stored) = content else { return Ok(()) };
         let mut cleared = Buffer::new(stored.len());
         cleared.copy_from_slice(&stored);
         let kept: Vec<KeptElements> = (axes.iter().zip(&index).zip(self.inside))

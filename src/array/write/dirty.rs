@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::array::cache::{Content, Loaded};
+use crate::array::cache::{CachedContent, LoadedContent};
 use crate::array::geometry::byte_ranges::ByteRanges;
 use crate::array::geometry::strided_copy::{StridedCopy, fill_items};
 use crate::array::sync::Mutex;
@@ -147,10 +147,10 @@ impl ChunkState {
 
     /// Copies the base's bytes to where no writer has written. `None`: the base is all zeros. `fill` is one element of a base
     /// that is not stored.
-    pub fn merge(&mut self, mut base: Option<Loaded>, fill: &[u8]) {
+    pub fn merge(&mut self, mut base: Option<LoadedContent>, fill: &[u8]) {
         let ChunkState { bytes, written, .. } = &mut *self;
         if bytes.is_sparse()
-            && let Some((Content::Chunk(base), version)) = &mut base
+            && let Some((CachedContent::Chunk(base), version)) = &mut base
             && base.len() == bytes.len()
             && let Some(whole) = Arc::get_mut(base)
         {
@@ -169,7 +169,7 @@ impl ChunkState {
             let Some(out) = bytes.get_mut(gap.clone()) else { continue };
             match &base {
                 None => out.fill(0),
-                Some((Content::Chunk(base), _)) => {
+                Some((CachedContent::Chunk(base), _)) => {
                     if let Some(from) = base.get(gap) {
                         out.copy_from_slice(from);
                     }

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::array::cache::{Content, Loaded};
+use crate::array::cache::{CachedContent, LoadedContent};
 use crate::array::geometry::copy_plan::CopyPlan;
 use crate::array::geometry::strided_copy::StridedCopy;
 use crate::array::geometry::strips::slab;
@@ -33,7 +33,7 @@ const LOOKS_PER_LOCK: usize = 4096;
 /// Where a reader finds the bytes of a chunk.
 pub enum ChunkSource {
     /// In the cache or the store.
-    Stored(Content),
+    Stored(CachedContent),
     /// In a dirty chunk with its base loaded.
     Dirty(Arc<DirtyChunk>),
     /// Nowhere: all of it is zero since a truncation to 0.
@@ -137,7 +137,7 @@ impl DirtyChunks {
     // --- reading ---
 
     /// Where a reader finds a chunk. `stored` gives a chunk that is not dirty.
-    pub fn find(&self, number: u64, stored: impl Fn() -> Result<Content>) -> Result<ChunkSource> {
+    pub fn find(&self, number: u64, stored: impl Fn() -> Result<CachedContent>) -> Result<ChunkSource> {
         loop {
             let (dirty, is_zero) = {
                 let chunks = self.state.chunks.lock();
@@ -217,7 +217,7 @@ impl DirtyChunks {
     }
 
     /// Loads the stored chunk without the cache.
-    fn load_base(&self, number: u64) -> Result<Loaded> {
+    fn load_base(&self, number: u64) -> Result<LoadedContent> {
         self.resources.record_base();
         self.served.source().load(&self.served.load_context(), &self.served.grid().index(number))
     }

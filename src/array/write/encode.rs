@@ -25,7 +25,7 @@ pub struct EncodedChunks {
 }
 
 /// One of them.
-struct Chunk {
+struct EncodedGeneration {
     /// `None` if all of it is fill value.
     encoded: Option<EncodedChunk>,
     generation: u64,
@@ -73,7 +73,7 @@ impl DirtyEncoder<'_> {
     }
 
     /// Encodes a chunk; `None` if the chunk is retired.
-    fn encode_chunk(&self, number: u64, chunk: &DirtyChunk) -> Result<Option<Chunk>> {
+    fn encode_chunk(&self, number: u64, chunk: &DirtyChunk) -> Result<Option<EncodedGeneration>> {
         let mut state = chunk.lock();
         if state.is_retired {
             return Ok(None);
@@ -88,6 +88,6 @@ impl DirtyEncoder<'_> {
             state.since = Some(ByteRanges::default());
         }
         let encoded = self.objects.encode(number, &mut state.bytes)?;
-        Ok(Some(Chunk { encoded, generation: state.generation }))
+        Ok(Some(EncodedGeneration { encoded, generation: state.generation }))
     }
 }

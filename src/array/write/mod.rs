@@ -36,7 +36,7 @@ use crate::array::write::dirty_chunks::DirtyChunks;
 use crate::array::write::resources::WriteResources;
 use crate::array::write::streaming::FullChunks;
 use crate::array::write::write_back::{DirtyReport, WriteBack};
-use crate::array::write::written::{Written, WrittenArrays};
+use crate::array::write::written::{WrittenArray, WrittenArrays};
 use crate::error::{Error, Result};
 
 /// The most objects of an array that can be zeroed.
@@ -289,7 +289,7 @@ impl ArrayWriter {
     }
 
     /// Counts a write-back that fails before it starts, because the array is no longer the one that was opened.
-    pub fn note_failure(&self, error: &Error) {
+    pub fn record_failure(&self, error: &Error) {
         self.write_back.failures().record(error);
     }
 
@@ -334,7 +334,7 @@ impl ArrayWriter {
     }
 }
 
-impl Written for ArrayWriter {
+impl WrittenArray for ArrayWriter {
     fn number(&self) -> u64 {
         self.served.number()
     }

@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::array::served::ServedArray;
-use crate::array::source::replacement::{Encoded, EncodedChunk, Target};
+use crate::array::source::replacement::{Encoded, EncodedChunk, PutTarget};
 use crate::array::sync::atomic::{AtomicU64, Ordering};
 use crate::array::sync::{self, Mutex, thread};
 use crate::array::write::resources::WriteResources;
-use crate::array::write::session::Session;
+use crate::array::write::session::WriteSession;
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::store::{Info, ObjectVersion, Precondition, Writer};
@@ -115,7 +115,7 @@ impl ObjectWriter {
 
     /// Replaces chunks of an object in the store, or deletes the object if nothing is left in it. Returns its new version.
     pub fn put(&self, new: &NewObject<'_>) -> Result<Option<ObjectVersion>> {
-        let target = Target {
+        let target = PutTarget {
             store: self.served.store(),
             writer: self.writer()?,
             within: self.served.path(),
@@ -134,7 +134,7 @@ impl ObjectWriter {
     pub fn while_others_are_first(
         &self,
         key: &str,
-        session: &Session,
+        session: &WriteSession,
         store: impl Fn() -> Result<()>,
     ) -> Result<()> {
         let mut merges = 0;

@@ -37,25 +37,25 @@ struct OpenSession {
 }
 
 /// Whether an array is open for writing. Arrays that grew from each other share it.
-pub struct Session {
+pub struct WriteSession {
     served: Arc<ServedArray>,
     /// Present while the array has a writer or a dirty chunk.
     opened: Arc<Mutex<Option<OpenSession>>>,
 }
 
-impl Session {
+impl WriteSession {
     /// An array that is not open for writing.
     pub fn new(served: &Arc<ServedArray>) -> Self {
-        Session { served: Arc::clone(served), opened: Arc::default() }
+        WriteSession { served: Arc::clone(served), opened: Arc::default() }
     }
 
     /// The session of an array that continues this one.
     pub fn successor(&self, served: &Arc<ServedArray>) -> Self {
-        Session { served: Arc::clone(served), opened: Arc::clone(&self.opened) }
+        WriteSession { served: Arc::clone(served), opened: Arc::clone(&self.opened) }
     }
 
     /// Whether two arrays share a session, because one grew from the other.
-    pub fn is_shared_with(&self, other: &Session) -> bool {
+    pub fn is_shared_with(&self, other: &WriteSession) -> bool {
         Arc::ptr_eq(&self.opened, &other.opened)
     }
 
@@ -163,7 +163,7 @@ impl Session {
     /// or if `is_possible` says so. Calls `taken` before any other thread can find the new array open.
     pub fn take_over(
         &self,
-        old: &Session,
+        old: &WriteSession,
         is_possible: impl FnOnce() -> bool,
         taken: impl FnOnce(),
     ) -> Result<()> {

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::array::geometry::axis::each_index;
-use crate::array::geometry::chunk_boxes::{ChunkBoxes, Limits, for_each_range};
+use crate::array::geometry::chunk_boxes::{BoxLimits, ChunkBoxes, for_each_range};
 use crate::array::geometry::strided_copy::StridedCopy;
 use crate::array::served::ServedArray;
 use crate::array::source::replacement::Encoded;
@@ -20,7 +20,7 @@ use crate::array::sync::Mutex;
 use crate::array::write::ArrayWriter;
 use crate::array::write::dirty_chunks::DirtyChunks;
 use crate::array::write::object_writer::{NewObject, ObjectWriter, THREADS_PER_CORE, for_each};
-use crate::array::write::session::Session;
+use crate::array::write::session::WriteSession;
 use crate::error::Result;
 use crate::memory::Buffer;
 use crate::store::{Info, Precondition};
@@ -36,19 +36,19 @@ const SMALL_BOX_BYTES: u64 = 8 << 20;
 /// Threads end together if each has many boxes.
 const BOXES_PER_THREAD: u64 = 4;
 /// Where elements come from, in the order of the flat file. Several threads use it at once.
-pub trait Elements: Sync {
+pub trait ImportSource: Sync {
     /// Reads the bytes at an offset. Fails if they are not all there.
     fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()>;
 
     /// Bytes that were read more.
-    fn note_progress(&self, bytes: u64);
+    fn record_progress(&self, bytes: u64);
 }
 
 /// An import into one array.
 struct Import<'a> {
     objects: &'a ObjectWriter,
-    session: &'a Session,
-    elements: &'a dyn Elements,
+    session: &'a WriteSession,
+    elements: &'a dyn ImportSource,
     /// Owner and mode for new objects.
     like: &'a Info,
     /// Decoding threads.
@@ -60,7 +60,7 @@ struct Import<'a> {
 impl ArrayWriter {
     /// Stores all elements. The array must be open for writing, and must have no dirty chunks and no other user. Its memory is
     /// bounded by the dirty limit, but is never less than one object takes. Durable after [`ArrayWriter::sync`].
-    pub fn store_all_elements(&self, elements: &dyn Elements) -> Result<()> {
+    pub fn store_all_elements(&self, elements: &dyn ImportSource) -> Result<()> {
         let write_back = &self.write_back;
         let _storing = write_back.storing().lock();
         write_back.check_end()?;
@@ -130,7 +130,7 @@ impl Import<'_> {
     fn boxes(&self, chunks: Vec<Range<u64>>, bytes: u64, limit: u64) -> ChunkBoxes {
         let share = bytes / (BOXES_PER_THREAD * self.cores as u64);
         let box_bytes = share.clamp(SMALL_BOX_BYTES, BOX_BYTES).min(limit);
-        let limits = Limits { run_bytes: RUN_BYTES, box_bytes };
+        let limits = BoxLimits { run_bytes: RUN_BYTES, box_bytes };
         let grid = self.served().grid();
         ChunkBoxes::new(grid.axes(), chunks, grid.item_bytes(), limits)
     }
@@ -155,7 +155,7 @@ impl Import<'_> {
         for_each_range(grid.axes(), chunks, grid.item_bytes(), longest, &mut |offset, length| {
             unnoted += length;
             if unnoted >= RANGE_BYTES {
-                elements.note_progress(std::mem::take(&mut unnoted));
+                elements.record_progress(std::mem::take(&mut unnoted));
             }
             let mut is_read = false;
             grid.for_each_copy(offset, length, &mut |copy: &StridedCopy<'_>| {
@@ -179,7 +179,7 @@ impl Import<'_> {
                 Ok(())
             })
         })?;
-        elements.note_progress(unnoted);
+        elements.record_progress(unnoted);
         Ok(buffers)
     }
 
@@ -198,7 +198,7 @@ impl Import<'_> {
             let version = self.objects.put(&new)?;
             served.advance_epoch();
             self.dirty.mark_stored(object, &key);
-            replacement.note(old, version);
+            replacement.record(old, version);
             Ok(())
         })
     }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::array::cache::{Content, Version};
+use crate::array::cache::{CachedContent, ValidatedVersion};
 use crate::array::served::ServedArray;
 use crate::array::served::strip_cache::StripCache;
 use crate::array::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ use crate::array::write::end::ArrayEnd;
 use crate::array::write::failures::FailureLog;
 use crate::array::write::object_writer::{NewObject, ObjectWriter};
 use crate::array::write::resources::WriteResources;
-use crate::array::write::session::Session;
+use crate::array::write::session::WriteSession;
 use crate::error::{Error, Result};
 use crate::store::{Info, Precondition};
 
@@ -57,7 +57,7 @@ pub struct WriteBack {
     strips: Arc<StripCache>,
     dirty: Arc<DirtyChunks>,
     objects: ObjectWriter,
-    session: Session,
+    session: WriteSession,
     /// Shared with the arrays from which this one grew.
     state: Arc<WriteBackState>,
 }
@@ -79,7 +79,7 @@ impl WriteBack {
             strips: Arc::clone(strips),
             dirty: Arc::clone(dirty),
             objects: ObjectWriter::new(strips.served(), resources),
-            session: Session::new(strips.served()),
+            session: WriteSession::new(strips.served()),
             state: Arc::default(),
         }
     }
@@ -114,7 +114,7 @@ impl WriteBack {
     }
 
     /// Whether the array is open for writing.
-    pub fn session(&self) -> &Session {
+    pub fn session(&self) -> &WriteSession {
         &self.session
     }
 
@@ -292,7 +292,7 @@ impl WriteBack {
             self.objects.put(&NewObject { object, encoded: &encoded, like, precondition, is_zero })?;
         drop(encoded);
         // Content that readers loaded before this moment is compared with the store before use.
-        let stored = Version { object: version, epoch: served.advance_epoch() };
+        let stored = ValidatedVersion { object: version, epoch: served.advance_epoch() };
         self.dirty.mark_stored(object, key);
         for (number, chunk) in &dirty.chunks {
             let mut state = chunk.lock();
@@ -300,7 +300,7 @@ impl WriteBack {
                 self.make_clean(*number, &mut state, *generation, stored);
             }
         }
-        replacement.note(old, version);
+        replacement.record(old, version);
         if !served.source().is_lossless() {
             // The kernel's pages have the bytes as written. From now on reads return them as the codecs changed them.
             served.seen().mark_incomplete();
@@ -310,13 +310,13 @@ impl WriteBack {
 
     /// Makes a chunk clean that was stored with the content of `generation`. If a writer has written to it meanwhile, its other
     /// bytes are those that were stored, unless the codecs changed them.
-    fn make_clean(&self, number: u64, state: &mut ChunkState, generation: u64, stored: Version) {
+    fn make_clean(&self, number: u64, state: &mut ChunkState, generation: u64, stored: ValidatedVersion) {
         let source = self.served().source();
         if generation == state.generation {
             // If the kernel keeps what it wrote, the next writes need the memory more.
             let is_demoted = self.objects.resources().readers_keep();
             self.dirty.retire(number, state, |bytes| {
-                self.strips.keep_stored(number, Content::Chunk(bytes), stored, is_demoted);
+                self.strips.keep_stored(number, CachedContent::Chunk(bytes), stored, is_demoted);
             });
         } else if self.served().store().lacks_locks() {
             self.dirty.keep_rest(state, source.is_lossless().then_some(stored.object));

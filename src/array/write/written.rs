@@ -1,6 +1,6 @@
 //! The arrays of one process that have writers or dirty chunks, and storing several of them, some of which may hang in the store.
 //!
-//! Uses `resources.rs`, `sync.rs` and `error`. It knows of an array only what [`Written`] says.
+//! Uses `resources.rs`, `sync.rs` and `error`. It knows of an array only what [`WrittenArray`] says.
 //!
 //! Arrays follow one another, because storing one array is parallel already. An array that takes long does not hold up
 //! the next.
@@ -24,7 +24,7 @@ const QUIET: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// An array that has writers or dirty chunks.
-pub trait Written: Send + Sync + 'static {
+pub trait WrittenArray: Send + Sync + 'static {
     /// The array's number.
     fn number(&self) -> u64;
     /// The array's path.
@@ -55,7 +55,7 @@ pub struct WrittenArrays<A> {
     resources: Arc<WriteResources>,
 }
 
-impl<A: Written> WrittenArrays<A> {
+impl<A: WrittenArray> WrittenArrays<A> {
     /// No arrays.
     pub fn new(writeback_delay: Option<Duration>, resources: &Arc<WriteResources>) -> Self {
         WrittenArrays {
@@ -140,9 +140,13 @@ impl<A: Written> WrittenArrays<A> {
         quiet: Duration,
         store: impl Fn(&A) -> Result<()> + Copy + Send + 'static,
     ) -> Vec<(String, Error)> {
-        let progress =
-            Progress { waiting: arrays.into(), running: HashMap::new(), failed: Vec::new(), is_over: false };
-        let flush = Arc::new(Flush {
+        let progress = FlushProgress {
+            waiting: arrays.into(),
+            running: HashMap::new(),
+            failed: Vec::new(),
+            is_over: false,
+        };
+        let flush = Arc::new(FlushPass {
             arrays: Arc::clone(self),
             progress: Mutex::new(progress),
             finished: Condvar::new(),
@@ -152,7 +156,7 @@ impl<A: Written> WrittenArrays<A> {
         let mut last_news = Instant::now();
         loop {
             while let Some(array) = progress.next(Instant::now()) {
-                start(&flush, &mut progress, array, store);
+                start_store(&flush, &mut progress, array, store);
             }
             if progress.waiting.is_empty() && progress.running.is_empty() {
                 return std::mem::take(&mut progress.failed);
@@ -169,7 +173,7 @@ impl<A: Written> WrittenArrays<A> {
     }
 }
 
-fn tick<A: Written>(arrays: &Weak<WrittenArrays<A>>) {
+fn tick<A: WrittenArray>(arrays: &Weak<WrittenArrays<A>>) {
     loop {
         sync::thread::sleep(TICK);
         let Some(arrays) = arrays.upgrade() else { return };
@@ -179,13 +183,13 @@ fn tick<A: Written>(arrays: &Weak<WrittenArrays<A>>) {
 }
 
 /// One pass through several arrays.
-struct Flush<A> {
+struct FlushPass<A> {
     arrays: Arc<WrittenArrays<A>>,
-    progress: Mutex<Progress<A>>,
+    progress: Mutex<FlushProgress<A>>,
     finished: Condvar,
 }
 
-struct Progress<A> {
+struct FlushProgress<A> {
     waiting: VecDeque<Arc<A>>,
     /// The arrays being stored, by number, and when each started.
     running: HashMap<u64, (Arc<A>, Instant)>,
@@ -194,7 +198,7 @@ struct Progress<A> {
     is_over: bool,
 }
 
-impl<A: Written> Progress<A> {
+impl<A: WrittenArray> FlushProgress<A> {
     /// The array to start now.
     fn next(&mut self, now: Instant) -> Option<Arc<A>> {
         let running = u32::try_from(self.running.len()).unwrap_or(u32::MAX);
@@ -220,9 +224,9 @@ impl<A: Written> Progress<A> {
     }
 }
 
-fn start<A: Written>(
-    flush: &Arc<Flush<A>>,
-    progress: &mut Progress<A>,
+fn start_store<A: WrittenArray>(
+    flush: &Arc<FlushPass<A>>,
+    progress: &mut FlushProgress<A>,
     array: Arc<A>,
     store: impl FnOnce(&A) -> Result<()> + Send + 'static,
 ) {

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 use clap::Args;
 use indicatif::ProgressBar;
-use zarrfs::array::{Array, Elements, Engine, EngineOptions, Layout, Order};
+use zarrfs::array::{Array, Engine, EngineOptions, ImportSource, Layout, Order};
 use zarrfs::error::{Error, Result};
 use zarrfs::formats::npy;
 use zarrfs::hierarchy::author::NewArray;
@@ -172,13 +172,13 @@ struct FileElements<'a> {
     bar: &'a ProgressBar,
 }
 
-impl Elements for FileElements<'_> {
+impl ImportSource for FileElements<'_> {
     fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let read = self.file.read_exact_at(bytes, self.start + offset);
         read.map_err(|error| Error::store(self.name, "read", error))
     }
 
-    fn note_progress(&self, bytes: u64) {
+    fn record_progress(&self, bytes: u64) {
         self.bar.inc(bytes);
     }
 }

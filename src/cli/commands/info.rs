@@ -119,7 +119,7 @@ fn facts(tree: &Tree, path: &str, node: Node) -> Outcome<Facts> {
             let array = Array::open(&engine, tree.store(), path, metadata.clone(), Layout::default());
             array.ok().map(|array| stored(&array)).unwrap_or_default()
         }
-        Node::Group { .. } => Stored { objects: None, strays: Strays::of_group(tree.store().as_ref(), path) },
+        Node::Group { .. } => Stored { objects: None, strays: Strays::in_group(tree.store().as_ref(), path) },
         Node::Broken { .. } => Stored::default(),
     };
     let children = match &node {

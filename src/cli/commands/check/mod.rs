@@ -97,7 +97,7 @@ impl Arguments {
             match visit.node {
                 // At a service it would be one more request for each group, for what hardly occurs there.
                 Ok(Node::Group { .. }) if store.is_remote() => {}
-                Ok(Node::Group { .. }) => report.strays(path, &Strays::of_group(store.as_ref(), path)),
+                Ok(Node::Group { .. }) => report.strays(path, &Strays::in_group(store.as_ref(), path)),
                 Ok(Node::Array { metadata, .. }) => {
                     if let Some(deviation) = metadata.deviation() {
                         report.note(&metadata.document_key, &deviation);

@@ -184,7 +184,7 @@ impl ArrayIo {
         };
         let stored = self.served.on_current(inode, &writer.array, store);
         if let Err(error @ Error::Stale { .. }) = &stored {
-            writer.array.writer().note_failure(error);
+            writer.array.writer().record_failure(error);
         }
         // The array at the time of the open counts the failures, however often it has grown.
         let (failures, last) = writer.array.writer().failures();

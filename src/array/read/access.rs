@@ -15,7 +15,7 @@ pub enum Blocking {
 
 /// How a range is read.
 #[derive(Clone, Copy)]
-pub struct Access<'a> {
+pub struct ReadAccess<'a> {
     /// Whether the read may wait for the store.
     pub blocking: Blocking,
     /// Whether the reader goes through the array sequentially.

@@ -9,7 +9,7 @@ use crate::array::reservation::Reservation;
 use crate::error::{Error, Result};
 
 /// A row of chunks: the elements of the array in a part of its first axis.
-pub struct Slab {
+pub struct ElementRow {
     /// Its first element.
     origin: Vec<u64>,
     /// Elements per axis.
@@ -59,9 +59,9 @@ pub fn step(index: &mut [u64], counts: &[u64]) -> bool {
     false
 }
 
-impl Slab {
+impl ElementRow {
     /// A slab without elements.
-    pub fn new(axes: &[Axis], row: u64, held: &mut Reservation, document_key: &str) -> Result<Slab> {
+    pub fn new(axes: &[Axis], row: u64, held: &mut Reservation, document_key: &str) -> Result<ElementRow> {
         let mut shape: Vec<u64> = axes.iter().map(Axis::extent).collect();
         let mut origin = vec![0; shape.len()];
         if let (Some(axis), Some(length), Some(start)) = (axes.first(), shape.first_mut(), origin.first_mut())
@@ -80,7 +80,7 @@ impl Slab {
         hold(held, elements.saturating_mul(size_of::<u64>() as u64), document_key)?;
         // The reservation succeeded, so the memory exists.
         let places = vec![MISSING; elements as usize];
-        Ok(Slab { origin, shape, strides, places, bytes: Vec::new() })
+        Ok(ElementRow { origin, shape, strides, places, bytes: Vec::new() })
     }
 
     /// How many elements the slab has.
@@ -151,7 +151,7 @@ impl Slab {
         self.visit_places(0..self.places.len(), fill, visit)
     }
 
-    /// As [`Slab::visit`], of a range of the elements in C order.
+    /// As [`ElementRow::visit`], of a range of the elements in C order.
     pub fn visit_places(
         &self,
         places: Range<usize>,
