@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::array::readahead::resources::ReadaheadResources;
-use crate::array::source::load_resources::LoadResources;
+use crate::array::source::loading::load_resources::LoadResources;
 use crate::array::sync::atomic::Ordering;
 use crate::array::workers::Workers;
 use crate::array::write::WriterShared;
@@ -73,7 +73,7 @@ pub struct EngineOptions {
 }
 
 impl EngineOptions {
-    /// The defaults for a cache of at most `cache_limit_bytes` and this many decoding threads.
+    /// Returns the defaults for a cache of at most `cache_limit_bytes` and this many decoding threads.
     pub fn new(cache_limit_bytes: u64, threads: usize) -> Self {
         EngineOptions {
             cache_limit_bytes,
@@ -94,12 +94,12 @@ const KEPT_BY_ALLOCATOR_BYTES: i32 = 4 << 20;
 const ARENAS: i32 = 2;
 
 impl Engine {
-    /// An engine with default options: see [`EngineOptions::new`].
+    /// Creates an engine with default options: see [`EngineOptions::new`].
     pub fn new(cache_limit_bytes: u64, threads: usize) -> Arc<Self> {
         Engine::with_options(EngineOptions::new(cache_limit_bytes, threads))
     }
 
-    /// An engine with these options.
+    /// Creates an engine with these options.
     pub fn with_options(options: EngineOptions) -> Arc<Self> {
         let EngineOptions { cache_limit_bytes, threads, page_cache_keeps, .. } = options;
         let workers = Workers::new(threads);
@@ -116,22 +116,22 @@ impl Engine {
         })
     }
 
-    /// What the loads of all arrays share.
+    /// Returns what the loads of all arrays share.
     pub(in crate::array) fn loads(&self) -> &Arc<LoadResources> {
         &self.loads
     }
 
-    /// The decoding threads.
+    /// Returns the decoding threads.
     pub(in crate::array) fn workers(&self) -> &Arc<Workers> {
         &self.workers
     }
 
-    /// What the writers of all arrays share.
+    /// Returns what the writers of all arrays share.
     pub(in crate::array) fn writers(&self) -> &WriterShared {
         &self.writers
     }
 
-    /// What the readahead of all arrays shares.
+    /// Returns what the readahead of all arrays shares.
     pub(in crate::array) fn readahead(&self) -> &Arc<ReadaheadResources> {
         &self.readahead
     }
@@ -152,7 +152,7 @@ impl Engine {
         self.writers.written.all().iter().filter_map(|array| array.unsaved()).collect()
     }
 
-    /// A snapshot of the counts.
+    /// Returns a snapshot of the counts.
     pub fn counters(&self) -> EngineCounters {
         let (loads, writes, cache) = (&self.loads, &self.writers.resources, &self.loads.cache);
         EngineCounters {
@@ -172,7 +172,7 @@ impl Engine {
         }
     }
 
-    /// The limit of dirty bytes, above which writers wait.
+    /// Returns the limit of dirty bytes, above which writers wait.
     pub fn dirty_limit(&self) -> u64 {
         self.writers.resources.dirty_limit_bytes()
     }

@@ -87,8 +87,8 @@ use served::ServedArray;
 use served::open::ArrayToOpen;
 use served::strip_cache::StripCache;
 pub use slice::SliceSink;
-pub use source::stored_objects::StoredObjects;
-pub use source::strays::Strays;
+pub use source::objects::stored_objects::StoredObjects;
+pub use source::objects::strays::Strays;
 pub use variable::{ChunkOfStrings, VariableArray};
 pub use verify::CheckOutcome;
 use workers::Workers;
@@ -143,7 +143,8 @@ impl Array {
         Ok(Arc::new(Array { served, workers: Arc::clone(workers), writer, reader, readahead }))
     }
 
-    /// The same array with other metadata. Its writer has the dirty chunks of this one, and stores nothing before it takes over.
+    /// Returns the same array with other metadata. Its writer has the dirty chunks of this one, and stores nothing
+    /// before it takes over.
     fn successor(&self, metadata: Arc<ArrayMetadata>) -> Result<Arc<Array>> {
         let served = Arc::new(self.served.reopened(metadata)?);
         let strips = Arc::new(StripCache::new(&served, &self.workers));
@@ -153,7 +154,7 @@ impl Array {
         Ok(Arc::new(Array { served, workers: Arc::clone(&self.workers), writer, reader, readahead }))
     }
 
-    /// The array after another program has made `self` longer along its slowest served axis. The dirty chunks, the
+    /// Returns the array after another program has made `self` longer along its slowest served axis. The dirty chunks, the
     /// writers and the lock move to the new array; `self` stores nothing from then on. Fails with `Stale` where the new
     /// array cannot continue the old one.
     pub fn grown(&self, metadata: Arc<ArrayMetadata>) -> Result<Arc<Array>> {
@@ -164,8 +165,8 @@ impl Array {
         Ok(grown)
     }
 
-    /// The array's metadata with the least shape, longer along the slowest axis of the file, that has `size_bytes`. `TooLarge` if
-    /// there is no such shape.
+    /// Returns the array's metadata with the least shape, longer along the slowest axis of the file, that has
+    /// `size_bytes`. `TooLarge` if there is no such shape.
     pub fn longer(&self, size_bytes: u64) -> Result<ArrayMetadata> {
         write::lengthen::longer(&self.served, size_bytes)
     }
@@ -210,49 +211,49 @@ impl Array {
         self.served.check_form()
     }
 
-    /// The array's metadata.
+    /// Returns the array's metadata.
     pub fn metadata(&self) -> &Arc<ArrayMetadata> {
         self.served.metadata()
     }
 
-    /// Whether a read after write-back always returns what was written.
+    /// Returns whether a read after write-back always returns what was written.
     pub fn is_lossless(&self) -> bool {
         self.served.source().is_lossless()
     }
 
-    /// Whether every byte of the fill value is zero.
+    /// Returns whether every byte of the fill value is zero.
     pub fn fills_with_zeros(&self) -> bool {
         self.served.fill().iter().all(|&byte| byte == 0)
     }
 
-    /// Length of the flat file in bytes.
+    /// Returns the length of the flat file in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.served.size_bytes()
     }
 
-    /// Bytes of decoded chunks that a sequential read visits repeatedly before it moves on.
+    /// Returns the bytes of decoded chunks that a sequential read visits repeatedly before it moves on.
     pub fn slab_bytes(&self) -> u64 {
         geometry::strips::slab(self.served.grid()).map_or(0, |slab| slab.bytes)
     }
 
-    /// The shape of a chunk; of a grid of varying chunks the longest length on each axis.
+    /// Returns the shape of a chunk; of a grid of varying chunks the longest length on each axis.
     pub fn chunk_shape(&self) -> Vec<u64> {
         self.served.source().keys().axis_order().own(&self.served.grid().largest_chunk_shape())
     }
 
-    /// How many chunks the array has, stored or not.
+    /// Returns how many chunks the array has, stored or not.
     pub fn chunks(&self) -> u64 {
         self.served.grid().chunks()
     }
 
-    /// Shape of the shards, if the array is sharded.
+    /// Returns the shape of the shards, if the array is sharded.
     pub fn shard_shape(&self) -> Option<&[u64]> {
         self.served.shard_shape()
     }
 
-    /// How many objects the array would have if all of it was stored.
+    /// Returns how many objects the array would have if all of it was stored.
     pub fn objects(&self) -> u64 {
-        self.served.source().objects()
+        self.served.levels().objects()
     }
 
     /// Unknown codecs that were skipped because the document allows it. Such an array is never written.
@@ -262,37 +263,31 @@ impl Array {
 
     // --- what is stored ---
 
-    /// The elements that the object at a key stores, as a range on each axis of the array. `None` if the key is not one of an
-    /// object of the array.
+    /// Returns the elements that the object at a key stores, as a range on each axis of the array. `None` if the key is
+    /// not one of an object of the array.
     pub fn elements_of(&self, key: &str) -> Result<Option<Vec<Range<u64>>>> {
-        self.served.source().elements_of_key(self.served.store(), key)
+        self.served.listing().elements_of_key(key)
     }
 
     /// Calls `found` with the elements that each stored object has, as a range on each axis of the array, in no order, until it
-    /// breaks. An object that is not listed has fill value everywhere. An error if a folder cannot be listed.
+    /// breaks. An object that is not listed has fill value everywhere. Fails if a folder cannot be listed.
     pub fn each_stored(&self, found: &mut dyn FnMut(Vec<Range<u64>>) -> ControlFlow<()>) -> Result<()> {
-        let (source, mut first_error) = (self.served.source(), None);
-        let mut found = |object| found(source.elements_of_object(object));
-        source.each_stored_object(self.served.store(), &mut found, &mut |folder, error: &Error| {
-            log::debug!("cannot list {folder}: {error}");
-            first_error.get_or_insert_with(|| error.clone());
-        });
-        first_error.map_or(Ok(()), Err)
+        let (listing, mut listed) = (self.served.listing(), Ok(()));
+        let mut failed = |_: &str, error: &Error| listed = Err(error.clone());
+        listing.each(&mut |object| found(listing.elements_of_object(object)), &mut failed, None);
+        listed
     }
 
-    /// Counts what is stored. An error if a folder cannot be listed.
+    /// Counts what is stored. Fails if a folder cannot be listed.
     pub fn stored(&self) -> Result<StoredObjects> {
-        let (mut stored, mut first_error) = (StoredObjects::default(), None);
+        let (mut stored, mut listed) = (StoredObjects::default(), Ok(()));
         let mut found = |_| {
             stored.count += 1;
             ControlFlow::Continue(())
         };
-        let mut failed = |_: &str, error: &Error| {
-            first_error.get_or_insert_with(|| error.clone());
-        };
-        let (source, strays) = (self.served.source(), Some(&mut stored.strays));
-        source.each_stored_object_and_stray(self.served.store(), &mut found, &mut failed, strays);
-        first_error.map_or(Ok(stored), Err)
+        let mut failed = |_: &str, error: &Error| listed = Err(error.clone());
+        self.served.listing().each(&mut found, &mut failed, Some(&mut stored.strays));
+        listed.map(|()| stored)
     }
 
     /// Calls `each` with the key of each object that the array has if all of it is stored, until it breaks.
@@ -305,7 +300,7 @@ impl Array {
         Ok(())
     }
 
-    /// The object that has exactly the bytes of the file, if there is one.
+    /// Returns the object that has exactly the bytes of the file, if there is one.
     pub fn sole_object(&self) -> Result<Option<Arc<dyn Object>>> {
         self.reader.ranges().sole_object()
     }
@@ -322,8 +317,8 @@ impl Array {
         comparison.is_unchanged(look_afresh, cancellation)
     }
 
-    /// A number that changes, in all likelihood, when an element does, also by another program. Calls stat on all objects of the array, and
-    /// reads none. Fails with `TooLarge` where there are too many.
+    /// Returns a number that changes, in all likelihood, when an element does, also by another program. Calls stat on
+    /// all objects of the array, and reads none. Fails with `TooLarge` where there are too many.
     pub fn content_version(&self) -> Result<u64> {
         let mut version = DefaultHasher::new();
         self.writer.dirty().copies().hash(&mut version);
@@ -348,8 +343,8 @@ impl Array {
         self.reader.read(range, &mut ReadPlan::default(), out, access).map(drop)
     }
 
-    /// The first byte from `offset` on that may differ from zero. `None` if there is none before the end of the file.
-    /// Blocks on the store.
+    /// Returns the first byte from `offset` on that may differ from zero. `None` if there is none before the end of the
+    /// file. Blocks on the store.
     pub fn next_data(&self, offset: u64, cancellation: &Cancellation) -> Result<Option<u64>> {
         if offset >= self.size_bytes() {
             return Ok(None);
@@ -357,8 +352,8 @@ impl Array {
         tiles(self, cancellation).map_or(Ok(Some(offset)), |tiles| tiles.next_data(offset))
     }
 
-    /// The first byte from `offset` on that lies in a hole, or the end of the file, which counts as a hole. `None` past
-    /// the end. Blocks on the store.
+    /// Returns the first byte from `offset` on that lies in a hole, or the end of the file, which counts as a hole.
+    /// `None` past the end. Blocks on the store.
     pub fn next_hole(&self, offset: u64, cancellation: &Cancellation) -> Result<Option<u64>> {
         if offset >= self.size_bytes() {
             return Ok(None);

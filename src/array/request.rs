@@ -68,14 +68,14 @@ impl Array {
     }
 }
 
-/// Whether a reader goes through the array sequentially, as far as that matters: a read of a local store that does not
-/// block is the same for all readers.
+/// Returns whether a reader goes through the array sequentially, as far as that matters: a read of a local store that
+/// does not block is the same for all readers.
 fn is_sequential(array: &FileReader, request: &ReadRequest<'_>) -> bool {
     let matters = request.blocking == Blocking::Yes || array.served().store().is_remote();
     matters && request.reader.is_sequential()
 }
 
-/// The bytes of a request, from where they are had with the least work.
+/// Returns the bytes of a request, from where they are had with the least work.
 fn find<'a>(
     array: &FileReader,
     request: &ReadRequest<'_>,

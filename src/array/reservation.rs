@@ -13,17 +13,17 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// An empty reservation.
+    /// Creates an empty reservation.
     pub fn new(engine: &Arc<Engine>) -> Reservation {
         Reservation { engine: engine.clone(), bytes: 0 }
     }
 
-    /// The cache's limit, which all reservations and chunks share.
+    /// Returns the cache's limit, which all reservations and chunks share.
     pub fn limit_bytes(&self) -> u64 {
         self.engine.loads().cache.limit_bytes()
     }
 
-    /// How many bytes are reserved.
+    /// Returns how many bytes are reserved.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -38,7 +38,7 @@ impl Reservation {
         is_taken
     }
 
-    /// Returns some of the bytes.
+    /// Some of the bytes.
     pub fn shrink(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
         self.engine.loads().cache.release(bytes);

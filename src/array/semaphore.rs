@@ -14,7 +14,7 @@ pub struct Semaphore {
 pub struct Permit<'a>(&'a Semaphore);
 
 impl Semaphore {
-    /// A semaphore of `count` permits, at least one.
+    /// Creates a semaphore of `count` permits, at least one.
     pub fn new(count: usize) -> Self {
         Semaphore { free: Mutex::new(count.max(1)), returned: Condvar::new() }
     }

@@ -21,7 +21,7 @@ use crate::array::readahead::Reader;
 use crate::array::request::ReadRequest;
 use crate::array::served::ServedArray;
 use crate::array::source::ahead::Indexes;
-use crate::array::source::load_context::LoadContext;
+use crate::array::source::loading::load_context::LoadContext;
 use crate::array::workers::Workers;
 use crate::array::write::dirty_chunks::{ChunkSource, DirtyChunks};
 use crate::cancellation::Cancellation;
@@ -212,7 +212,7 @@ fn claim_pieces(served: &ServedArray, pieces: &[Piece]) -> Arc<Vec<Arc<dyn Claim
     Arc::new(served.source().claim(&served.load_context(), &chunks, Indexes::Waited).all())
 }
 
-/// The bytes of a chunk that a piece needs, as they are now.
+/// Returns the bytes of a chunk that a piece needs, as they are now.
 fn bytes_of_piece(dirty: &DirtyChunks, piece: &Piece) -> Result<PieceBytes> {
     loop {
         // What is not dirty is loaded below, perhaps in part.
@@ -237,11 +237,11 @@ fn load_piece(served: &ServedArray, piece: &Piece) -> Result<PieceBytes> {
     let ctx = LoadContext { decoders: None, ..served.load_context() };
     let is_part = range.len() <= served.grid().chunk_bytes(&index) / 2;
     let part = if is_part { served.load_part(&ctx, &index, range.clone())? } else { None };
-    let ((content, _), skipped) = match part {
+    let (loaded, skipped) = match part {
         Some(loaded) => (loaded, range.start),
         None => (served.load(&ctx, &index)?, 0),
     };
-    Ok(match content {
+    Ok(match loaded.content {
         CachedContent::Chunk(buffer) => PieceBytes::Chunk(buffer, skipped),
         CachedContent::Absent | CachedContent::Index(_) => PieceBytes::Fill,
     })

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use crate::array::Array;
 use crate::array::cache::CachedContent;
 use crate::array::served::ServedArray;
-use crate::array::source::strays::Strays;
+use crate::array::source::objects::strays::Strays;
 use crate::error::{Error, Result};
 use crate::store::Object;
 
@@ -65,7 +65,7 @@ impl Array {
                     present += 1;
                     sender.send(chunk).map_or(ControlFlow::Break(()), ControlFlow::Continue)
                 });
-                let chunks = source.chunk_count(object);
+                let chunks = served.levels().chunk_count(object);
                 let flow = sent.unwrap_or_else(|error| {
                     // None of its chunks can be found.
                     outcome.lock().damaged += chunks;
@@ -76,8 +76,7 @@ impl Array {
                 flow
             };
             let mut failed = |folder: &str, error: &Error| report(folder, error);
-            let store = served.store();
-            source.each_stored_object_and_stray(store, &mut found, &mut failed, Some(&mut strays));
+            served.listing().each(&mut found, &mut failed, Some(&mut strays));
             drop(sender);
         });
         let mut outcome = CheckOutcome { strays, ..outcome.into_inner() };
@@ -85,20 +84,19 @@ impl Array {
         outcome
     }
 
-    /// Whether a checksum guards the bytes of each chunk, so that decoding finds all damage.
+    /// Returns whether a checksum guards the bytes of each chunk, so that decoding finds all damage.
     pub fn has_checksum(&self) -> bool {
         self.served().source().has_checksum()
     }
 
-    /// Chunks of all objects that are stored now: those that [`Array::check`] goes through.
+    /// Returns the chunks of all objects that are stored now: those that [`Array::check`] goes through.
     pub fn stored_chunks(&self) -> u64 {
-        let (served, source) = (self.served(), self.served().source());
-        let mut chunks = 0u64;
+        let (served, mut chunks) = (self.served(), 0u64);
         let mut found = |object| {
-            chunks = chunks.saturating_add(source.chunk_count(object));
+            chunks = chunks.saturating_add(served.levels().chunk_count(object));
             ControlFlow::Continue(())
         };
-        source.each_stored_object(served.store(), &mut found, &mut |_, _| {});
+        served.listing().each(&mut found, &mut |_, _| {}, None);
         chunks
     }
 }
@@ -118,7 +116,7 @@ fn check_chunk(
             None => Ok(false),
         })
     } else {
-        source.load(&ctx, &index).map(|(content, _)| !matches!(content, CachedContent::Absent))
+        source.load(&ctx, &index).map(|loaded| !matches!(loaded.content, CachedContent::Absent))
     };
     let mut outcome = outcome.lock();
     match found {

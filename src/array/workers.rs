@@ -54,7 +54,7 @@ impl Workers {
         Workers { shared, threads }
     }
 
-    /// How many threads there are.
+    /// Returns how many threads there are.
     pub fn count(&self) -> usize {
         self.threads.len()
     }
@@ -89,7 +89,7 @@ impl Workers {
         }
     }
 
-    /// How many tasks of readahead have not started.
+    /// Returns how many tasks of readahead have not started.
     pub fn waiting_ahead(&self) -> usize {
         self.shared.queue.lock().ahead.len()
     }

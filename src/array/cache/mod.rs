@@ -8,7 +8,8 @@
 //! - The weight of all entries and the bytes reserved by [`ChunkCache::hold`] together never exceed the limit. A chunk
 //!   heavier than that goes to its reader and is not kept.
 //! - An absent chunk weighs only its entry.
-//! - An entry is used without asking the store only if it was validated in the array's present epoch; see [`ValidatedVersion`].
+//! - An entry is used without asking the store only if it was validated in the array's present epoch; see
+//!   [`ValidatedVersion`].
 //! - A reader never joins a load that began in an earlier epoch than its own: that load may return old data. The result
 //!   of such a load does not replace an entry of a later epoch.
 //! - A load that fails leaves no entry: the next reader tries again.
@@ -25,21 +26,28 @@ use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::store::ObjectVersion;
 
-/// A chunk or shard index of an array. `level` is 0 for chunks, and 1 for indexes of the outermost shards.
+/// The key of a chunk, a strip of one, or the index of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CacheKey {
     /// The array's number in this engine.
     pub array: u64,
-    /// Says what `number` counts.
+    /// What `number` counts: 0 for chunks, 1 for indexes of the outermost shards.
     pub level: u32,
     /// The number of the chunk, or shard, in C order over the served grid.
     pub number: u64,
 }
 
+impl CacheKey {
+    /// Returns the key of a chunk.
+    pub fn chunk(array: u64, number: u64) -> CacheKey {
+        CacheKey { array, level: 0, number }
+    }
+}
+
 /// A cached value.
 #[derive(Clone)]
 pub enum CachedContent {
-    /// The store has no such chunk: all of it is fill value.
+    /// The store does not have the chunk: all of it is fill value.
     Absent,
     /// The decoded chunk, in served order and byte order.
     Chunk(Arc<Buffer>),
@@ -57,12 +65,19 @@ pub struct ValidatedVersion {
 }
 
 /// The result of a load.
-pub type LoadedContent = (CachedContent, Option<ObjectVersion>);
+#[derive(Clone)]
+pub struct LoadedContent {
+    /// The content.
+    pub content: CachedContent,
+    /// The version of the object that it came from, `None` if it was missing.
+    pub version: Option<ObjectVersion>,
+}
 
+/// The memory of an entry without its content.
 const ENTRY_BYTES: u64 = 160;
 
 impl CachedContent {
-    /// Bytes of a decoded chunk, 0 for anything else.
+    /// Returns the bytes of a decoded chunk, 0 for anything else.
     pub fn chunk_bytes(&self) -> usize {
         if let CachedContent::Chunk(buffer) = self { buffer.len() } else { 0 }
     }
@@ -101,6 +116,14 @@ struct CacheState {
     demoted: VecDeque<CacheKey>,
 }
 
+impl CacheState {
+    fn remove(&mut self, key: CacheKey) -> Option<CacheEntry> {
+        let entry = self.entries.pop(&key)?;
+        self.weight_bytes -= entry.content.weight_bytes();
+        Some(entry)
+    }
+}
+
 /// Counts since the start.
 #[derive(Debug, Default)]
 pub struct CacheCounters {
@@ -121,7 +144,7 @@ pub struct ChunkCache {
 }
 
 impl ChunkCache {
-    /// A cache that holds at most `limit_bytes`.
+    /// Creates a cache that holds at most `limit_bytes`.
     pub fn new(limit_bytes: u64) -> Self {
         let (entries, flights) = (LruCache::unbounded(), HashMap::new());
         let demoted = VecDeque::new();
@@ -129,7 +152,7 @@ impl ChunkCache {
         ChunkCache { state: Mutex::new(state), limit_bytes, counters: CacheCounters::default() }
     }
 
-    /// The limit in bytes.
+    /// Returns the limit in bytes.
     pub fn limit_bytes(&self) -> u64 {
         self.limit_bytes
     }
@@ -139,7 +162,7 @@ impl ChunkCache {
         self.counters.hits.fetch_add(hits, Ordering::Relaxed);
     }
 
-    /// Bytes of all entries.
+    /// Returns the bytes of all entries.
     pub fn weight_bytes(&self) -> u64 {
         self.state.lock().weight_bytes
     }
@@ -161,7 +184,7 @@ impl ChunkCache {
         }
     }
 
-    /// The content of a key: from the cache, from a running load, or by `load`.
+    /// Returns the content of a key: from the cache, from a running load, or by `load`.
     ///
     /// For an entry of an earlier epoch, `unchanged` says whether its object still has this version.
     pub fn get(
@@ -176,16 +199,18 @@ impl ChunkCache {
             let old = match state.entries.get_mut(&key) {
                 Some(entry) if entry.version.epoch >= epoch => {
                     entry.is_demoted = false;
-                    self.counters.hits.fetch_add(1, Ordering::Relaxed);
+                    self.record_hits(1);
                     return Ok(entry.content.clone());
                 }
-                Some(entry) => Some((entry.content.clone(), entry.version.object)),
+                Some(entry) => {
+                    Some(LoadedContent { content: entry.content.clone(), version: entry.version.object })
+                }
                 None => None,
             };
             if let Some(flight) = state.flights.get(&key).filter(|flight| flight.epoch >= epoch) {
                 let flight = Arc::clone(flight);
                 drop(state);
-                self.counters.hits.fetch_add(1, Ordering::Relaxed);
+                self.record_hits(1);
                 return flight.wait();
             }
             let flight = Arc::new(LoadFlight { epoch, outcome: Mutex::default(), landed: Condvar::new() });
@@ -194,24 +219,24 @@ impl ChunkCache {
         };
         let mut guard = LoadGuard { cache: self, key, flight, outcome: None };
         let reload = || {
-            if let Some((content, object)) = old
-                && unchanged(object)?
+            if let Some(old) = old
+                && unchanged(old.version)?
             {
-                self.counters.hits.fetch_add(1, Ordering::Relaxed);
-                return Ok((content, object));
+                self.record_hits(1);
+                return Ok(old);
             }
             self.counters.misses.fetch_add(1, Ordering::Relaxed);
             load()
         };
         let outcome = reload();
-        if let Ok((content, object)) = &outcome {
-            self.insert(key, content.clone(), ValidatedVersion { object: *object, epoch });
+        if let Ok(loaded) = &outcome {
+            self.put(key, loaded.content.clone(), ValidatedVersion { object: loaded.version, epoch });
         }
         guard.outcome = Some(outcome.clone());
-        outcome.map(|(content, _)| content)
+        outcome.map(|loaded| loaded.content)
     }
 
-    /// The content of a key in one version of its object, whatever the epoch. An entry of another version is loaded
+    /// Returns the content of a key in one version of its object, whatever the epoch. An entry of another version is loaded
     /// again.
     pub fn get_version(
         &self,
@@ -219,9 +244,9 @@ impl ChunkCache {
         version: ObjectVersion,
         load: impl Fn() -> Result<CachedContent>,
     ) -> Result<CachedContent> {
-        let of_this = |object: Option<ObjectVersion>| object == Some(version);
+        let is_wanted = |object: Option<ObjectVersion>| object == Some(version);
         if let Some(entry) = self.state.lock().entries.get(&key)
-            && of_this(entry.version.object)
+            && is_wanted(entry.version.object)
         {
             return Ok(entry.content.clone());
         }
@@ -230,10 +255,10 @@ impl ChunkCache {
         let content = self.get(
             key,
             u64::MAX,
-            |object| Ok(of_this(object)),
+            |object| Ok(is_wanted(object)),
             || {
                 loaded_here = true;
-                Ok((load()?, Some(version)))
+                Ok(LoadedContent { content: load()?, version: Some(version) })
             },
         )?;
         if loaded_here {
@@ -241,30 +266,47 @@ impl ChunkCache {
         }
         // Another reader's load gave the content, perhaps of another version.
         match self.state.lock().entries.peek(&key) {
-            Some(entry) if of_this(entry.version.object) => Ok(entry.content.clone()),
+            Some(entry) if is_wanted(entry.version.object) => Ok(entry.content.clone()),
             _ => load(),
         }
     }
 
-    /// The content of a key, whatever its version and epoch, without loading.
+    /// Returns the content of a key, whatever its version and epoch, without loading.
     pub fn peek_any(&self, key: CacheKey) -> Option<CachedContent> {
         self.state.lock().entries.peek(&key).map(|entry| entry.content.clone())
     }
 
-    /// Whether the key is cached or a load of it runs, in this epoch.
+    /// Returns whether the key is cached or a load of it runs, in this epoch.
     pub fn is_known(&self, key: CacheKey, epoch: u64) -> bool {
         let state = self.state.lock();
         state.flights.get(&key).is_some_and(|flight| flight.epoch >= epoch)
             || state.entries.peek(&key).is_some_and(|entry| entry.version.epoch >= epoch)
     }
 
-    /// Inserts content that was just stored.
+    /// Adds content that was just loaded or stored. Does nothing if the entry is of a later epoch, or if the content is too
+    /// heavy.
     pub fn put(&self, key: CacheKey, content: CachedContent, version: ValidatedVersion) {
-        self.insert(key, content, version);
+        let weight = content.weight_bytes();
+        let mut state = self.state.lock();
+        if state.entries.peek(&key).is_some_and(|entry| entry.version.epoch > version.epoch) {
+            return;
+        }
+        let replaced = state.remove(key);
+        let mut evicted = Vec::new();
+        if weight <= self.limit_bytes - state.held_bytes {
+            evicted = self.make_room(&mut state, weight);
+            state.weight_bytes += weight;
+            state.entries.put(key, CacheEntry { content, version, is_demoted: false });
+        }
+        drop(state); // buffers are freed outside the lock
+        drop((replaced, evicted));
     }
 
     /// Marks chunks that readers received in full and are not expected to ask for again. They are evicted first, and
     /// their memory is reused first.
+    ///
+    /// A sequential reader would otherwise evict what others use: by plain LRU, what it has just read is the last to go,
+    /// although the kernel's page cache has it.
     pub fn demote(&self, keys: impl Iterator<Item = CacheKey>) {
         let mut state = self.state.lock();
         for key in keys {
@@ -276,7 +318,7 @@ impl ChunkCache {
         }
     }
 
-    /// The memory of a demoted chunk of exactly this length.
+    /// Takes the memory of a demoted chunk of exactly this length.
     pub fn reclaim(&self, length: usize) -> Option<Buffer> {
         let mut state = self.state.lock();
         while let Some(key) = state.demoted.pop_front() {
@@ -284,8 +326,7 @@ impl ChunkCache {
                 let CachedContent::Chunk(buffer) = &entry.content else { return false };
                 entry.is_demoted && buffer.len() == length && Arc::strong_count(buffer) == 1
             });
-            if is_free && let Some(entry) = state.entries.pop(&key) {
-                state.weight_bytes -= entry.content.weight_bytes();
+            if is_free && let Some(entry) = state.remove(key) {
                 self.counters.evictions.fetch_add(1, Ordering::Relaxed);
                 let CachedContent::Chunk(buffer) = entry.content else { continue };
                 // No other thread can have taken it: looking up an entry needs the lock.
@@ -297,59 +338,45 @@ impl ChunkCache {
 
     /// Removes one key.
     pub fn forget(&self, key: CacheKey) {
-        let mut state = self.state.lock();
-        if let Some(entry) = state.entries.pop(&key) {
-            state.weight_bytes -= entry.content.weight_bytes();
-        }
+        self.state.lock().remove(key);
     }
 
-    fn insert(&self, key: CacheKey, content: CachedContent, version: ValidatedVersion) {
-        let weight = content.weight_bytes();
-        let mut dropped = Vec::new();
+    /// Removes all entries of an array.
+    pub fn forget_array(&self, array: u64) {
         let mut state = self.state.lock();
-        if state.entries.peek(&key).is_some_and(|entry| entry.version.epoch > version.epoch) {
-            return;
+        let keys: Vec<CacheKey> =
+            state.entries.iter().map(|(key, _)| *key).filter(|key| key.array == array).collect();
+        for key in keys {
+            state.remove(key);
         }
-        if let Some(old) = state.entries.pop(&key) {
-            state.weight_bytes -= old.content.weight_bytes();
-            dropped.push(old);
-        }
-        if weight > self.limit_bytes - state.held_bytes {
-            return;
-        }
-        dropped.extend(self.make_room(&mut state, weight));
-        state.weight_bytes += weight;
-        state.entries.put(key, CacheEntry { content, version, is_demoted: false });
-        drop(state); // buffers are freed outside the lock
-        drop(dropped);
     }
 
     /// Evicts the oldest entries until `bytes` fit. The caller has checked that the limit allows them.
     fn make_room(&self, state: &mut CacheState, bytes: u64) -> Vec<CacheEntry> {
-        let mut dropped = Vec::new();
-        while state.weight_bytes + state.held_bytes + bytes > self.limit_bytes {
+        let most = self.limit_bytes.saturating_sub(state.held_bytes + bytes);
+        self.evict(state, most)
+    }
+
+    /// Evicts the oldest entries until the others weigh at most `most` bytes.
+    fn evict(&self, state: &mut CacheState, most: u64) -> Vec<CacheEntry> {
+        let mut evicted = Vec::new();
+        while state.weight_bytes > most {
             let Some((_, oldest)) = state.entries.pop_lru() else { break };
             state.weight_bytes -= oldest.content.weight_bytes();
-            self.counters.evictions.fetch_add(1, Ordering::Relaxed);
-            dropped.push(oldest);
+            evicted.push(oldest);
         }
-        dropped
+        self.counters.evictions.fetch_add(evicted.len() as u64, Ordering::Relaxed);
+        evicted
     }
 
     /// Evicts the oldest entries until the others weigh at most `bytes`. Returns the weight of those that went.
     pub fn shrink_to(&self, bytes: u64) -> u64 {
-        let mut dropped = Vec::new();
         let mut state = self.state.lock();
         let before = state.weight_bytes;
-        while state.weight_bytes > bytes {
-            let Some((_, oldest)) = state.entries.pop_lru() else { break };
-            state.weight_bytes -= oldest.content.weight_bytes();
-            self.counters.evictions.fetch_add(1, Ordering::Relaxed);
-            dropped.push(oldest);
-        }
+        let evicted = self.evict(&mut state, bytes);
         let freed = before - state.weight_bytes;
         drop(state); // buffers are freed outside the lock
-        drop(dropped);
+        drop(evicted);
         freed
     }
 
@@ -360,29 +387,17 @@ impl ChunkCache {
         if bytes > self.limit_bytes - state.held_bytes {
             return false;
         }
-        let dropped = self.make_room(&mut state, bytes);
+        let evicted = self.make_room(&mut state, bytes);
         state.held_bytes += bytes;
         drop(state); // buffers are freed outside the lock
-        drop(dropped);
+        drop(evicted);
         true
     }
 
-    /// Returns bytes that [`ChunkCache::hold`] reserved.
+    /// Bytes that [`ChunkCache::hold`] reserved.
     pub fn release(&self, bytes: u64) {
         let mut state = self.state.lock();
         state.held_bytes = state.held_bytes.saturating_sub(bytes);
-    }
-
-    /// Removes all entries of an array.
-    pub fn forget_array(&self, array: u64) {
-        let mut state = self.state.lock();
-        let keys: Vec<CacheKey> =
-            state.entries.iter().map(|(key, _)| *key).filter(|key| key.array == array).collect();
-        for key in keys {
-            if let Some(entry) = state.entries.pop(&key) {
-                state.weight_bytes -= entry.content.weight_bytes();
-            }
-        }
     }
 }
 
@@ -391,14 +406,14 @@ impl LoadFlight {
         let mut outcome = self.outcome.lock();
         loop {
             if let Some(outcome) = outcome.as_ref() {
-                return outcome.clone().map(|(content, _)| content);
+                return outcome.clone().map(|loaded| loaded.content);
             }
             self.landed.wait(&mut outcome);
         }
     }
 }
 
-/// Ends a flight, also when the load panics or returns early, so no reader waits for ever.
+/// Ends a flight, also when the load panics or returns early, so that its readers do not wait forever.
 struct LoadGuard<'a> {
     cache: &'a ChunkCache,
     key: CacheKey,

@@ -6,7 +6,11 @@ use crate::array::cache::*;
 use crate::memory::Buffer;
 
 fn chunk(bytes: usize) -> LoadedContent {
-    (CachedContent::Chunk(Arc::new(Buffer::new(bytes))), None)
+    LoadedContent { content: CachedContent::Chunk(Arc::new(Buffer::new(bytes))), version: None }
+}
+
+fn absent() -> LoadedContent {
+    LoadedContent { content: CachedContent::Absent, version: None }
 }
 
 fn key(number: u64) -> CacheKey {
@@ -53,7 +57,7 @@ fn loads_of_earlier_epochs_are_not_joined() {
     let content = |byte: u8| {
         let mut buffer = Buffer::new(1);
         buffer.fill(byte);
-        Ok((CachedContent::Chunk(Arc::new(buffer)), None))
+        Ok(LoadedContent { content: CachedContent::Chunk(Arc::new(buffer)), version: None })
     };
     let byte = |content: CachedContent| match content {
         CachedContent::Chunk(buffer) => buffer[0],
@@ -117,7 +121,7 @@ fn reservations_evict_chunks() {
 fn absent_chunks_weigh_next_to_nothing() {
     let cache = ChunkCache::new(1 << 20);
     for number in 0..100 {
-        cache.get(key(number), 0, |_| Ok(true), || Ok((CachedContent::Absent, None))).unwrap();
+        cache.get(key(number), 0, |_| Ok(true), || Ok(absent())).unwrap();
     }
     assert_eq!(cache.weight_bytes(), 100 * ENTRY_BYTES);
 }

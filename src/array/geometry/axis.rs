@@ -41,7 +41,7 @@ pub struct Span {
 }
 
 impl Axis {
-    /// An axis of `extent` elements with chunks given as runs of (length, count). Chunks that begin after the extent
+    /// Creates an axis of `extent` elements with chunks given as runs of (length, count). Chunks that begin after the extent
     /// are left out. `None` if the chunks end before the extent.
     pub fn new(extent: u64, lengths: &[(u64, u64)]) -> Option<Axis> {
         let mut runs: Vec<AxisRun> = Vec::new();
@@ -61,7 +61,7 @@ impl Axis {
         (start >= extent).then_some(Axis { extent, count, runs })
     }
 
-    /// The same extent, with every chunk cut into parts of `length`, which must divide each chunk.
+    /// Returns the same extent, with every chunk cut into parts of `length`, which must divide each chunk.
     pub fn subdivided(&self, length: u64) -> Option<Axis> {
         if self.runs.iter().any(|run| length == 0 || run.length % length != 0) {
             return None;
@@ -72,8 +72,8 @@ impl Axis {
         Axis::new(self.extent, &[(length, self.extent.div_ceil(length))])
     }
 
-    /// The same extent, with every chunk cut into parts of at most `length`; the last part of a chunk may be shorter.
-    /// If that would need many runs, `length` is rounded down to a divisor of the chunks.
+    /// Returns the same extent, with every chunk cut into parts of at most `length`; the last part of a chunk may be
+    /// shorter. If that would need many runs, `length` is rounded down to a divisor of the chunks.
     pub fn cut(&self, length: u64) -> Axis {
         let length = length.max(1);
         let is_even = self.runs.iter().all(|run| run.length.is_multiple_of(length));
@@ -92,22 +92,22 @@ impl Axis {
         Axis::new(self.extent, &lengths).unwrap_or_else(|| self.clone())
     }
 
-    /// Elements on the axis.
+    /// Returns the elements on the axis.
     pub fn extent(&self) -> u64 {
         self.extent
     }
 
-    /// Chunks on the axis.
+    /// Returns the chunks on the axis.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The length of the longest chunk, 0 if there is none.
+    /// Returns the length of the longest chunk, 0 if there is none.
     pub fn longest(&self) -> u64 {
         self.runs.iter().map(|run| run.length).max().unwrap_or(0)
     }
 
-    /// The chunk that holds an element.
+    /// Returns the chunk that holds an element.
     pub fn locate(&self, element: u64) -> Span {
         let at = self.runs.partition_point(|run| run.start <= element).saturating_sub(1);
         self.runs.get(at).map_or(Span { index: 0, start: 0, length: 0 }, |run| {
@@ -116,7 +116,7 @@ impl Axis {
         })
     }
 
-    /// The chunk with a number.
+    /// Returns the chunk with a number.
     pub fn span(&self, index: u64) -> Span {
         let at = self.runs.partition_point(|run| run.first <= index).saturating_sub(1);
         self.runs.get(at).map_or(Span { index, start: 0, length: 0 }, |run| Span {
@@ -126,13 +126,19 @@ impl Axis {
         })
     }
 
-    /// Whether one chunk covers exactly the axis.
+    /// Returns the elements of the chunk with a number that lie on the axis.
+    pub fn elements(&self, index: u64) -> Range<u64> {
+        let span = self.span(index);
+        span.start..span.start.saturating_add(span.length).min(self.extent)
+    }
+
+    /// Returns whether one chunk covers exactly the axis.
     pub fn is_whole(&self) -> bool {
         self.count == 1 && self.longest() == self.extent
     }
 }
 
-/// Per-axis numbers of the chunk that has this number in C order over the axes.
+/// Returns the per-axis numbers of the chunk that has this number in C order over the axes.
 pub fn numbers(axes: &[Axis], number: u64) -> Vec<u64> {
     let mut rest = number;
     let mut index = vec![0; axes.len()];
@@ -143,7 +149,7 @@ pub fn numbers(axes: &[Axis], number: u64) -> Vec<u64> {
     index
 }
 
-/// The number, in C order over the axes, of the chunk with these per-axis numbers.
+/// Returns the number, in C order over the axes, of the chunk with these per-axis numbers.
 pub fn number_of(axes: &[Axis], index: &[u64]) -> u64 {
     axes.iter().zip(index).fold(0, |number, (axis, &i)| number * axis.count() + i)
 }
@@ -168,7 +174,7 @@ fn each_number(
     (*range).clone().try_for_each(|number| each_number(rest, before * axis.count() + number, each))
 }
 
-/// The axes of an array's chunk grid. `None` if the chunks do not cover the array.
+/// Returns the axes of an array's chunk grid. `None` if the chunks do not cover the array.
 pub fn axes(shape: &[u64], grid: &ChunkGrid) -> Option<Vec<Axis>> {
     match grid {
         ChunkGrid::Regular(chunk) => shape

@@ -7,7 +7,7 @@
 pub struct AxisOrder(Vec<usize>);
 
 impl AxisOrder {
-    /// The axes in their own order or in reverse, with the axis `slowest` moved to the front.
+    /// Returns the axes in their own order or in reverse, with the axis `slowest` moved to the front.
     pub fn new(rank: usize, is_reversed: bool, slowest: Option<usize>) -> Self {
         let mut order: Vec<usize> = (0..rank).collect();
         if is_reversed {
@@ -20,7 +20,7 @@ impl AxisOrder {
         AxisOrder(order)
     }
 
-    /// Whether the axes keep their order.
+    /// Returns whether the axes keep their order.
     pub fn is_identity(&self) -> bool {
         self.0.is_sorted()
     }
@@ -30,7 +30,7 @@ impl AxisOrder {
         &self.0
     }
 
-    /// What belongs to the array's own axes, in served order.
+    /// Returns what belongs to the array's own axes, in served order.
     pub fn served<T: Clone>(&self, own: &[T]) -> Vec<T> {
         if self.is_identity() {
             return own.to_vec();
@@ -38,7 +38,7 @@ impl AxisOrder {
         self.0.iter().filter_map(|&axis| own.get(axis).cloned()).collect()
     }
 
-    /// What belongs to the served axes, in the order of the array's own.
+    /// Returns what belongs to the served axes, in the order of the array's own.
     pub fn own<T: Clone>(&self, served: &[T]) -> Vec<T> {
         // Of most arrays, for each chunk that is located.
         if self.is_identity() {

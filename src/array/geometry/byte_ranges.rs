@@ -60,7 +60,7 @@ impl ByteRanges {
         }
     }
 
-    /// The memory that the set takes in addition to the struct itself.
+    /// Returns the memory that the set takes in addition to the struct itself.
     pub fn memory_bytes(&self) -> usize {
         match &self.positions {
             Positions::Ranges(_) => 0, // a page at most
@@ -68,12 +68,12 @@ impl ByteRanges {
         }
     }
 
-    /// How many positions the set has.
+    /// Returns how many positions the set has.
     pub fn total(&self) -> usize {
         self.total
     }
 
-    /// The ranges below `length` that are not in the set, in order.
+    /// Returns the ranges below `length` that are not in the set, in order.
     pub fn gaps(&self, length: usize) -> impl Iterator<Item = Range<usize>> + '_ {
         let mut at = 0;
         let mut next_range = 0;
@@ -133,7 +133,7 @@ fn set_bits(words: &mut Vec<u64>, range: Range<usize>) -> usize {
     added
 }
 
-/// The first position from `from` on with a bit equal to `is_set`; `length` if there is none.
+/// Returns the first position from `from` on with a bit equal to `is_set`; `length` if there is none.
 fn find(words: &[u64], from: usize, length: usize, is_set: bool) -> usize {
     let mut at = from;
     while at < length {

@@ -37,7 +37,7 @@ impl ChunkBoxes {
         ChunkBoxes { chunks, shape }
     }
 
-    /// How many boxes there are.
+    /// Returns how many boxes there are.
     pub fn count(&self) -> u64 {
         self.counts().product()
     }
@@ -46,12 +46,12 @@ impl ChunkBoxes {
         self.chunks.iter().zip(&self.shape).map(|(range, &length)| (range.end - range.start).div_ceil(length))
     }
 
-    /// The most chunks of a box.
+    /// Returns the most chunks of a box.
     pub fn chunks_per_box(&self) -> u64 {
         self.shape.iter().product()
     }
 
-    /// The chunks of the box with this number, by their numbers on each axis. Boxes are in the order of the file.
+    /// Returns the chunks of the box with this number, by their numbers on each axis. Boxes are in the order of the file.
     pub fn get(&self, number: u64) -> Vec<Range<u64>> {
         let mut rest = number;
         let axes = self.chunks.iter().zip(&self.shape).zip(self.counts().collect::<Vec<_>>()).rev();

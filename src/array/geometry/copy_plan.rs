@@ -96,22 +96,22 @@ impl CopyPlan {
         });
     }
 
-    /// The range of the flat file.
+    /// Returns the range of the flat file.
     pub fn range(&self) -> Range<u64> {
         self.range.clone()
     }
 
-    /// Whether the plan has all copies of its range.
+    /// Returns whether the plan has all copies of its range.
     pub fn is_complete(&self) -> bool {
         self.next.is_none()
     }
 
-    /// The chunks, each once, in the order of their numbers.
+    /// Returns the chunks, each once, in the order of their numbers.
     pub fn chunks(&self) -> &[u64] {
         &self.chunks
     }
 
-    /// The only copy, if all bytes of the range are contiguous in one chunk: the chunk, and the bytes in it.
+    /// Returns the only copy, if all bytes of the range are contiguous in one chunk: the chunk, and the bytes in it.
     pub fn single_run(&self) -> Option<(u64, Range<usize>)> {
         match self.copies.as_slice() {
             [copy] if copy.loops.is_empty() && self.is_complete() => {

@@ -35,7 +35,7 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// A grid over `axes` with items of `item_bytes` (at least 1).
+    /// Creates a grid over `axes` with items of `item_bytes` (at least 1).
     pub fn new(axes: Vec<Axis>, item_bytes: u64) -> Grid {
         let mut dimensions: Vec<MergedDimension> = Vec::new();
         let mut stride = item_bytes;
@@ -53,48 +53,48 @@ impl Grid {
         Grid { axes, item_bytes, dimensions }
     }
 
-    /// The axes.
+    /// Returns the axes.
     pub fn axes(&self) -> &[Axis] {
         &self.axes
     }
 
-    /// Length of the flat file in bytes.
+    /// Returns the length of the flat file in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.axes.iter().map(Axis::extent).product::<u64>().saturating_mul(self.item_bytes)
     }
 
-    /// Bytes per item.
+    /// Returns the bytes per item.
     pub fn item_bytes(&self) -> u64 {
         self.item_bytes
     }
 
-    /// Number of chunks.
+    /// Returns the number of chunks.
     pub fn chunks(&self) -> u64 {
         self.axes.iter().map(Axis::count).product()
     }
 
-    /// Per-axis numbers of the chunk with this number in C order.
+    /// Returns the per-axis numbers of the chunk with this number in C order.
     pub fn index(&self, chunk: u64) -> Vec<u64> {
         numbers(&self.axes, chunk)
     }
 
-    /// Shape of the largest chunk.
+    /// Returns the shape of the largest chunk.
     pub fn largest_chunk_shape(&self) -> Vec<u64> {
         self.axes.iter().map(Axis::longest).collect()
     }
 
-    /// Bytes of the largest chunk.
+    /// Returns the bytes of the largest chunk.
     pub fn largest_chunk_bytes(&self) -> u64 {
         self.axes.iter().map(Axis::longest).product::<u64>().saturating_mul(self.item_bytes)
     }
 
-    /// Bytes of the chunk with these per-axis numbers, which include those past the edge of the array.
+    /// Returns the bytes of the chunk with these per-axis numbers, which include those past the edge of the array.
     pub fn chunk_bytes(&self, index: &[u64]) -> usize {
         let lengths = self.axes.iter().zip(index).map(|(axis, &i)| axis.span(i).length);
         lengths.product::<u64>() as usize * self.item_bytes as usize
     }
 
-    /// How many bytes of a chunk lie in the array.
+    /// Returns how many bytes of a chunk lie in the array.
     pub fn inside_bytes(&self, chunk: u64) -> usize {
         let inside = self.axes.iter().zip(self.index(chunk)).map(|(axis, i)| {
             let span = axis.span(i);
@@ -116,7 +116,7 @@ impl Grid {
         }
     }
 
-    /// The first chunks that a range touches, each once, in the order in which the range needs them; at most `most`.
+    /// Returns the first chunks that a range touches, each once, in the order in which the range needs them; at most `most`.
     pub fn chunks_of(&self, offset: u64, length: u64, most: usize) -> Vec<u64> {
         let mut chunks: Vec<u64> = Vec::new();
         let mut seen = HashSet::new();
@@ -132,12 +132,12 @@ impl Grid {
         chunks
     }
 
-    /// The chunk that holds a byte of the file.
+    /// Returns the chunk that holds a byte of the file.
     pub fn chunk_at(&self, offset: u64) -> Option<u64> {
         self.chunks_of(offset, 1, 1).first().copied()
     }
 
-    /// The chunks with the lowest numbers, from `first` on, that a range touches, in order; at most `most`. The time
+    /// Returns the chunks with the lowest numbers, from `first` on, that a range touches, in order; at most `most`. The time
     /// depends on `most`, not on how many chunks the range touches.
     pub fn lowest_chunks(&self, offset: u64, length: u64, first: u64, most: usize) -> Vec<u64> {
         let mut chunks: Vec<u64> = Vec::new();
@@ -234,7 +234,7 @@ struct CopyWalk<'a, E> {
 }
 
 impl<'a, E> CopyWalk<'a, E> {
-    /// A walk over a range that begins at `start`, for chunks with numbers from `first` to before `end`.
+    /// Returns a walk over a range that begins at `start`, for chunks with numbers from `first` to before `end`.
     fn new(
         grid: &'a Grid,
         start: u64,
@@ -360,7 +360,7 @@ impl<'a, E> CopyWalk<'a, E> {
         if level + 1 == self.grid.dimensions.len() { self.grid.dimensions[level].step } else { 1 }
     }
 
-    /// The copy between the current box and the current chunk, which has this number.
+    /// Returns the copy between the current box and the current chunk, which has this number.
     fn copy(&mut self, chunk: u64, box_offset: u64) -> Result<(), E> {
         let grid = self.grid;
         let last = grid.dimensions.len() - 1;
@@ -399,7 +399,7 @@ impl<'a, E> CopyWalk<'a, E> {
         (self.visit)(&copy)
     }
 
-    /// Bytes in the current chunk per element of the dimension's axis.
+    /// Returns the bytes in the current chunk per element of the dimension's axis.
     fn chunk_stride(&self, level: usize) -> u64 {
         let axis = self.grid.dimensions[level].axis;
         self.spans[axis + 1..].iter().map(|span| span.length).product::<u64>() * self.grid.item_bytes

@@ -24,19 +24,19 @@ pub struct AxisSelection {
 }
 
 impl AxisSelection {
-    /// Whether all elements lie on an axis of this length.
+    /// Returns whether all elements lie on an axis of this length.
     pub fn is_inside(&self, extent: u64) -> bool {
         let Some(steps) = self.count.checked_sub(1) else { return true };
         let reach = i128::from(self.start) + i128::from(steps) * i128::from(self.step);
         self.start < extent && (0..i128::from(extent)).contains(&reach)
     }
 
-    /// The element at a place in the output.
+    /// Returns the element at a place in the output.
     fn element(&self, place: u64) -> u64 {
         self.start.wrapping_add_signed((place as i64).wrapping_mul(self.step))
     }
 
-    /// The first place whose element lies in the same chunk as that of `place`.
+    /// Returns the first place whose element lies in the same chunk as that of `place`.
     fn first_place_in_chunk(&self, axis: &Axis, place: u64) -> u64 {
         let span = axis.locate(self.element(place));
         let step = self.step.unsigned_abs().max(1);
@@ -48,7 +48,7 @@ impl AxisSelection {
         before.div_ceil(step).min(place)
     }
 
-    /// The first place after `place` whose element lies in another chunk; at most `end`.
+    /// Returns the first place after `place` whose element lies in another chunk; at most `end`.
     fn next_chunk_place(&self, axis: &Axis, place: u64, end: u64) -> u64 {
         let element = self.element(place);
         let span = axis.locate(element);
@@ -96,7 +96,7 @@ struct PieceLoop {
 }
 
 impl Piece {
-    /// The bytes of the chunk from the lowest to the highest element.
+    /// Returns the bytes of the chunk from the lowest to the highest element.
     pub fn chunk_range(&self) -> Range<usize> {
         let (mut low, mut high) = (self.chunk_offset, self.chunk_offset + self.run as i64);
         for of_loop in &self.loops {
@@ -134,24 +134,24 @@ impl Piece {
 }
 
 impl Selection {
-    /// A selection with one part for each axis of the grid.
+    /// Creates a selection with one part for each axis of the grid.
     pub fn new(grid: &Grid, axes: Vec<AxisSelection>) -> Self {
         Selection { grid: grid.clone(), axes }
     }
 
-    /// Bytes of the output.
+    /// Returns the bytes of the output.
     pub fn size_bytes(&self) -> u64 {
         self.bytes_after(0)
     }
 
-    /// Bytes of the output for one place on the axis before `axis`.
+    /// Returns the bytes of the output for one place on the axis before `axis`.
     fn bytes_after(&self, axis: usize) -> u64 {
         let counts = self.axes.iter().skip(axis).map(|axis| axis.count);
         counts.fold(self.grid.item_bytes(), u64::saturating_mul)
     }
 
-    /// The ranges of the file that follow each other in the output, if each of them is of at least `least` bytes or there is one
-    /// only: their length, and where they begin.
+    /// Returns the ranges of the file that follow each other in the output, if each of them is of at least `least`
+    /// bytes or there is one only: their length, and where they begin.
     pub fn long_ranges(&self, least: u64) -> Option<(u64, impl Iterator<Item = u64> + '_)> {
         let mut run = self.grid.item_bytes();
         let mut outer = self.axes.len();
@@ -187,8 +187,8 @@ impl Selection {
         (ranges <= 1 || run >= least).then(|| (run, (0..ranges).map(offset_of)))
     }
 
-    /// The blocks, each of at most `most` bytes and, if possible, of at least `least` and of whole chunks along the axis
-    /// where it ends.
+    /// Returns the blocks, each of at most `most` bytes and, if possible, of at least `least` and of whole chunks along
+    /// the axis where it ends.
     pub fn blocks(&self, least: u64, most: u64) -> impl Iterator<Item = Block> + '_ {
         let fits = |&axis: &usize| self.bytes_after(axis + 1) <= most;
         // Of the axes before this one, a block has one place each; of those after it, all.
@@ -217,7 +217,7 @@ impl Selection {
         })
     }
 
-    /// Where a block ends that begins at `place` of the axis along which blocks are cut.
+    /// Returns where a block ends that begins at `place` of the axis along which blocks are cut.
     fn end_of_block(&self, cut: usize, place: u64, (least, most): (u64, u64)) -> u64 {
         let (Some(selected), Some(axis)) = (self.axes.get(cut), self.grid.axes().get(cut)) else { return 1 };
         let limit = selected.count.min(place.saturating_add(most));
@@ -230,7 +230,7 @@ impl Selection {
         if before > place { before } else { limit }
     }
 
-    /// The pieces of a block, in the order of the block.
+    /// Returns the pieces of a block, in the order of the block.
     pub fn pieces<'a>(&'a self, block: &'a Block) -> impl Iterator<Item = Piece> + 'a {
         let first: Vec<u64> = block.iter().map(|range| range.start).collect();
         let mut next = block.iter().all(|range| !range.is_empty()).then_some(first);
@@ -280,7 +280,7 @@ impl Selection {
     }
 }
 
-/// The start of the piece after the one from `starts` to `ends`, as an odometer counts.
+/// Returns the start of the piece after the one from `starts` to `ends`, as an odometer counts.
 fn following(block: &Block, starts: &[u64], ends: &[u64]) -> Option<Vec<u64>> {
     let turned = ends.iter().zip(block).rposition(|(end, range)| *end < range.end)?;
     let mut next = starts.to_vec();
@@ -297,7 +297,7 @@ mod tests {
 
     use super::*;
 
-    /// An axis of chunks of two lengths, and a selection on it.
+    /// Returns an axis of chunks of two lengths, and a selection on it.
     fn axis() -> impl Strategy<Value = (Axis, AxisSelection)> {
         (1u64..14, 1u64..5, 1u64..5).prop_flat_map(|(extent, first, rest)| {
             let axis = Axis::new(extent, &[(first, 2), (rest, u64::MAX)]).unwrap();

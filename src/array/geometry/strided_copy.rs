@@ -49,12 +49,12 @@ impl StridedCopy<'_> {
         nest(self.loops, self.chunk_offset, self.range_offset, &mut copy);
     }
 
-    /// The bytes of the chunk from the first run to the end of the last run.
+    /// Returns the bytes of the chunk from the first run to the end of the last run.
     pub fn chunk_extent(&self) -> usize {
         self.loops.iter().map(|l| (l.count - 1) * l.chunk_stride).sum::<usize>() + self.run
     }
 
-    /// All bytes of the copy.
+    /// Returns all bytes of the copy.
     pub fn total_bytes(&self) -> usize {
         self.loops.iter().map(|l| l.count).product::<usize>() * self.run
     }

@@ -74,22 +74,22 @@ impl Strips {
         Strips { grid, chunks: chunks.axes().to_vec(), is_cut, is_cheap }
     }
 
-    /// The grid of the strips.
+    /// Returns the grid of the strips.
     pub fn grid(&self) -> &Grid {
         &self.grid
     }
 
-    /// Whether strips are smaller than chunks.
+    /// Returns whether strips are smaller than chunks.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Whether decoding a strip costs no more than the strip.
+    /// Returns whether decoding a strip costs no more than the strip.
     pub fn is_cheap(&self) -> bool {
         self.is_cheap
     }
 
-    /// The position of a strip.
+    /// Returns the position of a strip.
     pub fn extent_of(&self, strip: u64) -> StripExtent {
         let (mut chunk, mut start, mut length) = (0, 0, 1);
         for ((axis, whole), i) in
@@ -105,7 +105,7 @@ impl Strips {
         StripExtent { chunk, bytes: (start * item) as usize..((start + length) * item) as usize }
     }
 
-    /// The numbers and positions of all strips of a chunk.
+    /// Returns the numbers and positions of all strips of a chunk.
     pub fn of_chunk(&self, chunk: u64) -> Vec<(u64, StripExtent)> {
         let mut found: Vec<u64> = vec![0];
         for ((axis, whole), i) in self.grid.axes().iter().zip(&self.chunks).zip(numbers(&self.chunks, chunk))
@@ -121,12 +121,12 @@ impl Strips {
         found.into_iter().map(|strip| (strip, self.extent_of(strip))).collect()
     }
 
-    /// The slab of this grid; `None` for an empty array.
+    /// Returns the slab of this grid; `None` for an empty array.
     pub fn slab(&self) -> Option<Slab> {
         slab(&self.grid)
     }
 
-    /// The number of the slab that holds a byte of the file. From the end of the file on, the number of slabs.
+    /// Returns the number of the slab that holds a byte of the file. From the end of the file on, the number of slabs.
     pub fn slab_at(&self, slab: Slab, offset: u64) -> u64 {
         slab_at(&self.grid, slab, offset)
     }
@@ -136,7 +136,7 @@ fn chunk_bytes(grid: &Grid) -> u64 {
     grid.largest_chunk_shape().iter().product::<u64>().saturating_mul(grid.item_bytes())
 }
 
-/// The row of a grid's chunks that a sequential read visits repeatedly.
+/// Returns the row of a grid's chunks that a sequential read visits repeatedly.
 pub fn slab(grid: &Grid) -> Option<Slab> {
     if grid.chunks() == 0 {
         return None;
@@ -146,14 +146,14 @@ pub fn slab(grid: &Grid) -> Option<Slab> {
     Some(Slab { strips, bytes: strips.saturating_mul(chunk_bytes(grid)) })
 }
 
-/// How many axes number the slabs: those up to the first one with chunks longer than one element. Before it, each chunk is
-/// visited once.
+/// Returns how many axes number the slabs: those up to the first one with chunks longer than one element. Before it,
+/// each chunk is visited once.
 fn slab_axes(grid: &Grid) -> usize {
     let first = grid.axes().iter().position(|axis| axis.longest() > 1 && axis.extent() > 1);
     first.map_or(grid.axes().len(), |first| first + 1)
 }
 
-/// The number of the slab that holds a byte of the file. From the end of the file on, the number of slabs. A slab is
+/// Returns the number of the slab that holds a byte of the file. From the end of the file on, the number of slabs. A slab is
 /// contiguous in the file, so this takes no walk over the grid.
 pub fn slab_at(grid: &Grid, slab: Slab, offset: u64) -> u64 {
     if offset >= grid.size_bytes() {
@@ -170,7 +170,7 @@ pub fn slab_at(grid: &Grid, slab: Slab, offset: u64) -> u64 {
     number
 }
 
-/// The axes, cut into strips of whole blocks so that a slab takes at most `target_bytes` if possible.
+/// Returns the axes, cut into strips of whole blocks so that a slab takes at most `target_bytes` if possible.
 fn cut(chunks: &Grid, target_bytes: u64, block_bytes: u64) -> Vec<Axis> {
     let axes = chunks.axes();
     let mut cut = axes.to_vec();

@@ -18,11 +18,11 @@ fn version(number: u64) -> Option<ObjectVersion> {
     Some(ObjectVersion::of_number(number))
 }
 
-/// The content that a store in this version gives.
+/// Returns the content that a store in this version gives.
 fn loaded(number: u64) -> LoadedContent {
     let mut buffer = Buffer::new(1);
     buffer[0] = u8::try_from(number).unwrap();
-    (CachedContent::Chunk(Arc::new(buffer)), version(number))
+    LoadedContent { content: CachedContent::Chunk(Arc::new(buffer)), version: version(number) }
 }
 
 fn number(content: &CachedContent) -> u64 {
@@ -82,7 +82,7 @@ fn an_epoch_never_gets_older_content() {
                     if change == 2 {
                         cache.put(
                             key(1),
-                            loaded(change).0,
+                            loaded(change).content,
                             ValidatedVersion { object: version(change), epoch: now },
                         );
                     } else {
@@ -137,7 +137,7 @@ fn a_request_for_a_version_gets_it() {
                         let wanted = 1 + (reader + round) % 2;
                         let load = || {
                             thread::yield_now();
-                            Ok(loaded(wanted).0)
+                            Ok(loaded(wanted).content)
                         };
                         let found = cache.get_version(key(1), version(wanted).unwrap(), load);
                         assert_eq!(number(&found.unwrap()), wanted);

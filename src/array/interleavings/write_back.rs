@@ -139,7 +139,7 @@ pub(in crate::array) fn open(engine: &Arc<Engine>, store: &Arc<dyn Store>, path:
     Array::open(engine, store, path, Arc::new(metadata), Layout::default()).unwrap()
 }
 
-/// What another program reads from a store.
+/// Returns what another program reads from a store.
 fn content(store: Arc<dyn Store>, path: &str) -> Vec<u8> {
     let engine = Engine::new(0, 1);
     let mut out = vec![0; LENGTH];
@@ -170,7 +170,7 @@ impl Scene {
         Scene { form, store, engine, array }
     }
 
-    /// The bytes that remain if the machine loses power now.
+    /// Returns the bytes that remain if the machine loses power now.
     pub(in crate::array) fn lasting(&self) -> Vec<u8> {
         let store = MemoryStore::new();
         store.put("a/zarr.json", document(self.form)).unwrap();
@@ -241,8 +241,8 @@ fn writers_of_one_chunk_lose_nothing() {
     });
 }
 
-/// A read that begins after a write returned sees that write, wherever the chunk is by then: dirty, on its way to the
-/// store, in the cache or evicted.
+/// A read that begins after a write returned sees that write, wherever the chunk is by then: dirty, on its way
+/// to the store, in the cache or evicted.
 #[test]
 fn a_reader_never_goes_back() {
     each_form(|form| {

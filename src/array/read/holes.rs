@@ -49,8 +49,8 @@ impl<'a> HoleTiles<'a> {
         Some(tiles)
     }
 
-    /// The first byte from `offset` on, which lies in the file, that may differ from zero. `None` if there is none before the end
-    /// of the file. Blocks on the store.
+    /// Returns the first byte from `offset` on, which lies in the file, that may differ from zero. `None` if there is
+    /// none before the end of the file. Blocks on the store.
     pub fn next_data(&self, offset: u64) -> Result<Option<u64>> {
         let mut at = offset;
         while at < self.served.size_bytes() {
@@ -62,8 +62,8 @@ impl<'a> HoleTiles<'a> {
         Ok(None)
     }
 
-    /// The first byte from `offset` on, which lies in the file, that is in a hole, or the end of the file, which counts as a
-    /// hole. Blocks on the store.
+    /// Returns the first byte from `offset` on, which lies in the file, that is in a hole, or the end of the file,
+    /// which counts as a hole. Blocks on the store.
     pub fn next_hole(&self, offset: u64) -> Result<u64> {
         for tile in self.tile_of(offset)..self.count() {
             if let Some(hole) = self.hole(tile)?
@@ -85,7 +85,7 @@ impl HoleTiles<'_> {
         self.rows().div_ceil(self.slabs)
     }
 
-    /// The contiguous bytes of the file that a row of chunks covers.
+    /// Returns the contiguous bytes of the file that a row of chunks covers.
     fn slab_range(&self, row: u64) -> Range<u64> {
         let grid = self.served.grid();
         let index = grid.index(row.saturating_mul(self.slab.strips));
@@ -112,7 +112,7 @@ impl HoleTiles<'_> {
         slab_at(self.served.grid(), self.slab, offset) / self.slabs
     }
 
-    /// The part of a tile that is a hole: whole pages, but up to the boundary if the neighbour is missing, too.
+    /// Returns the part of a tile that is a hole: whole pages, but up to the boundary if the neighbour is missing, too.
     fn hole(&self, tile: u64) -> Result<Option<Range<u64>>> {
         if !self.is_missing(tile)? {
             return Ok(None);
@@ -129,7 +129,6 @@ impl HoleTiles<'_> {
     }
 
     fn is_missing(&self, tile: u64) -> Result<bool> {
-        let source = self.served.source();
         let rows = tile * self.slabs..((tile + 1) * self.slabs).min(self.rows());
         let mut seen = HashSet::new();
         for chunk in rows.start * self.slab.strips..rows.end * self.slab.strips {
@@ -139,7 +138,7 @@ impl HoleTiles<'_> {
                 return Ok(false);
             }
             let index = self.served.grid().index(chunk);
-            if !seen.insert(source.object_of(&index)) {
+            if !seen.insert(self.served.levels().object_of(&index)) {
                 continue;
             }
             let looks = self.looks.get();
@@ -171,7 +170,7 @@ mod tests {
         array_of(&[40, 100_000], &[8, 50_000], fill_value, present)
     }
 
-    /// An array of bytes, of which these chunks are stored.
+    /// Returns an array of bytes, of which these chunks are stored.
     fn array_of(shape: &[u64], chunk: &[u64], fill_value: u8, present: &[&str]) -> Arc<Array> {
         let store = MemoryStore::new();
         let document = json!({"zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "uint8",
@@ -205,7 +204,7 @@ mod tests {
         );
     }
 
-    /// The first stored byte from `offset` on, looked for chunk by chunk and row by row.
+    /// Returns the first stored byte from `offset` on, looked for chunk by chunk and row by row.
     fn first_stored(shape: &[u64], chunk: &[u64], present: &[Vec<u64>], offset: u64) -> Option<u64> {
         let strides: Vec<u64> =
             (0..shape.len()).map(|axis| shape[axis + 1..].iter().product::<u64>()).collect();

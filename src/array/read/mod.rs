@@ -44,23 +44,23 @@ pub struct FileReader {
 }
 
 impl FileReader {
-    /// A reader of an array with these strips and dirty chunks.
+    /// Creates a reader of an array with these strips and dirty chunks.
     pub fn new(strips: &Arc<StripCache>, dirty: &Arc<DirtyChunks>) -> Self {
         let ranges = RangeReader::new(strips.served());
         FileReader { strips: Arc::clone(strips), dirty: Arc::clone(dirty), ranges }
     }
 
-    /// The array.
+    /// Returns the array.
     pub fn served(&self) -> &Arc<ServedArray> {
         self.strips.served()
     }
 
-    /// The strips of the array.
+    /// Returns the strips of the array.
     pub fn strips(&self) -> &Arc<StripCache> {
         &self.strips
     }
 
-    /// The dirty chunks of the array.
+    /// Returns the dirty chunks of the array.
     pub fn dirty(&self) -> &Arc<DirtyChunks> {
         &self.dirty
     }
@@ -279,7 +279,7 @@ impl FileReader {
         copied.is_ok()
     }
 
-    /// The bytes of a plan without a copy, if they are contiguous in one cached strip.
+    /// Returns the bytes of a plan without a copy, if they are contiguous in one cached strip.
     pub fn cached_slice(&self, plan: &ReadPlan) -> Option<CachedSlice> {
         let (strip, range) = plan.copies.single_run()?;
         let strips = self.strips.strips().filter(|_| !plan.is_uncompressed())?;

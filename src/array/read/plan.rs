@@ -43,7 +43,7 @@ impl ReadPlan {
         self.array = None;
     }
 
-    /// Whether the copies are of uncompressed chunks, not of strips.
+    /// Returns whether the copies are of uncompressed chunks, not of strips.
     pub(in crate::array) fn is_uncompressed(&self) -> bool {
         self.is_uncompressed
     }

@@ -72,12 +72,12 @@ impl PageAligned {
 }
 
 impl ReplyBuffer {
-    /// The first `length` bytes; their content is undefined.
+    /// Returns the first `length` bytes; their content is undefined.
     pub fn bytes(&mut self, length: usize) -> &mut [u8] {
         self.memory.bytes(length)
     }
 
-    /// The first `length` bytes, and the plan.
+    /// Returns the first `length` bytes, and the plan.
     pub(in crate::array) fn parts(&mut self, length: usize) -> (&mut [u8], &mut ReadPlan) {
         (self.memory.bytes(length), &mut self.plan)
     }

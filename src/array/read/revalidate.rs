@@ -50,7 +50,7 @@ impl Comparison<'_> {
 
     /// Adds the versions of all objects of the array to a hash. Reads no object. Fails with `TooLarge` if there are too many.
     pub fn hash_versions(&self, version: &mut impl Hasher) -> Result<()> {
-        let (served, objects) = (self.served, self.served.source().objects());
+        let (served, objects) = (self.served, self.served.levels().objects());
         if objects > MAX_COMPARED_OBJECTS {
             let reason = format!(
                 "{objects} chunks or shards; at most {MAX_COMPARED_OBJECTS} are compared with the store"
@@ -71,7 +71,7 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// The keys of objects that differ from what readers received. Asks for several at a time.
+    /// Returns the keys of objects that differ from what readers received. Asks for several at a time.
     fn changed(&self, keys: Vec<String>, cancellation: &Cancellation) -> Result<Vec<String>> {
         // The threads share single objects of a local store. A remote store gets batches.
         let batch = if self.served.store().is_remote() { BATCH_OBJECTS } else { 1 };
@@ -112,7 +112,7 @@ struct ComparisonOutcome {
     changed: Result<Vec<String>>,
 }
 
-/// Those of these keys of objects that differ from what readers received.
+/// Returns those of these keys of objects that differ from what readers received.
 fn changed_of(array: &ServedArray, keys: &[String], cancellation: &Cancellation) -> Result<Vec<String>> {
     keys.first().map_or(Ok(()), |key| cancellation.check(key))?;
     let store = array.store();

@@ -6,11 +6,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::array::cache::CacheKey;
 use crate::array::geometry::copy_plan::CopyPlan;
 use crate::array::geometry::strided_copy::StridedCopy;
 use crate::array::served::ServedArray;
 use crate::array::source::corrupt;
-use crate::array::source::load_context::LoadContext;
+use crate::array::source::loading::load_context::LoadContext;
 use crate::cancellation::Cancellation;
 use crate::codec::scratch;
 use crate::error::{Error, Result};
@@ -34,15 +35,15 @@ pub struct RangeReader {
 }
 
 impl RangeReader {
-    /// A reader of the ranges of an array.
+    /// Creates a reader of the ranges of an array.
     pub fn new(served: &Arc<ServedArray>) -> Self {
         RangeReader { served: Arc::clone(served) }
     }
 
-    /// The object that has exactly the bytes of the file, if there is one.
+    /// Returns the object that has exactly the bytes of the file, if there is one.
     pub fn sole_object(&self) -> Result<Option<Arc<dyn Object>>> {
         let (served, source) = (&self.served, self.served.source());
-        if served.store().is_remote() || source.objects() != 1 || !source.is_stored_as_served() {
+        if served.store().is_remote() || served.levels().objects() != 1 || !source.is_stored_as_served() {
             return Ok(None);
         }
         let object = self.object(&served.load_context(), 0, 0..0)?;
@@ -117,8 +118,9 @@ impl RangeReader {
         Ok(remote.map_or_else(Vec::new, |remote| remote.will_need(&wanted)))
     }
 
-    /// The object of an uncompressed chunk, opened for a reader that begins with the range `first`. It stays open while the
-    /// array's epoch lasts; in a remote store, where an open object is only the bytes that came with it, it does not.
+    /// Returns the object of an uncompressed chunk, opened for a reader that begins with the range `first`. It stays
+    /// open while the array's epoch lasts; in a remote store, where an open object is only the bytes that came with it,
+    /// it does not.
     fn object(
         &self,
         ctx: &LoadContext<'_>,
@@ -133,14 +135,14 @@ impl RangeReader {
         let object: Option<Arc<dyn Object>> =
             served.source().open_uncompressed(ctx, &index, first)?.map(Arc::from);
         if let Some(object) = object.as_ref().filter(|_| !served.store().is_remote()) {
-            served.loads().objects.put((served.number(), chunk), ctx.epoch, Arc::clone(object));
+            served.loads().objects.put(CacheKey::chunk(ctx.array, chunk), ctx.epoch, Arc::clone(object));
         }
         Ok(object)
     }
 
-    /// The object of a chunk, if it is open in this epoch.
+    /// Returns the object of a chunk, if it is open in this epoch.
     fn open_object(&self, chunk: u64, epoch: u64) -> Option<Arc<dyn Object>> {
-        self.served.loads().objects.get((self.served.number(), chunk), epoch)
+        self.served.loads().objects.get(CacheKey::chunk(self.served.number(), chunk), epoch)
     }
 
     /// Reads one copy into `out`. `read` fills bytes from an offset in the chunk's object.
@@ -188,7 +190,7 @@ impl RangeReader {
     }
 }
 
-/// The bytes of a chunk from the first to the last one of a copy.
+/// Returns the bytes of a chunk from the first to the last one of a copy.
 fn bytes_of(copy: &StridedCopy<'_>) -> Range<u64> {
     copy.chunk_offset as u64..(copy.chunk_offset + copy.chunk_extent()) as u64
 }

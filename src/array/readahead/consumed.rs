@@ -38,7 +38,7 @@ impl ConsumedSlabs {
         ranges.push(new);
     }
 
-    /// Whether a slab is among them.
+    /// Returns whether a slab is among them.
     pub fn contains(&self, slab: u64) -> bool {
         self.ranges.lock().iter().any(|range| range.contains(&slab))
     }

@@ -13,7 +13,7 @@ use crate::array::readahead::resources::{CountGuard, Counted, ReadaheadResources
 use crate::array::readahead::window::{FetchWindow, ReadaheadBudget, ReaderPlace, Slabs};
 use crate::array::served::strip_cache::StripCache;
 use crate::array::source::ahead::Indexes;
-use crate::array::source::load_context::LoadContext;
+use crate::array::source::loading::load_context::LoadContext;
 use crate::store::{Claim, MaybeClaim, Remote};
 
 /// Chunks of this many decoded bytes are claimed together: inner chunks that are neighbours in their shard in one request.
@@ -152,8 +152,8 @@ impl FetchQueue {
     }
 }
 
-/// The strips of the next `decoded` bytes that the cache has room for. Of the next slabs no more than what is decoded while the
-/// reader reads the end of this one: their memory is that of the slab that the reader passes.
+/// Returns the strips of the next `decoded` bytes that the cache has room for. Of the next slabs no more than what is
+/// decoded while the reader reads the end of this one: their memory is that of the slab that the reader passes.
 fn strips_to_decode(strips: &Strips, offset: u64, decoded: u64, budget: &ReadaheadBudget) -> Vec<u64> {
     let in_cache = (budget.cache_limit_bytes / 4 * 3).checked_div(budget.strip_bytes).unwrap_or(1);
     let most = MAX_STRIPS.min(in_cache as usize).max(1);

@@ -125,29 +125,29 @@ impl Drop for Reader {
 }
 
 impl Reader {
-    /// A reader that has read nothing.
+    /// Creates a reader that has read nothing.
     pub fn new(readahead: Readahead) -> Self {
         let mut reader = Reader::default();
         reader.readahead = readahead;
         reader
     }
 
-    /// What is prepared for the reader.
+    /// Returns what is prepared for the reader.
     pub(in crate::array) fn readahead(&self) -> Readahead {
         self.readahead
     }
 
-    /// The replies that are prepared for the reader.
+    /// Returns the replies that are prepared for the reader.
     pub(in crate::array) fn replies(&self) -> &PreparedReplies {
         &self.replies
     }
 
-    /// Whether the reader goes through the array sequentially.
+    /// Returns whether the reader goes through the array sequentially.
     pub(in crate::array) fn is_sequential(&self) -> bool {
         self.scan.lock().sequence.is_some()
     }
 
-    /// Whether a request is where the reader was expected. If not, what was prepared for it ends.
+    /// Returns whether a request is where the reader was expected. If not, what was prepared for it ends.
     fn continues(&self, scan: &mut ScanState, range: &Range<u64>) -> bool {
         let window_bytes = window::seek_window_bytes(scan.sequence.is_some(), range.end - range.start);
         if !window::continues(scan.next_offset, range.start, window_bytes) {
@@ -164,7 +164,7 @@ impl Reader {
 }
 
 impl ArrayReadahead {
-    /// The readahead of an array.
+    /// Returns the readahead of an array.
     pub fn new(reader: &Arc<FileReader>, resources: &Arc<ReadaheadResources>) -> Self {
         ArrayReadahead {
             reader: Arc::clone(reader),
@@ -174,7 +174,7 @@ impl ArrayReadahead {
         }
     }
 
-    /// The readahead of an array that continues this one.
+    /// Returns the readahead of an array that continues this one.
     pub fn successor(&self, reader: &Arc<FileReader>) -> Self {
         ArrayReadahead::new(reader, self.prefetcher.resources())
     }
@@ -187,7 +187,7 @@ impl ArrayReadahead {
         self.reader.strips().strips().and_then(Slabs::new)
     }
 
-    /// What may be decoded ahead for one of the array's sequential readers.
+    /// Returns what may be decoded ahead for one of the array's sequential readers.
     fn budget(&self) -> ReadaheadBudget {
         let strips = self.reader.strips();
         let readers = self.sequential_readers.load(Ordering::Relaxed).max(1) as u64;

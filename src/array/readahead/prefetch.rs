@@ -46,22 +46,22 @@ pub struct Prefetcher {
 }
 
 impl Prefetcher {
-    /// A prefetcher for an array.
+    /// Creates a prefetcher for an array.
     pub fn new(strips: &Arc<StripCache>, resources: &Arc<ReadaheadResources>) -> Self {
         Prefetcher { strips: Arc::clone(strips), resources: Arc::clone(resources) }
     }
 
-    /// The strips of the array.
+    /// Returns the strips of the array.
     pub fn strips(&self) -> &StripCache {
         &self.strips
     }
 
-    /// What the readahead of all arrays shares.
+    /// Returns what the readahead of all arrays shares.
     pub fn resources(&self) -> &Arc<ReadaheadResources> {
         &self.resources
     }
 
-    /// Whether tasks of readahead wait for a thread.
+    /// Returns whether tasks of readahead wait for a thread.
     pub fn is_busy(&self) -> bool {
         self.strips.workers().waiting_ahead() > 0
     }

@@ -81,7 +81,7 @@ impl PreparedReplies {
         }
     }
 
-    /// The span that covers a range. Drops spans that end before the range.
+    /// Returns the span that covers a range. Drops spans that end before the range.
     fn find(&self, wanted: &Range<u64>) -> Option<Arc<ReplySpan>> {
         let mut spans = self.0.lock();
         while spans.front().is_some_and(|span| span.range.end <= wanted.start) {
@@ -91,8 +91,8 @@ impl PreparedReplies {
         (first.range.start <= wanted.start && wanted.end <= first.range.end).then(|| Arc::clone(first))
     }
 
-    /// A prepared reply for a range of an array, if it equals what a read returns. Waits while a thread fills it, but for the
-    /// store only if `blocking` allows.
+    /// Returns a prepared reply for a range of an array, if it equals what a read returns. Waits while a thread fills
+    /// it, but for the store only if `blocking` allows.
     pub fn take(&self, array: &FileReader, wanted: Range<u64>, blocking: Blocking) -> ReadyReply {
         let Some(span) = self.find(&wanted) else { return ReadyReply::None };
         let mut state = span.state.lock();
@@ -221,7 +221,7 @@ mod tests {
     /// Of a cache of 64 MiB.
     const LIMIT: u64 = 8 * MIB;
 
-    /// Whether replies of this many bytes could be prepared.
+    /// Returns whether replies of this many bytes could be prepared.
     fn is_free(engine: &Engine, bytes: u64) -> bool {
         engine.readahead().reserve_reply(bytes).is_some()
     }

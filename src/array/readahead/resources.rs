@@ -85,14 +85,14 @@ impl ReadaheadResources {
         self.strips_ahead.load(Ordering::Relaxed)
     }
 
-    /// Whether readers keep what they receive, as the kernel's page cache does.
+    /// Returns whether readers keep what they receive, as the kernel's page cache does.
     pub fn readers_keep(&self) -> bool {
         self.readers_keep
     }
 }
 
 impl CountGuard {
-    /// What counts.
+    /// Returns what counts.
     pub fn resources(&self) -> &ReadaheadResources {
         &self.resources
     }

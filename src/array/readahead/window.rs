@@ -38,13 +38,13 @@ const MAX_DECODE_BYTES: u64 = 16 << 20;
 /// The window moves when the reader has read this fraction of what is decoded ahead.
 const FETCH_STEPS: u64 = 8;
 
-/// How far from its expected place a request may begin, for its reader to count as sequential. `request_bytes` is the request's
-/// length.
+/// Returns how far from its expected place a request may begin, for its reader to count as sequential. `request_bytes`
+/// is the request's length.
 pub fn seek_window_bytes(is_sequential: bool, request_bytes: u64) -> u64 {
     if is_sequential { SEEK_WINDOW_BYTES } else { request_bytes.saturating_mul(SEEK_WINDOW_REQUESTS) }
 }
 
-/// Whether a request at `offset` continues a sequence that was expected at `expected`.
+/// Returns whether a request at `offset` continues a sequence that was expected at `expected`.
 pub fn continues(expected: u64, offset: u64, window_bytes: u64) -> bool {
     offset.abs_diff(expected) <= window_bytes && expected > 0
 }
@@ -86,12 +86,12 @@ impl SlabWindow {
         SlabWindow { first: slab, end: slab, is_partly_queued: false }
     }
 
-    /// Whether a reader in this slab is where the window expects it.
+    /// Returns whether a reader in this slab is where the window expects it.
     pub fn contains(&self, slab: u64) -> bool {
         (self.first..=self.end).contains(&slab)
     }
 
-    /// The first slab that the reader has not passed.
+    /// Returns the first slab that the reader has not passed.
     pub fn first(&self) -> u64 {
         self.first
     }
@@ -104,8 +104,9 @@ impl SlabWindow {
         left
     }
 
-    /// What to queue next for a reader in the slab `now`, if anything. The reader's own slab is queued always. `is_consumed`:
-    /// readers keep a slab themselves, so that nobody will ask for it. `is_busy`: tasks of readahead wait for a thread.
+    /// Returns what to queue next for a reader in the slab `now`, if anything. The reader's own slab is queued always.
+    /// `is_consumed`: readers keep a slab themselves, so that nobody will ask for it. `is_busy`: tasks of readahead
+    /// wait for a thread.
     pub fn next(
         &mut self,
         now: u64,
@@ -148,8 +149,9 @@ impl SlabWindow {
         self.is_partly_queued = false;
     }
 
-    /// How many strips of the next slab there is room for. No more is queued than the cache can take next to the slabs that are
-    /// queued and not passed: those were used later than they were decoded, and would be evicted first.
+    /// Returns how many strips of the next slab there is room for. No more is queued than the cache can take next to
+    /// the slabs that are queued and not passed: those were used later than they were decoded, and would be evicted
+    /// first.
     fn room(&self, now: u64, slabs: &Slabs, budget: &ReadaheadBudget) -> u64 {
         let slab_bytes = slabs.slab.bytes;
         let held = slab_bytes.saturating_mul(self.end - self.first);
@@ -167,29 +169,29 @@ pub struct Slabs<'a> {
 }
 
 impl<'a> Slabs<'a> {
-    /// The slabs that these strips make. `None` for an empty array.
+    /// Returns the slabs that these strips make. `None` for an empty array.
     pub fn new(strips: &'a Strips) -> Option<Slabs<'a>> {
         Some(Slabs { strips, slab: strips.slab()? })
     }
 
-    /// The number of the slab that holds a byte of the file. From the end of the file on, the number of slabs.
+    /// Returns the number of the slab that holds a byte of the file. From the end of the file on, the number of slabs.
     pub fn at(&self, offset: u64) -> u64 {
         self.strips.slab_at(self.slab, offset)
     }
 
-    /// The strips of a slab.
+    /// Returns the strips of a slab.
     pub fn strips(&self, slab: u64) -> Range<u64> {
         let strips = self.strips.grid().chunks();
         let from = slab.saturating_mul(self.slab.strips).min(strips);
         from..from.saturating_add(self.slab.strips).min(strips)
     }
 
-    /// The strips of several slabs.
+    /// Returns the strips of several slabs.
     pub fn strips_of(&self, slabs: Range<u64>) -> impl Iterator<Item = u64> + '_ {
         slabs.flat_map(|slab| self.strips(slab))
     }
 
-    /// The first strip of the slab after the one that holds a byte of the file.
+    /// Returns the first strip of the slab after the one that holds a byte of the file.
     pub fn next_first_strip(&self, offset: u64) -> u64 {
         (self.at(offset) + 1) * self.slab.strips
     }
@@ -239,13 +241,13 @@ pub struct FetchExtent {
 }
 
 impl FetchWindow {
-    /// The window of a reader that begins at `offset`.
+    /// Returns the window of a reader that begins at `offset`.
     pub fn new(offset: u64) -> Self {
         FetchWindow { start: offset, moved_at: None }
     }
 
-    /// How much to have for a reader at `place`, which has `left` bytes before it. `None` if the window need not move: the reader
-    /// is near the place where it moved last, or at the end.
+    /// Returns how much to have for a reader at `place`, which has `left` bytes before it. `None` if the window need
+    /// not move: the reader is near the place where it moved last, or at the end.
     pub fn extent(&self, place: ReaderPlace, left: u64) -> Option<FetchExtent> {
         // Not of what is asked for: a reader of a plane asks for all of it at once, and goes on elsewhere.
         let grown = place.received.saturating_sub(self.start).saturating_mul(FETCH_GROWTH);

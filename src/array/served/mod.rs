@@ -18,9 +18,11 @@ use crate::array::geometry::axis::{Axis, numbers};
 use crate::array::geometry::grid::Grid;
 use crate::array::geometry::layout::FileLayout;
 use crate::array::source::Source;
-use crate::array::source::load_context::LoadContext;
-use crate::array::source::load_resources::LoadResources;
-use crate::array::source::versions::SeenVersions;
+use crate::array::source::levels::Levels;
+use crate::array::source::loading::load_context::LoadContext;
+use crate::array::source::loading::load_resources::LoadResources;
+use crate::array::source::loading::versions::SeenVersions;
+use crate::array::source::objects::stored_objects::ObjectListing;
 use crate::array::sync::atomic::{AtomicU64, Ordering};
 use crate::cancellation::Cancellation;
 use crate::error::{Error, Result};
@@ -53,42 +55,42 @@ pub struct ServedArray {
 }
 
 impl ServedArray {
-    /// What the loads of all arrays share.
+    /// Returns what the loads of all arrays share.
     pub fn loads(&self) -> &LoadResources {
         &self.loads
     }
 
-    /// Where the array is stored.
+    /// Returns where the array is stored.
     pub fn store(&self) -> &dyn Store {
         self.store.as_ref()
     }
 
-    /// The array's metadata.
+    /// Returns the array's metadata.
     pub fn metadata(&self) -> &Arc<ArrayMetadata> {
         &self.metadata
     }
 
-    /// The key of the array's metadata document.
+    /// Returns the key of the array's metadata document.
     pub fn document_key(&self) -> &str {
         &self.metadata.document_key
     }
 
-    /// Path of the array, `""` for the root.
+    /// Returns the path of the array, `""` for the root.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The array's number in the shared caches.
+    /// Returns the array's number in the shared caches.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// The versions of the objects that readers have seen.
+    /// Returns the versions of the objects that readers have seen.
     pub fn seen(&self) -> &SeenVersions {
         &self.seen
     }
 
-    /// The grid of chunks.
+    /// Returns the grid of chunks.
     pub fn grid(&self) -> &Grid {
         &self.grid
     }
@@ -98,12 +100,23 @@ impl ServedArray {
         &self.source
     }
 
-    /// One element of the fill value as served.
+    /// Returns the grid of chunks, and the levels of sharding above it.
+    pub fn levels(&self) -> &Levels {
+        self.source.levels()
+    }
+
+    /// Finds the stored objects.
+    pub fn listing(&self) -> ObjectListing<'_> {
+        let (keys, axes) = (self.source.keys(), self.levels().object_axes());
+        ObjectListing { store: self.store(), keys, axes }
+    }
+
+    /// Returns one element of the fill value as served.
     pub fn fill(&self) -> &[u8] {
         &self.fill
     }
 
-    /// Shape of the shards in array order, if the array is sharded.
+    /// Returns the shape of the shards in array order, if the array is sharded.
     pub fn shard_shape(&self) -> Option<&[u64]> {
         self.shard_shape.as_deref()
     }
@@ -113,12 +126,12 @@ impl ServedArray {
         &self.skipped_codecs
     }
 
-    /// Length of the flat file in bytes.
+    /// Returns the length of the flat file in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.grid.size_bytes()
     }
 
-    /// The range of `length` bytes from `offset`, if it lies in the file.
+    /// Returns the range of `length` bytes from `offset`, if it lies in the file.
     pub fn range(&self, offset: u64, length: usize) -> Result<Range<u64>> {
         let end = offset.checked_add(length as u64).filter(|&end| end <= self.size_bytes());
         end.map(|end| offset..end).ok_or_else(|| {
@@ -140,7 +153,7 @@ impl ServedArray {
         Ok(())
     }
 
-    /// The present epoch.
+    /// Returns the present epoch.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
@@ -150,7 +163,7 @@ impl ServedArray {
         self.epoch.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// What a load may use, in the present epoch.
+    /// Returns what a load may use, in the present epoch.
     pub fn load_context(&self) -> LoadContext<'_> {
         LoadContext {
             store: self.store.as_ref(),
@@ -166,7 +179,7 @@ impl ServedArray {
     /// Loads a chunk, past the cache.
     pub fn load(&self, ctx: &LoadContext<'_>, index: &[u64]) -> Result<LoadedContent> {
         let loaded = self.source.load(ctx, index)?;
-        let decoded_bytes = loaded.0.chunk_bytes();
+        let decoded_bytes = loaded.content.chunk_bytes();
         self.loads.record_load(&loaded, decoded_bytes);
         Ok(loaded)
     }
@@ -183,42 +196,42 @@ impl ServedArray {
         Ok(Some(loaded))
     }
 
-    /// Whether a reader's bytes are ranges of uncompressed objects, without the cache. A sequential reader of a remote store
-    /// takes whole chunks, which can be transferred ahead.
+    /// Returns whether a reader's bytes are ranges of uncompressed objects, without the cache. A sequential reader of a
+    /// remote store takes whole chunks, which can be transferred ahead.
     pub fn reads_ranges(&self, is_sequential: bool) -> bool {
         self.source.is_uncompressed() && !(is_sequential && self.store.is_remote())
     }
 
-    /// The number of the object that holds a chunk.
+    /// Returns the number of the object that holds a chunk.
     pub fn object_of(&self, chunk: u64) -> u64 {
-        self.source.object_of(&self.grid.index(chunk))
+        self.levels().object_of(&self.grid.index(chunk))
     }
 
-    /// The key of an object.
+    /// Returns the key of an object.
     pub fn key_of_object(&self, object: u64) -> Result<String> {
-        self.source.keys().key(self.store.as_ref(), &numbers(self.source.object_axes(), object))
+        self.source.keys().key(self.store.as_ref(), &numbers(self.levels().object_axes(), object))
     }
 
-    /// The key of the object that holds the chunk with these per-axis numbers.
+    /// Returns the key of the object that holds the chunk with these per-axis numbers.
     pub fn key_of_chunk(&self, index: &[u64]) -> Result<String> {
         self.source.key(&self.load_context(), index)
     }
 
-    /// The most bytes of the chunks of one object.
+    /// Returns the most bytes of the chunks of one object.
     pub fn object_bytes(&self) -> u64 {
-        let elements = self.source.object_axes().iter().map(|axis| axis.longest()).product::<u64>();
+        let elements = self.levels().object_axes().iter().map(|axis| axis.longest()).product::<u64>();
         elements.saturating_mul(self.fill.len() as u64)
     }
 
-    /// Whether an object has room for elements after the end of the array.
+    /// Returns whether an object has room for elements after the end of the array.
     pub fn is_padded(&self, object: u64) -> bool {
-        let index = numbers(self.source.object_axes(), object);
-        let spans = self.source.object_axes().iter().zip(&index).map(|(axis, &i)| axis.span(i));
+        let index = numbers(self.levels().object_axes(), object);
+        let spans = self.levels().object_axes().iter().zip(&index).map(|(axis, &i)| axis.span(i));
         let ends = self.grid.axes().iter().map(Axis::extent);
         spans.zip(ends).any(|(span, end)| span.start + span.length > end)
     }
 
-    /// What the array's folder is, if the store can tell.
+    /// Returns what the array's folder is, if the store can tell.
     pub fn folder_identity(&self) -> Result<Option<FileId>> {
         if self.store.is_remote() {
             return Ok(None);
@@ -226,7 +239,7 @@ impl ServedArray {
         Ok(self.store.head(&self.path)?.and_then(|folder| folder.file()))
     }
 
-    /// Whether a document still describes the array as it was opened. Its attributes do not matter.
+    /// Returns whether a document still describes the array as it was opened. Its attributes do not matter.
     pub fn is_described_by(&self, document: &[u8]) -> bool {
         parse_array(self.document_key(), document).is_ok_and(|parsed| {
             // The document's own words: what clears the chunks' padding has a longer shape (`write/clear.rs`).
@@ -236,14 +249,14 @@ impl ServedArray {
         })
     }
 
-    /// The metadata with another shape.
+    /// Returns the metadata with another shape.
     pub fn metadata_with_shape(&self, shape: Vec<u64>) -> ArrayMetadata {
         let mut metadata = ArrayMetadata::clone(&self.metadata);
         metadata.document.insert("shape".to_owned(), json!(shape));
         ArrayMetadata { shape, ..metadata }
     }
 
-    /// Objects with the versions that they have now. Those that are not stored are left out.
+    /// Returns the objects with the versions that they have now. Those that are not stored are left out.
     pub fn with_versions(&self, keys: Vec<String>) -> Result<Vec<(String, ObjectVersion)>> {
         let found = self.store.head_many(&keys.iter().map(String::as_str).collect::<Vec<_>>());
         let versions =

@@ -13,10 +13,10 @@ use crate::array::geometry::axis_order::AxisOrder;
 use crate::array::geometry::grid::Grid;
 use crate::array::geometry::layout::{FileLayout, Order};
 use crate::array::served::ServedArray;
-use crate::array::source::keys::Keys;
-use crate::array::source::load_resources::LoadResources;
+use crate::array::source::loading::load_resources::LoadResources;
+use crate::array::source::loading::versions::SeenVersions;
+use crate::array::source::objects::keys::Keys;
 use crate::array::source::pipelines::Pipelines;
-use crate::array::source::versions::SeenVersions;
 use crate::array::source::{Source, SourceParts};
 use crate::array::sync::atomic::AtomicU64;
 use crate::codec::Representation;
@@ -73,8 +73,8 @@ impl ServedArray {
         let skipped_codecs = pipelines.largest()?.skipped().to_vec();
         let keys = Keys::new(path, metadata.chunk_keys.clone(), axis_order);
         let source = Source::new(SourceParts { axes, keys, pipelines, fill: fill.clone() })?;
-        let shard_shape: Vec<u64> = source.object_axes().iter().map(|axis| axis.longest()).collect();
-        let shard_shape = source.is_sharded().then(|| source.keys().axis_order().own(&shard_shape));
+        let shard_shape: Vec<u64> = source.levels().object_axes().iter().map(|axis| axis.longest()).collect();
+        let shard_shape = source.levels().is_sharded().then(|| source.keys().axis_order().own(&shard_shape));
         Ok(ServedArray {
             loads: Arc::clone(loads),
             store: Arc::clone(store),
@@ -82,7 +82,7 @@ impl ServedArray {
             number: loads.next_array(),
             epoch: AtomicU64::new(0),
             seen: SeenVersions::default(),
-            grid: Grid::new(source.axes().to_vec(), item_bytes as u64),
+            grid: Grid::new(source.levels().chunk_axes().to_vec(), item_bytes as u64),
             source,
             fill,
             layout: file_layout,
@@ -92,7 +92,7 @@ impl ServedArray {
         })
     }
 
-    /// The same array with other metadata: another shape.
+    /// Returns the same array with other metadata: another shape.
     pub fn reopened(&self, metadata: Arc<ArrayMetadata>) -> Result<ServedArray> {
         let (store, path, layout) = (&self.store, self.path(), self.layout);
         ServedArray::open(&self.loads, ArrayToOpen { store, path, metadata, layout })
@@ -104,7 +104,7 @@ impl ServedArray {
     }
 }
 
-/// The store, where it looks at the form of the array that objects are of.
+/// Returns the store, where it looks at the form of the array that objects are of.
 fn store_of_form(
     store: &Arc<dyn Store>,
     path: &str,
@@ -118,7 +118,7 @@ fn store_of_form(
     })
 }
 
-/// The reason why an array has no flat form.
+/// Returns the reason why an array has no flat form.
 fn no_item_size(metadata: &ArrayMetadata) -> String {
     let stored = |member: &str| metadata.document.get(member).map(ToString::to_string).unwrap_or_default();
     let member = match metadata.zarr_format {
@@ -128,7 +128,7 @@ fn no_item_size(metadata: &ArrayMetadata) -> String {
     format!("{member}: data type {} has no fixed element size", metadata.data_type.name())
 }
 
-/// The transpose from the served order of the dimensions to the array's own.
+/// Returns the transpose from the served order of the dimensions to the array's own.
 fn transpose_to_own(axis_order: &AxisOrder) -> CodecSpec {
     let places: Vec<usize> = (0..axis_order.axes().len()).collect();
     let mut configuration = serde_json::Map::new();

@@ -10,8 +10,8 @@ use crate::array::cache::{CacheKey, CachedContent, LoadedContent, ValidatedVersi
 use crate::array::geometry::strips::{StripExtent, Strips, slab};
 use crate::array::served::ServedArray;
 use crate::array::source::ahead::Indexes;
-use crate::array::source::load_context::LoadContext;
-use crate::array::source::resumable_decoders::MAX_DECODERS;
+use crate::array::source::loading::load_context::LoadContext;
+use crate::array::source::loading::resumable_decoders::MAX_DECODERS;
 use crate::array::sync::OnceLock;
 use crate::array::workers::Workers;
 use crate::error::Result;
@@ -34,27 +34,27 @@ pub struct StripCache {
 }
 
 impl StripCache {
-    /// The chunks of an array that no one has read yet.
+    /// Returns the chunks of an array that no one has read yet.
     pub fn new(served: &Arc<ServedArray>, workers: &Arc<Workers>) -> Self {
         StripCache { served: Arc::clone(served), workers: Arc::clone(workers), strips: OnceLock::new() }
     }
 
-    /// The array.
+    /// Returns the array.
     pub fn served(&self) -> &Arc<ServedArray> {
         &self.served
     }
 
-    /// The decoding threads.
+    /// Returns the decoding threads.
     pub fn workers(&self) -> &Workers {
         &self.workers
     }
 
-    /// The strips, if a read has chosen them.
+    /// Returns the strips, if a read has chosen them.
     pub fn strips(&self) -> Option<&Strips> {
         self.strips.get()
     }
 
-    /// The strips. The first read chooses them by the compression of the chunk at `offset`.
+    /// Returns the strips. The first read chooses them by the compression of the chunk at `offset`.
     pub fn strips_at(&self, offset: u64) -> &Strips {
         self.strips.get_or_init(|| {
             let served = &self.served;
@@ -71,8 +71,8 @@ impl StripCache {
         })
     }
 
-    /// The size of a block of a chunk in a remote store, if memory can hold the stored chunks of a slab: each of its strips
-    /// needs them again. Of uncompressed chunks, sequential readers take the whole.
+    /// Returns the size of a block of a chunk in a remote store, if memory can hold the stored chunks of a slab: each
+    /// of its strips needs them again. Of uncompressed chunks, sequential readers take the whole.
     fn block_bytes_of_remote(&self, chunk: u64) -> Option<u64> {
         let served = &self.served;
         if served.source().is_uncompressed() {
@@ -117,28 +117,28 @@ impl StripCache {
         served.source().claim(&served.load_context(), &chunks, Indexes::Waited).all()
     }
 
-    /// The number of a strip's chunk.
+    /// Returns the number of a strip's chunk.
     pub fn chunk_of(&self, strip: u64) -> u64 {
         self.strips.get().map_or(strip, |strips| strips.extent_of(strip).chunk)
     }
 
-    /// Whether strips are smaller than chunks.
+    /// Returns whether strips are smaller than chunks.
     fn is_cut(&self) -> bool {
         self.strips.get().is_some_and(Strips::is_cut)
     }
 
-    /// Bytes of the largest strip.
+    /// Returns the bytes of the largest strip.
     pub fn strip_bytes(&self) -> u64 {
         self.strips.get().map_or(self.served.grid(), Strips::grid).largest_chunk_bytes()
     }
 
-    /// How many strips one read holds at a time.
+    /// Returns how many strips one read holds at a time.
     pub fn batch_strips(&self) -> usize {
         let share = self.cache_limit_bytes() / 4 / self.strip_bytes().max(1);
         (share as usize).min(MAX_HELD_STRIPS).max(2 * self.workers.count())
     }
 
-    /// The most bytes that the cache holds, of all arrays.
+    /// Returns the most bytes that the cache holds, of all arrays.
     pub fn cache_limit_bytes(&self) -> u64 {
         self.served.loads().cache.limit_bytes()
     }
@@ -148,12 +148,7 @@ impl StripCache {
         CacheKey { array: self.served.number(), level, number: strip }
     }
 
-    /// The cache key of a chunk, where strips are chunks.
-    fn chunk_key(&self, number: u64) -> CacheKey {
-        CacheKey { array: self.served.number(), level: 0, number }
-    }
-
-    /// Whether a strip is cached, or somebody loads it, in this epoch.
+    /// Returns whether a strip is cached, or somebody loads it, in this epoch.
     pub fn is_known(&self, strip: u64, epoch: u64) -> bool {
         self.served.loads().cache.is_known(self.key(strip), epoch)
     }
@@ -185,7 +180,7 @@ impl StripCache {
         }));
     }
 
-    /// One strip, from the cache or the store. A reader that is not `is_sequential` will probably want the chunk's
+    /// Returns one strip, from the cache or the store. A reader that is not `is_sequential` will probably want the chunk's
     /// other strips, too.
     pub fn load(&self, number: u64, is_sequential: bool) -> Result<CachedContent> {
         let served = &self.served;
@@ -225,8 +220,8 @@ impl StripCache {
         {
             return Ok(loaded);
         }
-        let (content, object) = self.served.load(ctx, index)?;
-        let CachedContent::Chunk(chunk) = &content else { return Ok((content, object)) };
+        let loaded = self.served.load(ctx, index)?;
+        let CachedContent::Chunk(chunk) = &loaded.content else { return Ok(loaded) };
         let part = |strip: &StripExtent| {
             let bytes = chunk.get(strip.bytes.clone()).unwrap_or_default();
             let mut buffer = ctx.buffer(bytes.len());
@@ -235,14 +230,14 @@ impl StripCache {
         };
         // A sequential reader comes to the other strips much later, when these would be evicted again.
         if !is_sequential {
-            let version = ValidatedVersion { object, epoch: ctx.epoch };
+            let version = ValidatedVersion { object: loaded.version, epoch: ctx.epoch };
             for (number, other) in strips.of_chunk(strip.chunk) {
                 if other != *strip {
                     self.served.loads().cache.put(self.key(number), part(&other), version);
                 }
             }
         }
-        Ok((part(strip), object))
+        Ok(LoadedContent { content: part(strip), version: loaded.version })
     }
 
     /// Keeps a chunk that was just stored, if a reader would load the same bytes as one strip. `is_demoted`: no reader is
@@ -254,7 +249,7 @@ impl StripCache {
         version: ValidatedVersion,
         is_demoted: bool,
     ) {
-        let (cache, key) = (&self.served.loads().cache, self.chunk_key(number));
+        let (cache, key) = (&self.served.loads().cache, CacheKey::chunk(self.served.number(), number));
         let source = self.served.source();
         // A lossy codec returns other bytes than were written. Uncompressed chunks are not cached. Where strips are
         // smaller than chunks, their cached entries have an older version.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::array::source::Source;
 use crate::array::source::load::wanted_of_object;
-use crate::array::source::load_context::LoadContext;
+use crate::array::source::loading::load_context::LoadContext;
 use crate::array::source::locate::InnerWanted;
 use crate::error::Result;
 use crate::store::{Claim, MaybeClaim, Wanted};
@@ -32,7 +32,7 @@ pub(in crate::array) struct ChunkClaims {
 }
 
 impl ChunkClaims {
-    /// The claims, for a reader that waits for all of the chunks.
+    /// Returns the claims, for a reader that waits for all of the chunks.
     pub fn all(self) -> Vec<Arc<dyn Claim>> {
         self.chunks.into_iter().flatten().chain(self.indexes).collect()
     }
@@ -46,7 +46,8 @@ impl Source {
         chunks: &[Vec<u64>],
         indexes: Indexes,
     ) -> ChunkClaims {
-        let indexes = if self.is_sharded() { self.claim_indexes(ctx, chunks, indexes) } else { Vec::new() };
+        let indexes =
+            if self.levels.is_sharded() { self.claim_indexes(ctx, chunks, indexes) } else { Vec::new() };
         let mut wanted: Vec<(String, Wanted)> = Vec::new();
         // The place of each chunk in `wanted`.
         let mut places = Vec::with_capacity(chunks.len());
@@ -69,11 +70,11 @@ impl Source {
         ChunkClaims { chunks, indexes }
     }
 
-    /// The key of a chunk's object, and what is asked for of it.
+    /// Returns the key of a chunk's object, and what is asked for of it.
     fn wanted(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<(String, InnerWanted)> {
         let key = self.key(ctx, chunk)?;
-        if self.is_sharded() {
-            let wanted = self.wanted_of_shard(ctx, &key, &self.first_elements(chunk))?;
+        if self.levels.is_sharded() {
+            let wanted = self.wanted_of_shard(ctx, &key, &self.levels.first_elements(chunk))?;
             return Ok((key, wanted));
         }
         let wanted = wanted_of_object(&*self.pipeline(chunk)?);
@@ -95,7 +96,7 @@ impl Source {
                 && !wanted.iter().any(|(known, _)| *known == key)
             {
                 wanted.push((key, index));
-                firsts.push(self.first_elements(chunk));
+                firsts.push(self.levels.first_elements(chunk));
             }
         }
         let Some(remote) = ctx.store.remote() else { return Vec::new() };

@@ -5,10 +5,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::array::cache::{CachedContent, LoadedContent};
+use crate::array::cache::{CacheKey, CachedContent, LoadedContent};
 use crate::array::geometry::axis::number_of;
 use crate::array::geometry::strided_copy::fill_items;
-use crate::array::source::load_context::LoadContext;
+use crate::array::source::loading::load_context::LoadContext;
 use crate::array::source::locate::{Location, StoredChunk};
 use crate::array::source::{Source, corrupt};
 use crate::codec::pipeline::Pipeline;
@@ -16,13 +16,21 @@ use crate::codec::{CodecError, CodecResult, StoredBytes, scratch};
 use crate::error::{Error, Result};
 use crate::store::{Object, Wanted};
 
-/// A chunk that is loaded.
+/// The load of one chunk.
 struct ChunkLoad<'a> {
     source: &'a Source,
     ctx: &'a LoadContext<'a>,
     chunk: &'a [u64],
     key: String,
     pipeline: Arc<Pipeline>,
+}
+
+/// What the store has of a chunk.
+enum FoundChunk {
+    /// Bytes to decode.
+    Stored(StoredChunk),
+    /// Nothing: fill value.
+    Unstored(LoadedContent),
 }
 
 impl Source {
@@ -42,8 +50,8 @@ impl Source {
         ctx.with_one_version(|| self.begin(ctx, chunk)?.part(part.clone()))
     }
 
-    /// The size of a block of the decoded chunk that decodes on its own, and how many bytes the chunk is stored in. `None`
-    /// if there are no blocks, or the chunk is missing.
+    /// Returns the size of a block of the decoded chunk that decodes on its own, and how many bytes the chunk is stored
+    /// in. `None` if there are no blocks, or the chunk is missing.
     pub(in crate::array) fn block_bytes(
         &self,
         ctx: &LoadContext<'_>,
@@ -53,13 +61,9 @@ impl Source {
         if !load.pipeline.decodes_parts() {
             return Ok(None);
         }
-        match load.find(0..0)? {
-            Ok(stored) => {
-                let block = stored.outcome(load.pipeline.block_bytes(&stored), &load.key)?;
-                Ok(block.map(|block| (block, stored.size_bytes())))
-            }
-            Err(_) => Ok(None),
-        }
+        let FoundChunk::Stored(stored) = load.find(0..0)? else { return Ok(None) };
+        let block = stored.outcome(load.pipeline.block_bytes(&stored), &load.key)?;
+        Ok(block.map(|block| (block, stored.size_bytes())))
     }
 
     /// Opens the object of an uncompressed chunk, for reading ranges, first this one. `None` if the chunk is missing.
@@ -102,27 +106,31 @@ impl ChunkLoad<'_> {
     fn whole(&self) -> Result<LoadedContent> {
         let length = self.pipeline.decoded_bytes();
         let stored = match self.find(0..length)? {
-            Ok(stored) => stored,
-            Err(loaded) => return Ok(loaded),
+            FoundChunk::Stored(stored) => stored,
+            FoundChunk::Unstored(loaded) => return Ok(loaded),
         };
+        // The bytes that a remote store received are the chunk itself: they are not copied.
         if self.pipeline.is_identity()
-            && let Some(whole) =
-                stored.object.whole().filter(|whole| !self.source.is_sharded() && whole.len() == length)
+            && let Some(whole) = stored
+                .object
+                .whole()
+                .filter(|whole| !self.source.levels.is_sharded() && whole.len() == length)
         {
-            return Ok((CachedContent::Chunk(whole), Some(stored.object.version())));
+            return Ok(loaded(CachedContent::Chunk(whole), &stored));
         }
         let corrupt = corrupt(&self.key);
+        // Uncompressed bytes are read to where they stay.
         if let Some(codec) = self.pipeline.plain_bytes().filter(|_| stored.size_bytes() == length as u64) {
             let mut decoded = self.ctx.buffer(length);
             stored.read_all(&mut decoded)?;
-            self.of_chunk(codec.decode(&mut decoded)).map_err(&corrupt)?;
-            return Ok((CachedContent::Chunk(Arc::new(decoded)), Some(stored.object.version())));
+            self.name_chunk(codec.decode(&mut decoded)).map_err(&corrupt)?;
+            return Ok(loaded(CachedContent::Chunk(Arc::new(decoded)), &stored));
         }
         let size = usize::try_from(stored.size_bytes())
             .map_err(|_| Error::corrupt(&self.key, "too large for this machine"))?;
         let decode = |encoded: &[u8]| {
             let mut decoded = self.ctx.buffer(length);
-            self.of_chunk(self.pipeline.decode(encoded, &mut decoded)).map(|()| decoded)
+            self.name_chunk(self.pipeline.decode(encoded, &mut decoded)).map(|()| decoded)
         };
         let decoded = match stored.object.in_memory(&stored.range) {
             Some(encoded) => decode(encoded).map_err(&corrupt)?,
@@ -133,22 +141,22 @@ impl ChunkLoad<'_> {
                 decode(&encoded).map_err(&corrupt)?
             }
         };
-        Ok((CachedContent::Chunk(Arc::new(decoded)), Some(stored.object.version())))
+        Ok(loaded(CachedContent::Chunk(Arc::new(decoded)), &stored))
     }
 
-    /// Loads a part of the chunk, and says how many bytes were decoded for it.
+    /// Loads a part of the chunk. Also returns how many bytes were decoded for it.
     fn part(&self, part: Range<usize>) -> Result<Option<(LoadedContent, usize)>> {
         if !self.pipeline.decodes_parts() {
             return self.next(part);
         }
         let stored = match self.find(part.clone())? {
-            Ok(stored) => stored,
-            Err(loaded) => return Ok(Some((loaded, part.len()))),
+            FoundChunk::Stored(stored) => stored,
+            FoundChunk::Unstored(loaded) => return Ok(Some((loaded, part.len()))),
         };
         let mut out = self.ctx.buffer(part.len());
-        let decoded = self.of_chunk(self.pipeline.decode_part(&stored, part.start, &mut out));
+        let decoded = self.name_chunk(self.pipeline.decode_part(&stored, part.start, &mut out));
         let decoded_bytes = stored.outcome(decoded, &self.key)?;
-        Ok(Some(((CachedContent::Chunk(Arc::new(out)), Some(stored.object.version())), decoded_bytes)))
+        Ok(Some((loaded(CachedContent::Chunk(Arc::new(out)), &stored), decoded_bytes)))
     }
 
     /// Loads the next part of a chunk with a suspended decoder, or with a new one that is kept.
@@ -158,25 +166,25 @@ impl ChunkLoad<'_> {
             return Ok(None);
         };
         let stored = match self.find(part.clone())? {
-            Ok(stored) => stored,
-            Err(loaded) => return Ok(Some((loaded, part.len()))),
+            FoundChunk::Stored(stored) => stored,
+            FoundChunk::Unstored(loaded) => return Ok(Some((loaded, part.len()))),
         };
         let version = stored.object.version();
-        let number = (ctx.array, number_of(&source.axes, chunk));
-        let mut decoder = decoders.take(number, version, part.start).unwrap_or(new);
+        let key = CacheKey::chunk(ctx.array, number_of(source.levels.chunk_axes(), chunk));
+        let mut decoder = decoders.take(key, version, part.start).unwrap_or(new);
         let mut out = ctx.buffer(part.len());
         // If decoding in parts fails, the chunk is decoded as a whole, which reports the error.
         let Ok(decoded_bytes) = pipeline.decode_next(decoder.as_mut(), &stored, part.start, &mut out) else {
             return Ok(None);
         };
         if decoder.position() < pipeline.decoded_bytes() {
-            decoders.keep(number, version, decoder);
+            decoders.keep(key, version, decoder);
         }
-        Ok(Some(((CachedContent::Chunk(Arc::new(out)), Some(version)), decoded_bytes)))
+        Ok(Some((loaded(CachedContent::Chunk(Arc::new(out)), &stored), decoded_bytes)))
     }
 
-    /// The stored bytes of a chunk of which `part` is loaded. If the chunk is not stored, that part.
-    fn find(&self, part: Range<usize>) -> Result<std::result::Result<StoredChunk, LoadedContent>> {
+    /// Finds the stored bytes of a chunk, for a load of `part`. If the chunk is not stored, returns that part.
+    fn find(&self, part: Range<usize>) -> Result<FoundChunk> {
         let ChunkLoad { source, ctx, chunk, key, pipeline } = self;
         let wanted = match pipeline.plain_bytes() {
             Some(_) if part.len() < pipeline.decoded_bytes() => {
@@ -185,35 +193,44 @@ impl ChunkLoad<'_> {
             _ => wanted_of_object(pipeline),
         };
         let stored = match source.locate(ctx, chunk, key, &wanted)? {
-            Location::Missing(version) => return Ok(Err((CachedContent::Absent, version))),
+            Location::Missing(version) => {
+                return Ok(FoundChunk::Unstored(LoadedContent { content: CachedContent::Absent, version }));
+            }
             Location::Empty(fill, version) => {
                 let mut decoded = ctx.buffer(part.len());
                 fill_items(&mut decoded, &fill, 0);
-                return Ok(Err((CachedContent::Chunk(Arc::new(decoded)), Some(version))));
+                let content = CachedContent::Chunk(Arc::new(decoded));
+                return Ok(FoundChunk::Unstored(LoadedContent { content, version: Some(version) }));
             }
             Location::Stored(stored) => stored,
         };
         let (length, limit) = (stored.size_bytes(), pipeline.encoded_size().limit_bytes());
         if length > limit {
             let reason = format!("{length} bytes stored; a chunk has at most {limit}");
-            return Err(corrupt(key)(self.name()(CodecError::new(reason))));
+            return Err(corrupt(key)(self.name(CodecError::new(reason))));
         }
-        Ok(Ok(stored))
+        Ok(FoundChunk::Stored(stored))
     }
 
     /// Adds the inner chunk, if it is one, to a codec's error.
-    fn of_chunk<T>(&self, result: CodecResult<T>) -> CodecResult<T> {
-        result.map_err(self.name())
+    fn name_chunk<T>(&self, result: CodecResult<T>) -> CodecResult<T> {
+        result.map_err(|error| self.name(error))
     }
 
-    fn name(&self) -> impl Fn(CodecError) -> CodecError {
-        let name =
-            if self.source.is_sharded() { format!("inner chunk {:?}: ", self.chunk) } else { String::new() };
-        move |error| CodecError { reason: format!("{name}{}", error.reason), ..error }
+    fn name(&self, error: CodecError) -> CodecError {
+        if !self.source.levels.is_sharded() {
+            return error;
+        }
+        CodecError { reason: format!("inner chunk {:?}: {}", self.chunk, error.reason), ..error }
     }
 }
 
-/// What is asked for of a chunk that is an object.
+/// Returns content with the version of the object that it was decoded from.
+fn loaded(content: CachedContent, stored: &StoredChunk) -> LoadedContent {
+    LoadedContent { content, version: Some(stored.object.version()) }
+}
+
+/// Returns what a load of a chunk that is an object asks for.
 pub(in crate::array) fn wanted_of_object(pipeline: &Pipeline) -> Wanted {
     Wanted::Whole { at_most: pipeline.encoded_size().limit_bytes() }
 }

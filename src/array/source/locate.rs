@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::array::cache::{CacheKey, CachedContent};
-use crate::array::geometry::axis::{Axis, each_index, number_of, numbers};
+use crate::array::geometry::axis::numbers;
 use crate::array::source::levels::sharding;
-use crate::array::source::load_context::LoadContext;
+use crate::array::source::loading::load_context::LoadContext;
 use crate::array::source::{Source, corrupt};
 use crate::codec::pipeline::Pipeline;
 use crate::codec::shard_index::ShardIndex;
@@ -57,7 +57,7 @@ impl StoredChunk {
         read_counted(&self.reads, self.object.as_ref(), self.range.start, out)
     }
 
-    /// The outcome of decoding. If the store failed, its error replaces the codec's.
+    /// Returns the outcome of decoding. If the store failed, its error replaces the codec's.
     pub fn outcome<T>(&self, decoded: CodecResult<T>, key: &str) -> Result<T> {
         decoded.map_err(|error| self.failure.take().unwrap_or_else(|| corrupt(key)(error)))
     }
@@ -87,25 +87,20 @@ fn read_counted(reads: &ReadCounts, object: &dyn Object, offset: u64, out: &mut 
     Ok(())
 }
 
-/// From a shard of one level to an inner chunk.
+/// The step from a shard of one level to an inner chunk.
 struct ShardStep {
-    /// The level in cache keys of indexes.
-    level: u32,
-    /// The number of the shard over the whole array.
-    number: u64,
-    /// The number of the inner chunk in the shard, in stored order.
+    /// The cache key of the shard's index.
+    index_key: CacheKey,
+    /// The place of the inner chunk in the shard, in stored order.
     inner: usize,
     /// One element of an empty inner chunk, as served.
     fill: Vec<u8>,
+    /// The shard's codec chain.
     chain: Arc<Pipeline>,
 }
 
 impl ShardStep {
-    fn index_key(&self, ctx: &LoadContext<'_>) -> CacheKey {
-        CacheKey { array: ctx.array, level: self.level, number: self.number }
-    }
-
-    /// The index of the step's shard, at `range` of an object.
+    /// Returns the index of the step's shard, at `range` of an object.
     fn index(
         &self,
         ctx: &LoadContext<'_>,
@@ -113,7 +108,7 @@ impl ShardStep {
         key: &str,
         range: Range<u64>,
     ) -> Result<Arc<ShardIndex>> {
-        read_index(ctx, object, key, self.index_key(ctx), sharding(&self.chain, key)?.codec, range)
+        read_index(ctx, object, key, self.index_key, sharding(&self.chain, key)?.codec, range)
     }
 }
 
@@ -141,8 +136,8 @@ const INDEX_BYTES: u64 = 128 << 10;
 const SMALL_SHARD_BYTES: u64 = 4 << 20;
 
 impl Source {
-    /// Where a chunk is stored. Opens its object, whose key is `key`, for a reader that begins with the bytes `wanted` of
-    /// the chunk.
+    /// Returns where a chunk is stored. Opens its object, whose key is `key`, for a reader that begins with the bytes
+    /// `wanted` of the chunk.
     pub(in crate::array) fn locate(
         &self,
         ctx: &LoadContext<'_>,
@@ -150,9 +145,9 @@ impl Source {
         key: &str,
         wanted: &Wanted,
     ) -> Result<Location> {
-        let elements = self.first_elements(chunk);
+        let elements = self.levels.first_elements(chunk);
         // Only a remote store needs to know at once what of the shard is wanted.
-        let of_shard = if self.is_sharded() && ctx.store.is_remote() {
+        let of_shard = if self.levels.is_sharded() && ctx.store.is_remote() {
             Some(self.wanted_of_shard(ctx, key, &elements)?)
         } else {
             None
@@ -161,8 +156,8 @@ impl Source {
         let Some(object) = ctx.open(key, first)? else { return Ok(Location::Missing(None)) };
         let version = object.version();
         let mut range = 0..object.size_bytes();
-        for depth in 0..self.levels.len() {
-            let step = self.step(key, depth, &elements)?;
+        for depth in 0..self.levels.count() {
+            let step = self.step(ctx, key, depth, &elements)?;
             let index = step.index(ctx, object.as_ref(), key, range.clone())?;
             match index.chunk(step.inner).map_err(corrupt(key))? {
                 Some(inner) => range = range.start + inner.start..range.start + inner.end,
@@ -173,15 +168,15 @@ impl Source {
         Ok(Location::Stored(StoredChunk::new(object, range, ctx.reads)))
     }
 
-    /// What is asked for first of the shard that holds `elements`: the inner chunk, if the index in the cache says where it
-    /// is. It may be of another version; then the object is asked again. Otherwise the index.
+    /// Returns what is asked for first of the shard that holds `elements`: the inner chunk, if the index in the cache
+    /// says where it is. It may be of another version; then the object is asked again. Otherwise the index.
     pub(in crate::array) fn wanted_of_shard(
         &self,
         ctx: &LoadContext<'_>,
         key: &str,
         elements: &[u64],
     ) -> Result<InnerWanted> {
-        let step = self.step(key, 0, elements)?;
+        let step = self.step(ctx, key, 0, elements)?;
         let sharded = sharding(&step.chain, key)?;
         let bytes = (sharded.codec.index_size_bytes() as u64).max(INDEX_BYTES);
         let index = match sharded.codec.index_location {
@@ -191,7 +186,7 @@ impl Source {
             IndexLocation::Start => Wanted::Range(0..bytes),
             IndexLocation::End => Wanted::Last(bytes),
         };
-        Ok(match ctx.cache.peek_any(step.index_key(ctx)) {
+        Ok(match ctx.cache.peek_any(step.index_key) {
             Some(CachedContent::Index(known)) => match known.chunk(step.inner).map_err(corrupt(key))? {
                 Some(range) => InnerWanted::Chunk(Wanted::Range(range)),
                 None => InnerWanted::Nothing(index),
@@ -200,28 +195,15 @@ impl Source {
         })
     }
 
-    /// The shard of one level that holds `elements`, and the number of the inner chunk in it.
-    fn step(&self, key: &str, depth: usize, elements: &[u64]) -> Result<ShardStep> {
-        let Some(level) = self.levels.get(depth) else {
-            return Err(Error::corrupt(key, "the array has no shards at this level"));
-        };
+    /// Returns the shard of one level that holds `elements`, and the inner chunk in it.
+    fn step(&self, ctx: &LoadContext<'_>, key: &str, depth: usize, elements: &[u64]) -> Result<ShardStep> {
+        let level = self.levels.level(depth, key)?;
         let shard = level.shard_of(elements);
-        let inner_axes = self.inner_axes(depth);
-        let chain = level.pipelines.for_shape(&level.shape_of(&shard))?;
+        let chain = level.chain(&shard)?;
         let sharded = sharding(&chain, key)?;
-        // In stored order.
-        let mut inner = 0;
-        for (&axis, &count) in sharded.permutation.iter().zip(&sharded.codec.chunks_per_shard) {
-            let (Some(&element), Some(cut), Some(outer)) =
-                (elements.get(axis), inner_axes.get(axis), level.shards.get(axis))
-            else {
-                return Err(Error::corrupt(key, "the shard's rank differs from the array's"));
-            };
-            let inside = element - outer.locate(element).start;
-            inner = inner * count + inside / cut.longest().max(1);
-        }
-        let (fill, number) = (sharded.fill.to_vec(), number_of(&level.shards, &shard));
-        Ok(ShardStep { level: depth as u32 + 1, number, inner: inner as usize, fill, chain })
+        let inner = self.levels.place_in_shard(depth, &sharded, elements, key)?;
+        let (fill, index_key) = (sharded.fill.to_vec(), self.levels.index_key(ctx.array, depth, &shard));
+        Ok(ShardStep { index_key, inner, fill, chain })
     }
 
     /// Reads the index of the outermost shard that holds `elements` into the cache.
@@ -233,81 +215,43 @@ impl Source {
         wanted: &Wanted,
     ) -> Result<()> {
         let Some(object) = ctx.open(key, wanted)? else { return Ok(()) };
-        let (step, range) = (self.step(key, 0, elements)?, 0..object.size_bytes());
+        let (step, range) = (self.step(ctx, key, 0, elements)?, 0..object.size_bytes());
         step.index(ctx, object.as_ref(), key, range).map(drop)
     }
 
-    /// Calls `each` with the number of each chunk that an object has, until it breaks. Chunks that the index of a shard gives a
-    /// wrong place are among them, and empty ones are not. None are, if the object is gone.
+    /// Calls `each` with the number of each chunk that is stored in an object, until it breaks. Chunks that the index of a shard
+    /// gives a wrong place are among them. Does nothing if the object is gone.
     pub(in crate::array) fn each_chunk_in(
         &self,
         ctx: &LoadContext<'_>,
         object: u64,
         each: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
-        let Some(level) = self.levels.first() else { return Ok(each(object)) };
-        let shard = numbers(&level.shards, object);
+        if !self.levels.is_sharded() {
+            return Ok(each(object));
+        }
+        let axes = self.levels.object_axes();
+        let shard = numbers(axes, object);
         let elements: Vec<u64> =
-            level.shards.iter().zip(&shard).map(|(axis, &number)| axis.span(number).start).collect();
+            axes.iter().zip(&shard).map(|(axis, &number)| axis.span(number).start).collect();
         let key = self.keys.key(ctx.store, &shard)?;
         let Some(stored) = ctx.store.open(&key)? else { return Ok(ControlFlow::Continue(())) };
-        let (step, range) = (self.step(&key, 0, &elements)?, 0..stored.size_bytes());
+        let (step, range) = (self.step(ctx, &key, 0, &elements)?, 0..stored.size_bytes());
         let index = step.index(ctx, stored.as_ref(), &key, range)?;
         let sharded = sharding(&step.chain, &key)?;
-        let inner_axes = self.inner_axes(0);
-        let first: Vec<u64> =
-            inner_axes.iter().zip(&elements).map(|(axis, &element)| axis.locate(element).index).collect();
         for place in (0..index.len()).filter(|&place| !matches!(index.chunk(place), Ok(None))) {
-            let mut inner = first.clone();
-            let mut rest = place as u64;
-            for (&axis, &count) in sharded.permutation.iter().zip(&sharded.codec.chunks_per_shard).rev() {
-                if let Some(slot) = inner.get_mut(axis) {
-                    *slot += rest % count.max(1);
-                }
-                rest /= count.max(1);
-            }
             // Shards at the edge have inner chunks that lie past the end.
-            if inner.iter().zip(inner_axes).any(|(&number, axis)| number >= axis.count()) {
-                continue;
-            }
-            if each_chunk_below(&self.axes, inner_axes, &inner, each).is_break() {
+            let Some(inner) = self.levels.inner_at(0, &shard, &sharded, place) else { continue };
+            if self.levels.each_chunk_below(&inner, each).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))
     }
-
-    /// The axes of the grid of a level's inner chunks.
-    pub(in crate::array) fn inner_axes(&self, depth: usize) -> &[Axis] {
-        self.levels.get(depth + 1).map_or(&self.axes, |next| &next.shards)
-    }
-
-    /// The cache key of the index of a level's shard.
-    pub(in crate::array) fn index_key(&self, ctx: &LoadContext<'_>, depth: usize, shard: &[u64]) -> CacheKey {
-        let number = self.levels.get(depth).map_or(0, |level| number_of(&level.shards, shard));
-        CacheKey { array: ctx.array, level: depth as u32 + 1, number }
-    }
 }
 
-/// Calls `each` with the number of each chunk in an inner chunk of the outermost shards, which may be a shard itself.
-fn each_chunk_below(
-    chunk_axes: &[Axis],
-    inner_axes: &[Axis],
-    inner: &[u64],
-    each: &mut dyn FnMut(u64) -> ControlFlow<()>,
-) -> ControlFlow<()> {
-    let axes = chunk_axes.iter().zip(inner_axes).zip(inner);
-    let ranges: Vec<Range<u64>> = axes
-        .map(|((axis, outer), &number)| {
-            let span = outer.span(number);
-            let end = (span.start + span.length).min(axis.extent());
-            axis.locate(span.start).index..axis.locate(end.saturating_sub(1)).index + 1
-        })
-        .collect();
-    each_index(chunk_axes, &ranges, each)
-}
-
-/// The index of the shard at `range` of an object. The cache's copy counts only if it is from this version of the object.
+/// Returns the index of the shard at `range` of an object. The cache's copy counts only if it is from this version of
+/// the object.
 pub(in crate::array) fn read_index(
     ctx: &LoadContext<'_>,
     object: &dyn Object,

@@ -1,35 +1,33 @@
 //! Where chunks are stored.
 //!
 //! A [`Source`] *locates* chunks: it turns the number of a chunk into a store key and, where the array is sharded, into a
-//! range of that object (`locate.rs`). What is done with the stored bytes exists once, for both: `load.rs` decodes a chunk
-//! or a part of it, `rewrite.rs` encodes chunks and replaces an object. An array without shards is a source with no levels of
-//! sharding: each chunk is the whole of an object.
+//! range of that object (`locate.rs`). [`Levels`] says which object that is, and which chunks an object has. What is done with
+//! the stored bytes exists once, whether the array is sharded or not: `load.rs` decodes a chunk or a part of it, `rewrite.rs`
+//! encodes chunks and replaces an object.
+//!
+//! | folder | what lives there |
+//! |---|---|
+//! | `objects/` | the keys of objects, those that are stored, and strays among them |
+//! | `loading/` | what loads use: the record of versions, memory, and what earlier loads left |
 //!
 //! Uses `store`, `metadata`, `codec`, `memory`, and in `array` `cache` and `geometry`.
 
 pub mod ahead;
-pub mod keys;
 pub mod levels;
 pub mod load;
-pub mod load_context;
-pub mod load_resources;
+pub mod loading;
 pub mod locate;
-pub mod open_objects;
+pub mod objects;
 pub mod pipelines;
 pub mod replacement;
-pub mod resumable_decoders;
 pub mod rewrite;
-pub mod stored_objects;
-pub mod strays;
-pub mod versions;
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use crate::array::geometry::axis::{Axis, number_of, numbers};
-use crate::array::source::keys::Keys;
-use crate::array::source::levels::{Level, inner_shape};
-use crate::array::source::load_context::LoadContext;
+use crate::array::geometry::axis::Axis;
+use crate::array::source::levels::{Level, Levels, inner_shape};
+use crate::array::source::loading::load_context::LoadContext;
+use crate::array::source::objects::keys::Keys;
 use crate::array::source::pipelines::Pipelines;
 use crate::codec::pipeline::Pipeline;
 use crate::codec::{CodecError, Representation};
@@ -39,7 +37,7 @@ use crate::metadata::CodecSpec;
 /// The most bytes of a decoded chunk, which memory holds as a whole.
 pub const MAX_CHUNK_BYTES: u64 = 4 << 30;
 /// The deepest nesting of shards in shards.
-const MAX_LEVELS: usize = 8;
+pub const MAX_LEVELS: usize = 8;
 
 /// The parts from which a source is built.
 pub struct SourceParts {
@@ -56,11 +54,7 @@ pub struct SourceParts {
 /// Locates the chunks of an array.
 pub struct Source {
     keys: Keys,
-    /// From the outermost level of sharding inwards; none if each chunk is an object. The shards of the outermost level are
-    /// objects.
-    levels: Vec<Level>,
-    /// The axes of the grid of chunks, in served order.
-    axes: Vec<Axis>,
+    levels: Levels,
     /// Decodes the chunks.
     pipelines: Pipelines,
     /// The pipeline of the largest chunk.
@@ -75,7 +69,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// A source of the parts. Chunks are as small as can be read on their own: inner chunks, if the chain ends in a
+    /// Creates a source of the parts. Chunks are as small as can be read on their own: inner chunks, if the chain ends in a
     /// sharding codec. Refuses chunks that are too large for memory, unless they are uncompressed.
     pub fn new(parts: SourceParts) -> Result<Self> {
         let SourceParts { mut axes, keys, mut pipelines, fill } = parts;
@@ -98,6 +92,8 @@ impl Source {
                 let reason = format!("inner chunk shape {inner_shape:?} does not divide every shard");
                 return Err(Error::metadata(&document_key, reason));
             };
+            // The codecs before the sharding codec apply to each inner chunk instead of to the shard, so that an inner chunk
+            // decodes on its own.
             let mut specs: Vec<CodecSpec> = sharded.prefix.to_vec();
             specs.extend_from_slice(&sharded.codec.inner_specs);
             let inner = Representation { shape: inner_shape, ..decoded.clone() };
@@ -108,119 +104,56 @@ impl Source {
             levels.push(Level { shards: axes, pipelines });
             (axes, pipelines) = (inner_axes, next);
         }
-        let largest = pipelines.largest()?;
-        let source = Source { keys, levels, axes, pipelines, largest, fill, unstored, fills_agree };
+        let (largest, levels) = (pipelines.largest()?, Levels::new(levels, axes));
+        let source = Source { keys, levels, pipelines, largest, fill, unstored, fills_agree };
         let bytes = source.largest.decoded_bytes() as u64;
         if !source.is_uncompressed() && bytes > MAX_CHUNK_BYTES {
-            let chunks = if source.is_sharded() { "inner chunks" } else { "chunks" };
+            let chunks = if source.levels.is_sharded() { "inner chunks" } else { "chunks" };
             let reason = format!("{chunks} of {bytes} bytes (at most {MAX_CHUNK_BYTES} are decoded as one)");
             return Err(Error::unsupported(&document_key, reason));
         }
         Ok(source)
     }
 
-    /// The axes of the grid of chunks, in served order.
-    pub fn axes(&self) -> &[Axis] {
-        &self.axes
-    }
-
-    /// The keys of the objects.
+    /// Returns the keys of the objects.
     pub fn keys(&self) -> &Keys {
         &self.keys
     }
 
-    /// Whether objects hold several chunks.
-    pub fn is_sharded(&self) -> bool {
-        !self.levels.is_empty()
+    /// Returns the grid of chunks, and the levels of sharding above it.
+    pub fn levels(&self) -> &Levels {
+        &self.levels
     }
 
-    /// Whether chunks are objects and uncompressed, so that ranges of them can be read without the cache.
+    /// Returns whether chunks are objects and uncompressed, so that ranges of them can be read without the cache.
     pub fn is_uncompressed(&self) -> bool {
-        !self.is_sharded() && self.largest.plain_bytes().is_some()
+        !self.levels.is_sharded() && self.largest.plain_bytes().is_some()
     }
 
-    /// Whether uncompressed chunks are stored exactly as they are served.
+    /// Returns whether uncompressed chunks are stored exactly as they are served.
     pub fn is_stored_as_served(&self) -> bool {
-        !self.is_sharded() && self.largest.is_identity()
+        !self.levels.is_sharded() && self.largest.is_identity()
     }
 
-    /// Whether decoding always returns what was encoded.
+    /// Returns whether decoding always returns what was encoded.
     pub fn is_lossless(&self) -> bool {
         self.largest.is_lossless()
     }
 
-    /// Whether a checksum guards the bytes of each chunk: its own, or one of a shard that is read as a whole.
+    /// Returns whether a checksum guards the bytes of each chunk: its own, or one of a shard that is read as a whole.
     pub fn has_checksum(&self) -> bool {
         self.largest.has_checksum()
     }
 
-    /// The axes of the grid of objects, in served order.
-    pub fn object_axes(&self) -> &[Axis] {
-        self.levels.first().map_or(&self.axes, |level| &level.shards)
-    }
-
-    /// How many objects the array has, stored or not.
-    pub fn objects(&self) -> u64 {
-        self.object_axes().iter().map(Axis::count).product()
-    }
-
-    /// The number of the object that holds the chunk.
-    pub fn object_of(&self, chunk: &[u64]) -> u64 {
-        number_of(self.object_axes(), &self.object_index(chunk))
-    }
-
-    /// The store key of the object that holds the chunk.
+    /// Returns the store key of the object that holds the chunk.
     pub fn key(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<String> {
-        self.keys.key(ctx.store, &self.object_index(chunk))
+        self.keys.key(ctx.store, &self.levels.object_index(chunk))
     }
 
-    /// The per-axis numbers of the object that holds the chunk.
-    fn object_index(&self, chunk: &[u64]) -> Vec<u64> {
-        match self.levels.first() {
-            Some(level) => level.shard_of(&self.first_elements(chunk)),
-            None => chunk.to_vec(),
-        }
-    }
-
-    /// The per-axis numbers of the chunks in an object.
-    pub fn chunk_ranges(&self, object: u64) -> Vec<Range<u64>> {
-        let index = numbers(self.object_axes(), object);
-        let Some(level) = self.levels.first() else {
-            return index.into_iter().map(|number| number..number + 1).collect();
-        };
-        let axes = self.axes.iter().zip(&level.shards).zip(&index);
-        axes.map(|((axis, outer), &number)| {
-            let span = outer.span(number);
-            let end = (span.start + span.length).min(axis.extent());
-            axis.locate(span.start).index..axis.locate(end.saturating_sub(1)).index + 1
-        })
-        .collect()
-    }
-
-    /// How many chunks an object has.
-    pub fn chunk_count(&self, object: u64) -> u64 {
-        self.chunk_ranges(object).into_iter().map(|range| range.end - range.start).product()
-    }
-
-    /// The numbers of the chunks in an object.
-    pub fn chunks_of(&self, object: u64) -> Vec<u64> {
-        let ranges = self.chunk_ranges(object);
-        self.axes.iter().zip(ranges).fold(vec![0], |chunks, (axis, range)| {
-            chunks
-                .iter()
-                .flat_map(|&chunk| range.clone().map(move |number| chunk * axis.count() + number))
-                .collect()
-        })
-    }
-
-    /// The per-axis numbers of a chunk's first elements.
-    fn first_elements(&self, chunk: &[u64]) -> Vec<u64> {
-        self.axes.iter().zip(chunk).map(|(axis, &i)| axis.span(i).start).collect()
-    }
-
-    /// The pipeline of a chunk.
+    /// Returns the pipeline of a chunk.
     fn pipeline(&self, chunk: &[u64]) -> Result<Arc<Pipeline>> {
-        let spans = || self.axes.iter().zip(chunk).map(|(axis, &i)| axis.span(i).length);
+        let spans = || self.levels.chunk_axes().iter().zip(chunk).map(|(axis, &i)| axis.span(i).length);
+        // Nearly all chunks have the same shape: this one needs no lock.
         if spans().eq(self.pipelines.decoded.shape.iter().copied()) {
             return Ok(Arc::clone(&self.largest));
         }

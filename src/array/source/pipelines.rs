@@ -42,12 +42,12 @@ impl Pipelines {
         Ok(pipelines)
     }
 
-    /// The pipeline of the largest chunk.
+    /// Returns the pipeline of the largest chunk.
     pub fn largest(&self) -> Result<Arc<Pipeline>> {
         self.for_shape(&self.decoded.shape)
     }
 
-    /// The pipeline of chunks of this shape.
+    /// Returns the pipeline of chunks of this shape.
     pub fn for_shape(&self, shape: &[u64]) -> Result<Arc<Pipeline>> {
         if let Some(pipeline) = self.built.lock().get(shape) {
             return Ok(Arc::clone(pipeline));

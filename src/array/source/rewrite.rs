@@ -9,11 +9,10 @@ use std::sync::Arc;
 
 use crate::array::geometry::axis::{number_of, numbers};
 use crate::array::source::levels::sharding;
-use crate::array::source::load_context::LoadContext;
+use crate::array::source::loading::load_context::LoadContext;
 use crate::array::source::locate::read_index;
 use crate::array::source::replacement::{Encoded, EncodedChunk, PutTarget};
 use crate::array::source::{Source, corrupt, unencodable};
-use crate::codec::pipeline::Sharded;
 use crate::codec::sharding_indexed::IndexLocation;
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
@@ -38,8 +37,8 @@ impl ShardPart<'_> {
         }
     }
 
-    /// As a part of an object. `old` has the bytes that are copied.
-    fn of<'b>(&'b self, old: Option<&'b dyn Object>, key: &str) -> Result<ObjectPart<'b>> {
+    /// Returns the part for a put. `old` has the bytes that are copied.
+    fn object_part<'b>(&'b self, old: Option<&'b dyn Object>, key: &str) -> Result<ObjectPart<'b>> {
         match (self, old) {
             (ShardPart::Encoded(bytes), _) => Ok(ObjectPart::Bytes(bytes)),
             (ShardPart::Index(bytes), _) => Ok(ObjectPart::Bytes(bytes)),
@@ -87,7 +86,7 @@ impl Source {
         object: u64,
         encoded: &Encoded,
     ) -> Result<(String, Option<ObjectVersion>)> {
-        let index = numbers(self.object_axes(), object);
+        let index = numbers(self.levels.object_axes(), object);
         let key = self.keys.key(ctx.store, &index)?;
         // Nothing was encoded: all its chunks are retired.
         if encoded.is_empty() {
@@ -95,17 +94,20 @@ impl Source {
             return Ok((key, version));
         }
         // Chunks past the array's edge are dropped, like the elements past the edge inside a chunk.
-        let is_whole = || self.chunks_of(object).iter().all(|chunk| encoded.contains_key(chunk));
+        let is_whole = || self.levels.chunks_of(object).iter().all(|chunk| encoded.contains_key(chunk));
         let is_new = target.is_zero || is_whole();
         let old = if is_new { None } else { target.store.open(&key)? };
         if !is_new {
             // What is copied comes from the version that is replaced.
             target.precondition.check(&key, || Ok(old.as_ref().map(|old| old.version())))?;
         }
-        let changed = encoded.keys().map(|&chunk| self.first_elements(&numbers(&self.axes, chunk))).collect();
+        let changed = encoded
+            .keys()
+            .map(|&chunk| self.levels.first_elements(&numbers(self.levels.chunk_axes(), chunk)))
+            .collect();
         let rewrite = Rewrite { source: self, ctx, key: &key, old: old.as_deref(), encoded, changed };
         let extent = old.as_ref().map(|object| 0..object.size_bytes());
-        let new = if self.is_sharded() {
+        let new = if self.levels.is_sharded() {
             rewrite.shard(0, &index, extent)?
         } else {
             rewrite.inner_chunk(object, None)
@@ -116,7 +118,7 @@ impl Source {
                 None
             }
             Some(parts) => {
-                let parts = parts.iter().map(|part| part.of(old.as_deref(), &key));
+                let parts = parts.iter().map(|part| part.object_part(old.as_deref(), &key));
                 let parts = parts.collect::<Result<Vec<ObjectPart<'_>>>>()?;
                 Some(target.writer.put(&key, &parts, &target.options())?)
             }
@@ -126,7 +128,7 @@ impl Source {
 }
 
 impl<'a> Rewrite<'a> {
-    /// The parts of one shard of a level; `None` if it is empty. `old` is its range in the old object.
+    /// Returns the parts of one shard of a level; `None` if it is empty. `old` is its range in the old object.
     fn shard(
         &self,
         depth: usize,
@@ -134,14 +136,11 @@ impl<'a> Rewrite<'a> {
         old: Option<Range<u64>>,
     ) -> Result<Option<Vec<ShardPart<'a>>>> {
         let (source, key) = (self.source, self.key);
-        let Some(level) = source.levels.get(depth) else {
-            return Err(Error::corrupt(key, "the array has no shards at this level"));
-        };
-        let chain = level.pipelines.for_shape(&level.shape_of(shard))?;
+        let chain = source.levels.level(depth, key)?.chain(shard)?;
         let sharded = sharding(&chain, key)?;
         let index = match (self.old, &old) {
             (Some(object), Some(range)) => {
-                let index_key = source.index_key(self.ctx, depth, shard);
+                let index_key = source.levels.index_key(self.ctx.array, depth, shard);
                 Some(read_index(self.ctx, object, key, index_key, sharded.codec, range.clone())?)
             }
             _ => None,
@@ -158,7 +157,7 @@ impl<'a> Rewrite<'a> {
             };
             let base = old.as_ref().map_or(0, |range| range.start);
             let kept = kept.map(|range| base + range.start..base + range.end);
-            let inner = self.inner_of(depth, shard, &sharded, number);
+            let inner = source.levels.inner_at(depth, shard, &sharded, number);
             let new = match inner {
                 // Past the array's edge: no reader sees it, but this program must not drop it.
                 None => kept.map(|range| vec![ShardPart::Copy(range)]),
@@ -182,65 +181,35 @@ impl<'a> Rewrite<'a> {
         Ok(Some(shard_parts))
     }
 
-    /// The parts of one inner chunk, which is a chunk or a shard of the next level.
+    /// Returns the parts of one inner chunk, which is a chunk or a shard of the next level.
     fn inner_parts(
         &self,
         depth: usize,
         inner: &[u64],
         kept: Option<Range<u64>>,
     ) -> Result<Option<Vec<ShardPart<'a>>>> {
-        match self.source.levels.get(depth + 1) {
-            None => Ok(self.inner_chunk(number_of(&self.source.axes, inner), kept)),
-            Some(next) => {
-                let is_changed = self.changed.iter().any(|elements| {
-                    let shard = next.shards.iter().zip(elements);
-                    shard.zip(inner).all(|((axis, &element), &i)| axis.locate(element).index == i)
-                });
-                if is_changed {
-                    self.shard(depth + 1, inner, kept)
-                } else {
-                    Ok(kept.map(|range| vec![ShardPart::Copy(range)]))
-                }
-            }
+        let levels = &self.source.levels;
+        if depth + 1 == levels.count() {
+            return Ok(self.inner_chunk(number_of(levels.chunk_axes(), inner), kept));
+        }
+        let next = levels.level(depth + 1, self.key)?;
+        if self.changed.iter().any(|elements| next.shard_of(elements) == inner) {
+            self.shard(depth + 1, inner, kept)
+        } else {
+            Ok(kept.map(|range| vec![ShardPart::Copy(range)]))
         }
     }
 
-    /// The parts of one chunk: the encoded ones, or else those of the old object.
+    /// Returns the parts of one chunk: the encoded ones, or else those of the old object.
     fn inner_chunk(&self, chunk: u64, kept: Option<Range<u64>>) -> Option<Vec<ShardPart<'a>>> {
         match self.encoded.get(&chunk) {
             Some(encoded) => encoded.as_deref().map(|bytes| vec![ShardPart::Encoded(bytes)]),
             None => kept.map(|range| vec![ShardPart::Copy(range)]),
         }
     }
-
-    /// Per-axis numbers, over the whole array, of inner chunk `number` (in stored order) of a shard. `None` if it lies
-    /// past the array's edge.
-    fn inner_of(
-        &self,
-        depth: usize,
-        shard: &[u64],
-        sharded: &Sharded<'_>,
-        number: usize,
-    ) -> Option<Vec<u64>> {
-        let level = self.source.levels.get(depth)?;
-        let inner_axes = self.source.inner_axes(depth);
-        let mut rest = number as u64;
-        let mut inner = vec![0; shard.len()];
-        for (&axis, &count) in sharded.permutation.iter().zip(&sharded.codec.chunks_per_shard).rev() {
-            let (inside, outer) = (rest % count.max(1), level.shards.get(axis)?.span(*shard.get(axis)?));
-            rest /= count.max(1);
-            let cut = inner_axes.get(axis)?;
-            let element = outer.start + inside * cut.longest();
-            if element >= cut.extent() {
-                return None;
-            }
-            *inner.get_mut(axis)? = cut.locate(element).index;
-        }
-        Some(inner)
-    }
 }
 
-/// Whether `bytes` repeat `fill`.
+/// Returns whether `bytes` repeat `fill`.
 fn is_all(fill: &[u8], bytes: &[u8]) -> bool {
     let is_periodic = || match bytes.len().checked_sub(fill.len()) {
         Some(rest) => bytes.get(fill.len()..) == bytes.get(..rest),

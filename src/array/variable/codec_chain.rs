@@ -56,7 +56,7 @@ pub struct DecodeTarget<'a> {
 }
 
 impl VariableChain {
-    /// The chain for chunks of this shape, with elements of `vlen`.
+    /// Returns the chain for chunks of this shape, with elements of `vlen`.
     pub fn build(specs: &[CodecSpec], shape: &[u64], vlen: Vlen) -> CodecResult<VariableChain> {
         let axes: Vec<usize> = (0..shape.len()).collect();
         VariableChain::build_level(specs, shape, axes, vlen, 0)
@@ -176,7 +176,7 @@ impl DecodeTarget<'_> {
     }
 }
 
-/// The layout of a chunk in C order over `shape`, where axis i is the array's axis `axes[i]`.
+/// Returns the layout of a chunk in C order over `shape`, where axis i is the array's axis `axes[i]`.
 fn layout(shape: &[u64], axes: &[usize]) -> CodecResult<ChunkLayout> {
     let count = stand_in(shape).size_bytes()?;
     let (mut lengths, mut strides) = (vec![0; axes.len()], vec![0; axes.len()]);
@@ -191,7 +191,7 @@ fn layout(shape: &[u64], axes: &[usize]) -> CodecResult<ChunkLayout> {
     Ok(ChunkLayout { lengths, strides, count })
 }
 
-/// A chunk of this shape with elements of one byte, for codecs that move elements without looking at them.
+/// Returns a chunk of this shape with elements of one byte, for codecs that move elements without looking at them.
 fn stand_in(shape: &[u64]) -> Representation {
     let data_type = DataType::UInt8;
     Representation { shape: shape.to_vec(), fill_value: FillValue::zeros(&data_type), data_type }
@@ -206,7 +206,7 @@ fn misplaced(spec: &CodecSpec) -> CodecError {
     CodecError::unsupported(format!("codec \"{}\" does not accept elements of variable length", spec.name))
 }
 
-/// The order of a transpose: axis i after it is axis `order[i]` before it.
+/// Returns the order of a transpose: axis i after it is axis `order[i]` before it.
 fn permutation(spec: &CodecSpec, shape: &[u64]) -> CodecResult<Vec<usize>> {
     // The smallest chunk will do: nothing is moved.
     let order = match registry::build(spec, Input::Array(&stand_in(&vec![1; shape.len()])))? {

@@ -60,7 +60,7 @@ pub fn step(index: &mut [u64], counts: &[u64]) -> bool {
 }
 
 impl ElementRow {
-    /// A slab without elements.
+    /// Creates a slab without elements.
     pub fn new(axes: &[Axis], row: u64, held: &mut Reservation, document_key: &str) -> Result<ElementRow> {
         let mut shape: Vec<u64> = axes.iter().map(Axis::extent).collect();
         let mut origin = vec![0; shape.len()];
@@ -83,18 +83,18 @@ impl ElementRow {
         Ok(ElementRow { origin, shape, strides, places, bytes: Vec::new() })
     }
 
-    /// How many elements the slab has.
+    /// Returns how many elements the slab has.
     pub fn elements(&self) -> usize {
         self.places.len()
     }
 
-    /// Elements on each axis from `start` on.
+    /// Returns the elements on each axis from `start` on.
     fn left<'a>(&'a self, start: &'a [u64]) -> impl Iterator<Item = u64> + 'a {
         let ends = self.origin.iter().zip(&self.shape).map(|(origin, length)| origin + length);
         ends.zip(start).map(|(end, &start)| end.saturating_sub(start))
     }
 
-    /// Whether the slab has the element at `start`, which no element of the slab precedes.
+    /// Returns whether the slab has the element at `start`, which no element of the slab precedes.
     pub fn holds(&self, start: &[u64]) -> bool {
         self.left(start).all(|left| left > 0)
     }
@@ -172,7 +172,7 @@ impl ElementRow {
     }
 }
 
-/// The sum of products.
+/// Returns the sum of products.
 fn dot(index: impl Iterator<Item = u64>, strides: &[u64]) -> u64 {
     index.zip(strides).map(|(position, stride)| position * stride).sum()
 }

@@ -22,7 +22,7 @@ use crate::array::geometry::axis::{self, Axis, Span};
 use crate::array::geometry::axis_order::AxisOrder;
 use crate::array::reservation::Reservation;
 use crate::array::source::corrupt;
-use crate::array::source::keys::Keys;
+use crate::array::source::objects::keys::Keys;
 use crate::array::variable::codec_chain::{DecodeTarget, VariableChain};
 use crate::array::variable::element_row::{ElementRow, hold, step};
 use crate::codec::CodecError;
@@ -83,12 +83,12 @@ impl VariableArray {
         Ok(VariableArray { store, metadata, keys, axes, vlen, chain, chain_shape })
     }
 
-    /// The array's metadata.
+    /// Returns the array's metadata.
     pub fn metadata(&self) -> &ArrayMetadata {
         &self.metadata
     }
 
-    /// How many elements it has.
+    /// Returns how many elements it has.
     pub fn elements(&self) -> u64 {
         if self.metadata.shape.contains(&0) {
             return 0;
@@ -96,7 +96,7 @@ impl VariableArray {
         self.metadata.shape.iter().fold(1, |product, &length| product.saturating_mul(length))
     }
 
-    /// A number that changes, in all likelihood, when a chunk is written, replaced or deleted. Reads no chunk.
+    /// Returns a number that changes, in all likelihood, when a chunk is written, replaced or deleted. Reads no chunk.
     pub fn version(&self) -> Result<u64> {
         self.check_objects()?;
         let mut version = DefaultHasher::new();
@@ -169,7 +169,7 @@ impl VariableArray {
         Ok(())
     }
 
-    /// How many chunks the first axis has.
+    /// Returns how many chunks the first axis has.
     fn rows(&self) -> u64 {
         self.axes.first().map_or(1, Axis::count)
     }

@@ -49,7 +49,7 @@ fn document(shape: &[u64], chunk: &[u64], codecs: &Value) -> Value {
         "chunk_key_encoding": {"name": "default"}, "codecs": codecs})
 }
 
-/// All indices below `counts` in C order. Without an axis there is one.
+/// Returns all indices below `counts` in C order. Without an axis there is one.
 fn indices(counts: &[u64]) -> Vec<Vec<u64>> {
     let mut all = vec![vec![]];
     for &count in counts {
@@ -70,7 +70,7 @@ fn is_missing(number: u64) -> bool {
     number % 5 == 3
 }
 
-/// A chunk that begins at element `origin`. `shape` and `axes` are in stored order.
+/// Returns a chunk that begins at element `origin`. `shape` and `axes` are in stored order.
 fn chunk(origin: &[u64], shape: &[u64], axes: &[usize]) -> Vec<u8> {
     let elements = indices(shape).into_iter().map(|stored| {
         let mut index = origin.to_vec();
@@ -80,7 +80,7 @@ fn chunk(origin: &[u64], shape: &[u64], axes: &[usize]) -> Vec<u8> {
     Vlen::Utf8.encode(&elements.collect::<Vec<_>>()).unwrap()
 }
 
-/// A shard of inner chunks, its index (bytes and crc32c) at the end or the start; every fifth inner chunk is empty.
+/// Returns a shard of inner chunks, its index (bytes and crc32c) at the end or the start; every fifth inner chunk is empty.
 fn shard(
     origin: &[u64],
     shape: &[u64],
@@ -157,7 +157,7 @@ fn case() -> impl Strategy<Value = Case> {
 }
 
 impl Case {
-    /// The document, and the elements that it and the stored chunks represent.
+    /// Returns the document, and the elements that it and the stored chunks represent.
     fn build(&self, store: &MemoryStore) -> (Value, Elements) {
         let stored_axes = &self.outer_order;
         let shard_shape = permuted(&self.chunk, stored_axes);

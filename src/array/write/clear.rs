@@ -15,7 +15,7 @@ use crate::array::geometry::grid::{KeptElements, clear_after};
 use crate::array::served::ServedArray;
 use crate::array::source::replacement::Encoded;
 use crate::array::sync::Mutex;
-use crate::array::write::object_writer::{NewObject, ObjectWriter, THREADS_PER_CORE, for_each};
+use crate::array::write::object_writer::{NewObject, ObjectWriter, THREADS_PER_CORE};
 use crate::array::write::resources::WriteResources;
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
@@ -38,8 +38,8 @@ pub struct OutsideElements<'a> {
 }
 
 impl<'a> OutsideElements<'a> {
-    /// The elements of an array outside the first `inside` elements of each served axis. Changes use up to `cores` threads, or
-    /// more where they wait.
+    /// Returns the elements of an array outside the first `inside` elements of each served axis. Changes use up to
+    /// `cores` threads, or more where they wait.
     pub fn new(
         served: &Arc<ServedArray>,
         resources: &Arc<WriteResources>,
@@ -78,8 +78,8 @@ impl<'a> OutsideElements<'a> {
             deleted += self.objects.delete(objects)?;
             Ok(())
         };
-        self.each_stored_object(&mut |object| {
-            let axes = served.source().object_axes();
+        served.listing().try_each(|object| {
+            let axes = served.levels().object_axes();
             let starts = numbers(axes, object).into_iter().zip(axes).map(|(i, axis)| axis.span(i).start);
             if starts.zip(self.inside).any(|(start, &end)| start >= end) {
                 keys.push(served.key_of_object(object)?);
@@ -96,29 +96,15 @@ impl<'a> OutsideElements<'a> {
     /// Makes the elements outside fill value in all objects that have some inside, are stored, and were there before
     /// `may_clear` last returned. Durable when this returns. Returns how many chunks changed.
     pub fn clear(&self, may_clear: &(dyn Fn() -> Result<Info> + Sync)) -> Result<u64> {
-        let axes = self.served().source().object_axes();
+        let axes = self.served().levels().object_axes();
         let mut objects = Vec::new();
-        self.each_stored_object(&mut |object| {
+        self.served().listing().try_each(|object| {
             if !is_inside(axes, &numbers(axes, object), self.inside) {
                 objects.push(object);
             }
             Ok(())
         })?;
         self.clear_objects(&objects, may_clear)
-    }
-
-    /// Calls `visit` with each stored object, until it fails. Fails if a folder cannot be listed.
-    fn each_stored_object(&self, visit: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
-        let served = self.served();
-        let (mut visited, mut unlisted) = (Ok(()), None);
-        let mut found = |object| {
-            visited = visit(object);
-            if visited.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        };
-        let mut failed = |_: &str, error: &Error| unlisted = Some(error.clone());
-        served.source().each_stored_object(served.store(), &mut found, &mut failed);
-        visited?;
-        unlisted.map_or(Ok(()), Err)
     }
 
     /// As [`OutsideElements::clear`], of these objects: several at a time, since most of the time is spent in waiting.
@@ -132,7 +118,7 @@ impl<'a> OutsideElements<'a> {
         // What is read, what is left of it, and that encoded.
         let threads = self.objects.threads_within(self.served().object_bytes().saturating_mul(3), most);
         let cleared: Mutex<Vec<(String, u64)>> = Mutex::default();
-        let outcome = for_each(objects.len() as u64, threads, "clear", |place| {
+        let outcome = self.objects.for_each(objects.len() as u64, threads, "clear", |place| {
             let Some(&object) = objects.get(place as usize) else { return Ok(()) };
             let key = self.served().key_of_object(object)?;
             let chunks = self.clear_object(object, &key, may_clear)?;
@@ -152,13 +138,13 @@ impl<'a> OutsideElements<'a> {
     /// Makes the elements of an object outside fill value, in the store, if that is still what was read before `may_clear`
     /// returned: else `Changed`. Returns how many chunks have other bytes now.
     fn clear_object(&self, object: u64, key: &str, may_clear: &dyn Fn() -> Result<Info>) -> Result<u64> {
-        let (served, source) = (self.served(), self.served().source());
+        let served = self.served();
         let Some(old) = served.store().head_object(key)?.map(|info| info.version) else { return Ok(0) };
         // What was transferred for readers may be older.
         served.store().forget_transfers(key);
         let mut encoded = Encoded::new();
         let mut outcome = Ok(());
-        let _ = each_index(served.grid().axes(), &source.chunk_ranges(object), &mut |chunk| {
+        let _ = each_index(served.grid().axes(), &served.levels().chunk_ranges(object), &mut |chunk| {
             outcome = self.clear_chunk(chunk, old, &mut encoded);
             if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
@@ -182,11 +168,11 @@ impl<'a> OutsideElements<'a> {
             return Ok(());
         }
         self.objects.resources().record_base();
-        let (content, version) = source.load(&ctx, &index)?;
-        if version != Some(old) {
+        let loaded = source.load(&ctx, &index)?;
+        if loaded.version != Some(old) {
             return Err(Error::Changed { key: served.key_of_chunk(&index)? });
         }
-        let CachedContent::Chunk(stored) = content else { return Ok(()) };
+        let CachedContent::Chunk(stored) = loaded.content else { return Ok(()) };
         let mut cleared = Buffer::new(stored.len());
         cleared.copy_from_slice(&stored);
         let kept: Vec<KeptElements> = (axes.iter().zip(&index).zip(self.inside))
@@ -204,12 +190,13 @@ impl<'a> OutsideElements<'a> {
     }
 }
 
-/// The array whose first `axes` axes, of its file, end where their last chunks do: what is stored in these chunks outside
+/// Returns the array whose first `axes` axes, of its file, end where their last chunks do: what is stored in these
+/// chunks outside
 /// `served` is inside it. `None` if that is nothing.
 pub fn padded(served: &ServedArray, axes: usize) -> Result<Option<Arc<ServedArray>>> {
     let order = served.source().keys().axis_order();
     let mut shape = order.served(&served.metadata().shape);
-    let ends = served.source().object_axes().iter().map(end_of_last);
+    let ends = served.levels().object_axes().iter().map(end_of_last);
     shape.iter_mut().zip(ends).take(axes).for_each(|(length, end)| *length = end);
     let shape = order.own(&shape);
     if shape == served.metadata().shape {
@@ -224,7 +211,7 @@ pub fn padded(served: &ServedArray, axes: usize) -> Result<Option<Arc<ServedArra
     served.reopened(Arc::new(padded)).map(|padded| Some(Arc::new(padded)))
 }
 
-/// Where the last chunk of an axis ends.
+/// Returns where the last chunk of an axis ends.
 fn end_of_last(axis: &Axis) -> u64 {
     match axis.count().checked_sub(1) {
         Some(last) => axis.span(last).start.saturating_add(axis.span(last).length),

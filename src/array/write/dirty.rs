@@ -99,7 +99,7 @@ pub enum FlushScope {
 }
 
 impl ChunkState {
-    /// A chunk without writes.
+    /// Creates a chunk without writes.
     pub fn new(bytes: Buffer) -> Self {
         ChunkState {
             bytes: Arc::new(bytes),
@@ -150,7 +150,7 @@ impl ChunkState {
     pub fn merge(&mut self, mut base: Option<LoadedContent>, fill: &[u8]) {
         let ChunkState { bytes, written, .. } = &mut *self;
         if bytes.is_sparse()
-            && let Some((CachedContent::Chunk(base), version)) = &mut base
+            && let Some(LoadedContent { content: CachedContent::Chunk(base), version }) = &mut base
             && base.len() == bytes.len()
             && let Some(whole) = Arc::get_mut(base)
         {
@@ -167,9 +167,9 @@ impl ChunkState {
         let bytes = Arc::make_mut(bytes);
         for gap in written.gaps(bytes.len()) {
             let Some(out) = bytes.get_mut(gap.clone()) else { continue };
-            match &base {
+            match base.as_ref().map(|base| &base.content) {
                 None => out.fill(0),
-                Some((CachedContent::Chunk(base), _)) => {
+                Some(CachedContent::Chunk(base)) => {
                     if let Some(from) = base.get(gap) {
                         out.copy_from_slice(from);
                     }
@@ -177,10 +177,10 @@ impl ChunkState {
                 Some(_) => fill_items(out, fill, gap.start % fill.len()),
             }
         }
-        self.base = Some(base.and_then(|(_, version)| version));
+        self.base = Some(base.and_then(|base| base.version));
     }
 
-    /// The memory that the chunk takes.
+    /// Returns the memory that the chunk takes.
     pub fn memory_bytes(&self) -> u64 {
         let is_sparse = self.bytes.is_sparse() && self.base.is_none();
         let bytes = if is_sparse { self.touched.total() * PAGE_BYTES } else { self.bytes.len() };
@@ -191,12 +191,12 @@ impl ChunkState {
 }
 
 impl DirtyObject {
-    /// An object of which no chunk is dirty.
+    /// Returns an object of which no chunk is dirty.
     pub fn without_chunks(object: u64) -> Self {
         DirtyObject { object, chunks: Vec::new() }
     }
 
-    /// Whether none of its chunks was written to for `delay`.
+    /// Returns whether none of its chunks was written to for `delay`.
     pub fn is_settled(&self, delay: Duration) -> bool {
         let now = Instant::now();
         let is_settled = |state: &ChunkState| now.duration_since(state.last_write) >= delay;
@@ -205,7 +205,7 @@ impl DirtyObject {
 }
 
 impl DirtyMap {
-    /// Whether an object is zero, whatever the store has.
+    /// Returns whether an object is zero, whatever the store has.
     pub fn is_zero(&self, object: u64) -> bool {
         self.zero.as_ref().is_some_and(|mark| !mark.settled.contains(&object))
     }

@@ -78,7 +78,7 @@ struct DirtyState {
 }
 
 impl DirtyChunks {
-    /// No dirty chunks.
+    /// Creates no dirty chunks.
     pub fn new(served: &Arc<ServedArray>, workers: &Arc<Workers>, resources: &Arc<WriteResources>) -> Self {
         DirtyChunks {
             served: Arc::clone(served),
@@ -88,7 +88,7 @@ impl DirtyChunks {
         }
     }
 
-    /// The same dirty chunks, in an array that continues this one.
+    /// Returns the same dirty chunks, in an array that continues this one.
     pub fn successor(&self, served: &Arc<ServedArray>) -> Self {
         DirtyChunks {
             served: Arc::clone(served),
@@ -98,12 +98,12 @@ impl DirtyChunks {
         }
     }
 
-    /// The array.
+    /// Returns the array.
     pub fn served(&self) -> &Arc<ServedArray> {
         &self.served
     }
 
-    /// Whether the array was ever opened for writing. If not, no chunk is dirty.
+    /// Returns whether the array was ever opened for writing. If not, no chunk is dirty.
     pub fn is_written(&self) -> bool {
         self.state.is_written.load(Ordering::Acquire)
     }
@@ -113,30 +113,30 @@ impl DirtyChunks {
         self.state.is_written.store(true, Ordering::Release);
     }
 
-    /// A number that changes with each write.
+    /// Returns a number that changes with each write.
     pub fn copies(&self) -> u64 {
         self.state.copies.load(Ordering::Acquire)
     }
 
-    /// Whether something is not yet in the store.
+    /// Returns whether something is not yet in the store.
     pub fn is_dirty(&self) -> bool {
         let chunks = self.state.chunks.lock();
         !chunks.dirty.is_empty() || chunks.zero.is_some()
     }
 
-    /// Whether all of the array is zero since a truncation, and the store does not know it yet.
+    /// Returns whether all of the array is zero since a truncation, and the store does not know it yet.
     pub fn is_zeroed(&self) -> bool {
         self.state.chunks.lock().zero.is_some()
     }
 
-    /// Whether an object is zero, whatever the store has.
+    /// Returns whether an object is zero, whatever the store has.
     pub fn is_zero(&self, object: u64) -> bool {
         self.state.chunks.lock().is_zero(object)
     }
 
     // --- reading ---
 
-    /// Where a reader finds a chunk. `stored` gives a chunk that is not dirty.
+    /// Returns where a reader finds a chunk. `stored` gives a chunk that is not dirty.
     pub fn find(&self, number: u64, stored: impl Fn() -> Result<CachedContent>) -> Result<ChunkSource> {
         loop {
             let (dirty, is_zero) = {
@@ -180,7 +180,7 @@ impl DirtyChunks {
         state.base.is_some() || self.is_full(number, state)
     }
 
-    /// Whether writers have written all bytes of a chunk that lie in the array.
+    /// Returns whether writers have written all bytes of a chunk that lie in the array.
     pub fn is_full(&self, number: u64, state: &ChunkState) -> bool {
         state.written.total() >= self.served.grid().inside_bytes(number)
     }
@@ -274,7 +274,7 @@ impl DirtyChunks {
         state.counted = now;
     }
 
-    /// The dirty chunk with this number, for a write that brings `request_bytes` of it.
+    /// Returns the dirty chunk with this number, for a write that brings `request_bytes` of it.
     fn chunk(&self, number: u64, request_bytes: usize) -> Arc<DirtyChunk> {
         let mut chunks = self.state.chunks.lock();
         let chunk = chunks.dirty.entry(number).or_insert_with(|| {
@@ -284,7 +284,7 @@ impl DirtyChunks {
         Arc::clone(chunk)
     }
 
-    /// A buffer for a chunk's first write, which brings `request_bytes` of it.
+    /// Returns a buffer for a chunk's first write, which brings `request_bytes` of it.
     ///
     /// A writer of long requests with a slab within the dirty limit fills the chunk, so it gets a recycled buffer. Other
     /// writers get a buffer that takes memory only where it is touched.
@@ -327,7 +327,7 @@ impl DirtyChunks {
         }
     }
 
-    /// The dirty chunks by number. Writers wait for the map, so only a copy is made under its lock.
+    /// Returns the dirty chunks by number. Writers wait for the map, so only a copy is made under its lock.
     fn all(&self) -> Vec<(u64, Arc<DirtyChunk>)> {
         let chunks = self.state.chunks.lock();
         chunks.dirty.iter().map(|(&number, chunk)| (number, Arc::clone(chunk))).collect()
@@ -353,7 +353,7 @@ impl DirtyChunks {
 
     // --- write-back ---
 
-    /// The objects to store, in order.
+    /// Returns the objects to store, in order.
     pub fn objects_to_store(&self, scope: FlushScope) -> Vec<DirtyObject> {
         let is_zeroed = self.is_zeroed();
         let mut objects: HashMap<u64, DirtyObject> = HashMap::new();
@@ -383,7 +383,7 @@ impl DirtyChunks {
 
     /// Adds the objects that are zero since a truncation. No other thread changes the mark while this thread stores.
     fn add_zero_objects(&self, objects: &mut HashMap<u64, DirtyObject>) {
-        let count = self.served.source().objects();
+        let count = self.served.levels().objects();
         for first in (0..count).step_by(LOOKS_PER_LOCK) {
             let chunks = self.state.chunks.lock();
             for object in (first..count).take(LOOKS_PER_LOCK) {
@@ -394,13 +394,13 @@ impl DirtyChunks {
         }
     }
 
-    /// Whether all chunks of an object are dirty and full.
+    /// Returns whether all chunks of an object are dirty and full.
     fn is_full_object(&self, object: &DirtyObject) -> bool {
         let is_full = |number: u64, chunk: &DirtyChunk| {
             chunk.try_lock().is_some_and(|state| self.is_full(number, &state))
         };
         object.chunks.iter().all(|(number, chunk)| is_full(*number, chunk))
-            && self.served.source().chunk_count(object.object) == object.chunks.len() as u64
+            && self.served.levels().chunk_count(object.object) == object.chunks.len() as u64
     }
 
     /// Records that an object is stored. This precedes retiring any of its chunks: a reader that looks afterwards must find the
@@ -432,7 +432,7 @@ impl DirtyChunks {
     /// Once everything is stored, the zero mark is no longer needed.
     pub fn end_zero(&self) {
         let mut chunks = self.state.chunks.lock();
-        let objects = self.served.source().objects();
+        let objects = self.served.levels().objects();
         if chunks.zero.as_ref().is_some_and(|mark| mark.settled.len() as u64 >= objects) {
             chunks.zero = None;
         }
@@ -448,7 +448,7 @@ impl DirtyChunks {
         self.state.chunks.lock().unsynced.extend(keys);
     }
 
-    /// Whether no key is to be synced.
+    /// Returns whether no key is to be synced.
     pub fn is_synced(&self) -> bool {
         self.state.chunks.lock().unsynced.is_empty()
     }
@@ -458,7 +458,7 @@ impl DirtyChunks {
         let chunks = self.state.chunks.lock();
         chunks.dirty.keys().for_each(|&number| visit(Unsaved::Chunk(number)));
         if chunks.zero.is_some() {
-            let objects = 0..self.served.source().objects();
+            let objects = 0..self.served.levels().objects();
             objects
                 .filter(|object| chunks.is_zero(*object))
                 .for_each(|object| visit(Unsaved::ZeroObject(object)));

@@ -6,9 +6,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::array::geometry::byte_ranges::ByteRanges;
-use crate::array::source::replacement::{Encoded, EncodedChunk};
-use crate::array::sync::atomic::{AtomicUsize, Ordering};
-use crate::array::sync::{self, Mutex};
+use crate::array::source::replacement::Encoded;
+use crate::array::sync::Mutex;
 use crate::array::write::dirty::DirtyChunk;
 use crate::array::write::dirty_chunks::DirtyChunks;
 use crate::array::write::object_writer::ObjectWriter;
@@ -18,17 +17,10 @@ use crate::store::ObjectVersion;
 /// Chunks of an object, encoded.
 #[derive(Default)]
 pub struct EncodedChunks {
-    /// By number.
+    /// The chunks, by number.
     pub encoded: Encoded,
     /// The generation of each chunk when it was encoded.
     pub generations: HashMap<u64, u64>,
-}
-
-/// One of them.
-struct EncodedGeneration {
-    /// `None` if all of it is fill value.
-    encoded: Option<EncodedChunk>,
-    generation: u64,
 }
 
 /// Encodes dirty chunks of one object.
@@ -46,37 +38,21 @@ pub struct DirtyEncoder<'a> {
 impl DirtyEncoder<'_> {
     /// Encodes chunks on up to `threads` threads. Leaves out chunks that are retired. The first failure ends the work.
     pub fn encode(&self, chunks: &[(u64, Arc<DirtyChunk>)], threads: usize) -> Result<EncodedChunks> {
-        let next = AtomicUsize::new(0);
         let done = Mutex::new(EncodedChunks::default());
-        let failure: Mutex<Option<Error>> = Mutex::new(None);
-        let run = || {
-            while let Some((number, chunk)) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                match self.encode_chunk(*number, chunk) {
-                    Ok(Some(chunk)) => {
-                        let mut done = done.lock();
-                        done.encoded.insert(*number, chunk.encoded);
-                        done.generations.insert(*number, chunk.generation);
-                    }
-                    Ok(None) => {}
-                    Err(error) => {
-                        next.store(chunks.len(), Ordering::Relaxed);
-                        failure.lock().get_or_insert(error);
-                    }
-                }
+        self.objects.for_each(chunks.len() as u64, threads, "encode", |place| {
+            match chunks.get(place as usize) {
+                Some((number, chunk)) => self.encode_chunk(*number, chunk, &done),
+                None => Ok(()),
             }
-        };
-        sync::on_threads(threads.min(chunks.len()), "encode", run);
-        match failure.into_inner() {
-            Some(error) => Err(error),
-            None => Ok(done.into_inner()),
-        }
+        })?;
+        Ok(done.into_inner())
     }
 
-    /// Encodes a chunk; `None` if the chunk is retired.
-    fn encode_chunk(&self, number: u64, chunk: &DirtyChunk) -> Result<Option<EncodedGeneration>> {
+    /// Encodes a chunk, if it is not retired.
+    fn encode_chunk(&self, number: u64, chunk: &DirtyChunk, done: &Mutex<EncodedChunks>) -> Result<()> {
         let mut state = chunk.lock();
         if state.is_retired {
-            return Ok(None);
+            return Ok(());
         }
         self.dirty.complete_for_storing(number, &mut state, self.is_zero, self.old)?;
         let served = self.dirty.served();
@@ -85,9 +61,15 @@ impl DirtyEncoder<'_> {
                 // The object changed after it was looked at.
                 return Err(Error::Changed { key: served.key_of_chunk(&served.grid().index(number))? });
             }
+            // From now on, what is written is recorded apart: only these bytes may be laid over another program's later ones.
             state.since = Some(ByteRanges::default());
         }
         let encoded = self.objects.encode(number, &mut state.bytes)?;
-        Ok(Some(EncodedGeneration { encoded, generation: state.generation }))
+        let generation = state.generation;
+        drop(state);
+        let mut done = done.lock();
+        done.encoded.insert(number, encoded);
+        done.generations.insert(number, generation);
+        Ok(())
     }
 }

@@ -16,7 +16,7 @@ pub struct ArrayEnd {
 }
 
 impl ArrayEnd {
-    /// Whether writes fail.
+    /// Returns whether writes fail.
     pub fn refuses_writes(&self) -> bool {
         self.refuses_writes.load(Ordering::Acquire)
     }
@@ -26,7 +26,7 @@ impl ArrayEnd {
         self.refuses_writes.store(refuses, Ordering::Release);
     }
 
-    /// Whether nothing is stored any more.
+    /// Returns whether nothing is stored any more.
     pub fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }
@@ -36,7 +36,7 @@ impl ArrayEnd {
         self.has_ended.store(true, Ordering::Release);
     }
 
-    /// Whether something that was written is lost.
+    /// Returns whether something that was written is lost.
     pub fn has_lost(&self) -> bool {
         self.has_lost.load(Ordering::Acquire)
     }

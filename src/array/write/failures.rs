@@ -45,24 +45,24 @@ impl FailureLog {
         failures.last = Some(error.clone());
     }
 
-    /// How many there were, and the last one.
+    /// Returns how many there were, and the last one.
     pub fn counted(&self) -> (u64, Option<Error>) {
         let failures = self.failures.lock();
         (failures.count, failures.last.clone())
     }
 
-    /// The last failure, if nothing has succeeded since.
+    /// Returns the last failure, if nothing has succeeded since.
     pub fn present(&self) -> Option<Error> {
         let failures = self.failures.lock();
         failures.last.clone().filter(|_| failures.logged_at.is_some())
     }
 
-    /// Whether the timer should skip the array for now.
+    /// Returns whether the timer should skip the array for now.
     pub fn in_backoff(&self, now: Instant) -> bool {
         self.failures.lock().retry_at.is_some_and(|at| now < at)
     }
 
-    /// Whether the timer's last attempt succeeded.
+    /// Returns whether the timer's last attempt succeeded.
     pub fn timer_succeeds(&self) -> bool {
         self.failures.lock().in_a_row == 0
     }

@@ -8,7 +8,6 @@
 //! the document, and only what is still as it was is removed (`clear.rs`). The document is replaced last, on the condition that it is the
 //! one that was looked at.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::array::geometry::axis::Axis;
@@ -22,8 +21,8 @@ use crate::store::ObjectVersion;
 /// Up to this many new objects are looked up by key. Beyond it, the array is listed.
 const MAX_KEYS: u64 = 1024;
 
-/// The array's metadata with the least shape, longer along the slowest axis of the file, that has `size_bytes`. `TooLarge` if
-/// there is no such shape.
+/// Returns the array's metadata with the least shape, longer along the slowest axis of the file, that has `size_bytes`.
+/// `TooLarge` if there is no such shape.
 pub fn longer(served: &ServedArray, size_bytes: u64) -> Result<ArrayMetadata> {
     let metadata = served.metadata();
     let refused = |reason: &str| {
@@ -82,10 +81,10 @@ impl ArrayWriter {
         }
         if let Some(padded) = padded(served, 1)? {
             let inside: Vec<u64> = served.grid().axes().iter().map(Axis::extent).collect();
-            let source = served.source();
-            let objects_per_row: u64 = source.object_axes().iter().skip(1).map(Axis::count).product();
+            let levels = served.levels();
+            let objects_per_row: u64 = levels.object_axes().iter().skip(1).map(Axis::count).product();
             let last_row: Vec<u64> =
-                (source.objects().saturating_sub(objects_per_row)..source.objects()).collect();
+                (levels.objects().saturating_sub(objects_per_row)..levels.objects()).collect();
             let cores = self.workers.count();
             let outside = OutsideElements::new(&padded, &self.shared.resources, &inside, cores);
             outside.clear_objects(&last_row, &|| session.check_document())?;
@@ -96,25 +95,19 @@ impl ArrayWriter {
         Ok(())
     }
 
-    /// The keys and versions of stored objects that `longer` has, and the array has not.
+    /// Returns the keys and versions of stored objects that `longer` has, and the array has not.
     fn objects_ahead(&self, longer: &ServedArray) -> Result<Vec<(String, ObjectVersion)>> {
-        let new = self.served.source().objects()..longer.source().objects();
+        let new = self.served.levels().objects()..longer.levels().objects();
         let mut objects = Vec::new();
         if new.end.saturating_sub(new.start) <= MAX_KEYS {
             objects.extend(new);
         } else {
-            let mut unlisted = None;
-            let mut found = |object| {
+            longer.listing().try_each(|object| {
                 if new.contains(&object) {
                     objects.push(object);
                 }
-                ControlFlow::Continue(())
-            };
-            let mut failed = |_: &str, error: &Error| unlisted = Some(error.clone());
-            longer.source().each_stored_object(longer.store(), &mut found, &mut failed);
-            if let Some(error) = unlisted {
-                return Err(error);
-            }
+                Ok(())
+            })?;
         }
         let keys = objects.into_iter().map(|object| longer.key_of_object(object));
         longer.with_versions(keys.collect::<Result<Vec<String>>>()?)

@@ -65,7 +65,7 @@ pub struct WriterShared {
 }
 
 impl ArrayWriter {
-    /// The writer of an array that is not open for writing.
+    /// Returns the writer of an array that is not open for writing.
     pub fn new(strips: &Arc<StripCache>, workers: &Arc<Workers>, shared: &WriterShared) -> Self {
         let (served, resources) = (strips.served(), &shared.resources);
         let dirty = Arc::new(DirtyChunks::new(served, workers, resources));
@@ -79,8 +79,8 @@ impl ArrayWriter {
         }
     }
 
-    /// The writer of an array that continues this one. Dirty chunks, handles and lock are the same. It stores nothing before it
-    /// takes over.
+    /// Returns the writer of an array that continues this one. Dirty chunks, handles and lock are the same. It stores
+    /// nothing before it takes over.
     pub fn successor(&self, strips: &Arc<StripCache>) -> Self {
         let served = strips.served();
         let dirty = Arc::new(self.dirty.successor(served));
@@ -94,7 +94,7 @@ impl ArrayWriter {
         }
     }
 
-    /// The dirty chunks.
+    /// Returns the dirty chunks.
     pub(in crate::array) fn dirty(&self) -> &Arc<DirtyChunks> {
         &self.dirty
     }
@@ -127,17 +127,17 @@ impl ArrayWriter {
         self.write_back.session().release_if_idle(|| self.dirty.is_dirty(), released);
     }
 
-    /// Whether the array is open for writing.
+    /// Returns whether the array is open for writing.
     pub fn has_writers(&self) -> bool {
         self.writers() > 0
     }
 
-    /// How many handles have it open for writing.
+    /// Returns how many handles have it open for writing.
     pub fn writers(&self) -> usize {
         self.write_back.session().writers()
     }
 
-    /// Whether another folder has replaced the one that is written to.
+    /// Returns whether another folder has replaced the one that is written to.
     pub fn is_displaced(&self) -> bool {
         self.write_back.session().is_displaced()
     }
@@ -206,7 +206,7 @@ impl ArrayWriter {
 
     /// Makes every byte zero and keeps the size. Fails if the array has too many objects to keep track of.
     pub fn zero(&self) -> Result<()> {
-        if self.served.source().objects() > MAX_ZEROED_OBJECTS {
+        if self.served.levels().objects() > MAX_ZEROED_OBJECTS {
             let reason = format!("setting an array of more than {MAX_ZEROED_OBJECTS} objects to zero");
             return Err(Error::unsupported(self.served.document_key(), reason));
         }
@@ -215,12 +215,12 @@ impl ArrayWriter {
         Ok(())
     }
 
-    /// Whether all of the array is zero since a truncation, and the store does not know it yet.
+    /// Returns whether all of the array is zero since a truncation, and the store does not know it yet.
     pub fn is_zeroed(&self) -> bool {
         self.dirty.is_zeroed()
     }
 
-    /// Whether these bytes can be written there: the file ends after them, and the data type has their values.
+    /// Returns whether these bytes can be written there: the file ends after them, and the data type has their values.
     pub fn check_write(&self, offset: u64, data: &[u8]) -> Result<()> {
         if self.write_back.end().refuses_writes() {
             return Err(self.write_back.session().stale());
@@ -229,7 +229,7 @@ impl ArrayWriter {
         self.served.check_values(data)
     }
 
-    /// Whether the data type has the values of these bytes.
+    /// Returns whether the data type has the values of these bytes.
     pub fn check_values(&self, data: &[u8]) -> Result<()> {
         self.served.check_values(data)
     }
@@ -283,7 +283,7 @@ impl ArrayWriter {
         self.write_back.sync_names()
     }
 
-    /// How many write-backs have failed, and the last failure. A handle that has seen fewer reports it.
+    /// Returns how many write-backs have failed, and the last failure. A handle that has seen fewer reports it.
     pub fn failures(&self) -> (u64, Option<Error>) {
         self.write_back.failures().counted()
     }
@@ -293,17 +293,17 @@ impl ArrayWriter {
         self.write_back.failures().record(error);
     }
 
-    /// Whether something is not yet in the store.
+    /// Returns whether something is not yet in the store.
     pub fn is_dirty(&self) -> bool {
         self.dirty.is_dirty()
     }
 
-    /// Whether the array was ever opened for writing.
+    /// Returns whether the array was ever opened for writing.
     pub fn was_written(&self) -> bool {
         self.dirty.is_written()
     }
 
-    /// What is not in the store yet. `None` if everything is.
+    /// Returns what is not in the store yet. `None` if everything is.
     pub fn unsaved(&self) -> Option<DirtyReport> {
         self.write_back.unsaved()
     }

@@ -31,7 +31,7 @@ const LAST_PAUSE: Duration = Duration::from_secs(2);
 /// Threads per processor: while one waits for the disk, another encodes.
 pub const THREADS_PER_CORE: usize = 2;
 /// Threads that store at a service: nearly all of them wait for a reply.
-const REMOTE_THREADS: usize = 32;
+pub const REMOTE_THREADS: usize = 32;
 
 /// Stores objects of one array. It knows nothing of dirty chunks.
 #[derive(Clone)]
@@ -55,22 +55,22 @@ pub struct NewObject<'a> {
 }
 
 impl ObjectWriter {
-    /// A writer of the objects of an array.
+    /// Creates a writer of the objects of an array.
     pub fn new(served: &Arc<ServedArray>, resources: &Arc<WriteResources>) -> Self {
         ObjectWriter { served: Arc::clone(served), resources: Arc::clone(resources) }
     }
 
-    /// The array.
+    /// Returns the array.
     pub fn served(&self) -> &Arc<ServedArray> {
         &self.served
     }
 
-    /// What the writers of all arrays share.
+    /// Returns what the writers of all arrays share.
     pub fn resources(&self) -> &WriteResources {
         &self.resources
     }
 
-    /// The store's writer.
+    /// Returns the store's writer.
     pub fn writer(&self) -> Result<&dyn Writer> {
         let store = self.served.store();
         store
@@ -78,12 +78,13 @@ impl ObjectWriter {
             .ok_or_else(|| Error::ReadOnly(format!("{} does not support writing", store.describe())))
     }
 
-    /// How many threads store whole objects at most, with `cores` processors. `per_core` is the number for each of them.
+    /// Returns how many threads store whole objects at most, with `cores` processors. `per_core` is the number for each
+    /// of them.
     pub fn storing_threads(&self, cores: usize, per_core: usize) -> usize {
         if self.served.store().is_remote() { REMOTE_THREADS } else { per_core * cores }
     }
 
-    /// How many threads, each of which needs this many bytes, the dirty limit allows; at most `most`.
+    /// Returns how many threads, each of which needs this many bytes, the dirty limit allows; at most `most`.
     pub fn threads_within(&self, bytes: u64, most: usize) -> usize {
         let allowed = self.resources.dirty_limit_bytes() / bytes.max(1);
         usize::try_from(allowed).unwrap_or(most).clamp(1, most)
@@ -102,7 +103,7 @@ impl ObjectWriter {
     /// Adds the chunks of a zeroed object that are not among those encoded.
     pub fn encode_zeros(&self, object: u64, encoded: &mut Encoded) -> Result<()> {
         let (served, source) = (&self.served, self.served.source());
-        for number in source.chunks_of(object) {
+        for number in served.levels().chunks_of(object) {
             if let std::collections::hash_map::Entry::Vacant(entry) = encoded.entry(number) {
                 let index = served.grid().index(number);
                 let mut zeros = Buffer::sparse(served.grid().chunk_bytes(&index));
@@ -175,40 +176,45 @@ impl ObjectWriter {
         }
         Ok(deleted)
     }
+
+    /// Calls `work` with each number below `count`, on up to `threads` threads, until a call fails.
+    pub fn for_each(
+        &self,
+        count: u64,
+        threads: usize,
+        name: &str,
+        work: impl Fn(u64) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let next = AtomicU64::new(0);
+        let failure: Mutex<Option<Error>> = Mutex::default();
+        let run = || {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= count || failure.lock().is_some() {
+                    return;
+                }
+                if let Err(error) = self.without_panic(|| work(number)) {
+                    failure.lock().get_or_insert(error);
+                }
+            }
+        };
+        sync::on_threads(threads.min(usize::try_from(count).unwrap_or(threads)), name, run);
+        failure.into_inner().map_or(Ok(()), Err)
+    }
+
+    /// Turns a panic into an error: a bug in a codec library fails one object, not the thread.
+    pub fn without_panic(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        let panicked = |_| {
+            let reason = std::io::Error::other("a codec panicked; this is a bug");
+            Err(Error::store(self.served.path(), "encode", reason))
+        };
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(panicked)
+    }
 }
 
-/// A random pause, so that programs that overtake each other do not do so again.
+/// Returns a random pause, so that programs that overtake each other do not do so again.
 fn pause(attempt: u32) -> Duration {
     let longest = (FIRST_PAUSE * (1 << attempt.min(16))).min(LAST_PAUSE);
     // The keys of a new hasher are random.
     longest.mul_f64(RandomState::new().hash_one(attempt) as f64 / u64::MAX as f64)
-}
-
-/// Runs `work` for all numbers below `count` on this many threads, until it fails.
-pub fn for_each(
-    count: u64,
-    threads: usize,
-    name: &str,
-    work: impl Fn(u64) -> Result<()> + Sync,
-) -> Result<()> {
-    let next = AtomicU64::new(0);
-    let failure: Mutex<Option<Error>> = Mutex::default();
-    let run = || {
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= count || failure.lock().is_some() {
-                return;
-            }
-            // A panic in a codec library is an error like any other.
-            let panicked = |_| {
-                let reason = std::io::Error::other("a codec panicked; this is a bug");
-                Err(Error::store("", "encode", reason))
-            };
-            if let Err(error) = catch_unwind(AssertUnwindSafe(|| work(number))).unwrap_or_else(panicked) {
-                failure.lock().get_or_insert(error);
-            }
-        }
-    };
-    sync::on_threads(threads.min(usize::try_from(count).unwrap_or(threads)), name, run);
-    failure.into_inner().map_or(Ok(()), Err)
 }

@@ -59,17 +59,17 @@ impl WriteResources {
         }
     }
 
-    /// How many bytes may be dirty before writers wait.
+    /// Returns how many bytes may be dirty before writers wait.
     pub fn dirty_limit_bytes(&self) -> u64 {
         self.dirty_limit_bytes
     }
 
-    /// Bytes written and not yet stored, of all arrays.
+    /// Returns the bytes written and not yet stored, of all arrays.
     pub fn dirty_bytes(&self) -> u64 {
         self.dirty_bytes.load(Ordering::Acquire)
     }
 
-    /// Whether more is dirty than the limit allows.
+    /// Returns whether more is dirty than the limit allows.
     pub fn is_over_dirty_limit(&self) -> bool {
         self.dirty_bytes() > self.dirty_limit_bytes
     }
@@ -110,7 +110,7 @@ impl WriteResources {
         self.encoders.take()
     }
 
-    /// Whether readers keep what they receive, as the kernel's page cache does.
+    /// Returns whether readers keep what they receive, as the kernel's page cache does.
     pub fn readers_keep(&self) -> bool {
         self.readers_keep
     }
@@ -126,17 +126,17 @@ impl WriteResources {
         self.chunks_encoded.fetch_add(chunks as u64, Ordering::Relaxed);
     }
 
-    /// Chunks loaded because a write covered only a part of them.
+    /// Returns the chunks loaded because a write covered only a part of them.
     pub fn bases_read(&self) -> u64 {
         self.bases_read.load(Ordering::Relaxed)
     }
 
-    /// Chunks encoded.
+    /// Returns the chunks encoded.
     pub fn chunks_encoded(&self) -> u64 {
         self.chunks_encoded.load(Ordering::Relaxed)
     }
 
-    /// Objects put or deleted.
+    /// Returns the objects put or deleted.
     pub fn objects_stored(&self) -> u64 {
         self.objects_stored.load(Ordering::Relaxed)
     }

@@ -44,17 +44,17 @@ pub struct WriteSession {
 }
 
 impl WriteSession {
-    /// An array that is not open for writing.
+    /// Creates an array that is not open for writing.
     pub fn new(served: &Arc<ServedArray>) -> Self {
         WriteSession { served: Arc::clone(served), opened: Arc::default() }
     }
 
-    /// The session of an array that continues this one.
+    /// Returns the session of an array that continues this one.
     pub fn successor(&self, served: &Arc<ServedArray>) -> Self {
         WriteSession { served: Arc::clone(served), opened: Arc::clone(&self.opened) }
     }
 
-    /// Whether two arrays share a session, because one grew from the other.
+    /// Returns whether two arrays share a session, because one grew from the other.
     pub fn is_shared_with(&self, other: &WriteSession) -> bool {
         Arc::ptr_eq(&self.opened, &other.opened)
     }
@@ -89,7 +89,7 @@ impl WriteSession {
         let document = document.filter(|document| served.is_described_by(document));
         let document = document.ok_or_else(|| self.stale())?;
         // A new chunk gets a key like those that are stored.
-        served.source().keys().encoding(store, served.source().object_axes().len())?;
+        served.source().keys().encoding(store, served.levels().object_axes().len())?;
         let folder = served.folder_identity()?;
         let removed = writer.remove_unfinished(served.path())?;
         if removed > 0 {
@@ -131,7 +131,7 @@ impl WriteSession {
         }
     }
 
-    /// How many handles have the array open for writing.
+    /// Returns how many handles have the array open for writing.
     pub fn writers(&self) -> usize {
         self.opened.lock().as_ref().map_or(0, |opened| opened.writers)
     }
@@ -148,13 +148,13 @@ impl WriteSession {
         }
     }
 
-    /// Whether another folder has replaced the one that is written to.
+    /// Returns whether another folder has replaced the one that is written to.
     pub fn is_displaced(&self) -> bool {
         let written = self.opened.lock().as_ref().map(|opened| opened.folder);
         written.is_some_and(|folder| self.served.folder_identity().is_ok_and(|now| now != folder))
     }
 
-    /// Whether this array stores, and none that has grown from it.
+    /// Returns whether this array stores, and none that has grown from it.
     pub fn is_current_writer(&self) -> bool {
         self.opened.lock().as_ref().is_some_and(|opened| opened.array == self.served.number())
     }
@@ -181,7 +181,7 @@ impl WriteSession {
         Ok(())
     }
 
-    /// Whether what the store has after the array's end is known to be fill value.
+    /// Returns whether what the store has after the array's end is known to be fill value.
     pub fn is_end_clear(&self) -> bool {
         self.opened.lock().as_ref().is_some_and(|opened| opened.is_end_clear)
     }
@@ -193,7 +193,7 @@ impl WriteSession {
         }
     }
 
-    /// The metadata document's owner and mode, if the document still describes this array.
+    /// Returns the metadata document's owner and mode, if the document still describes this array.
     pub fn check_document(&self) -> Result<Info> {
         let (served, store) = (&self.served, self.served.store());
         let key = served.document_key();
@@ -236,7 +236,7 @@ impl WriteSession {
         }
     }
 
-    /// The error of a write to an array that is no longer the one that was opened.
+    /// Returns the error of a write to an array that is no longer the one that was opened.
     pub fn stale(&self) -> Error {
         Error::Stale { key: self.served.document_key().to_owned() }
     }

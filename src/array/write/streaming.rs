@@ -45,14 +45,14 @@ pub struct StoringGuard {
 }
 
 impl FullChunks {
-    /// No full chunks, in an array with this grid.
+    /// Creates no full chunks, in an array with this grid.
     pub fn new(grid: &Grid, resources: &Arc<WriteResources>) -> Self {
         let slab_bytes = slab(grid).map_or(u64::MAX, |slab| slab.bytes);
         let lead_bytes = slab_bytes.saturating_add(slab_bytes.max(LEAD_BYTES));
         FullChunks { resources: Arc::clone(resources), lead_bytes, state: Arc::default() }
     }
 
-    /// The full chunks of an array that continues this one.
+    /// Returns the full chunks of an array that continues this one.
     pub fn successor(&self, grid: &Grid) -> Self {
         FullChunks { state: Arc::clone(&self.state), ..FullChunks::new(grid, &self.resources) }
     }
@@ -70,8 +70,8 @@ impl FullChunks {
         Some(StoringGuard { resources: Arc::clone(&self.resources), state: Arc::clone(&self.state) })
     }
 
-    /// Whether a writer should wait for chunks that are being stored, or store some itself. Their memory is then used
-    /// again, and a writer far ahead of the store gains nothing in the end.
+    /// Returns whether a writer should wait for chunks that are being stored, or store some itself. Their memory is
+    /// then used again, and a writer far ahead of the store gains nothing in the end.
     pub fn is_crowded(&self) -> bool {
         let dirty_bytes = self.resources.dirty_bytes();
         dirty_bytes > self.resources.dirty_limit_bytes()
@@ -103,7 +103,7 @@ impl FullChunks {
 }
 
 impl StoringGuard {
-    /// Whether enough chunks became full since the last look.
+    /// Returns whether enough chunks became full since the last look.
     pub fn has_enough(&self) -> bool {
         self.state.bytes.swap(0, Ordering::AcqRel) >= ENOUGH_BYTES
     }

@@ -19,7 +19,7 @@ use crate::array::source::replacement::Encoded;
 use crate::array::sync::Mutex;
 use crate::array::write::ArrayWriter;
 use crate::array::write::dirty_chunks::DirtyChunks;
-use crate::array::write::object_writer::{NewObject, ObjectWriter, THREADS_PER_CORE, for_each};
+use crate::array::write::object_writer::{NewObject, ObjectWriter, THREADS_PER_CORE};
 use crate::array::write::session::WriteSession;
 use crate::error::Result;
 use crate::memory::Buffer;
@@ -69,7 +69,7 @@ impl ArrayWriter {
         let (objects, dirty) = (write_back.objects(), write_back.dirty());
         let session = write_back.session();
         let import = Import { objects, session, elements, like: &like, cores, dirty };
-        if self.served.source().is_sharded() { import.store_shards() } else { import.store_chunks() }
+        if self.served.levels().is_sharded() { import.store_shards() } else { import.store_chunks() }
     }
 }
 
@@ -89,34 +89,39 @@ impl Import<'_> {
         let all_chunks = served.grid().axes().iter().map(|axis| 0..axis.count()).collect();
         let boxes = self.boxes(all_chunks, served.size_bytes(), share);
         let box_bytes = chunk_bytes.saturating_mul(1 + boxes.chunks_per_box());
-        for_each(boxes.count(), self.objects.threads_within(box_bytes, most), "import", |number| {
-            for (number, bytes) in self.read_box(&boxes.get(number))? {
-                let mut encoded = Encoded::new();
-                encoded.insert(number, self.objects.encode(number, &mut Arc::new(bytes))?);
-                self.put_whole(number, &encoded)?;
-            }
-            Ok(())
-        })
+        self.objects.for_each(
+            boxes.count(),
+            self.objects.threads_within(box_bytes, most),
+            "import",
+            |number| {
+                for (number, bytes) in self.read_box(&boxes.get(number))? {
+                    let mut encoded = Encoded::new();
+                    encoded.insert(number, self.objects.encode(number, &mut Arc::new(bytes))?);
+                    self.put_whole(number, &encoded)?;
+                }
+                Ok(())
+            },
+        )
     }
 
     /// Stores all shards.
     fn store_shards(&self) -> Result<()> {
-        let objects = self.served().source().objects();
+        let objects = self.served().levels().objects();
         let most = self.objects.storing_threads(self.cores, 1);
         let at_once = self.objects.threads_within(self.served().object_bytes(), most);
         let at_once = at_once.min(usize::try_from(objects).unwrap_or(at_once)).max(1);
         let threads_of_shard = self.cores.div_ceil(at_once);
-        for_each(objects, at_once, "import", |object| self.store_shard(object, threads_of_shard))
+        self.objects.for_each(objects, at_once, "import", |object| self.store_shard(object, threads_of_shard))
     }
 
     /// Stores one shard, whose chunks are encoded on this many threads.
     fn store_shard(&self, object: u64, threads: usize) -> Result<()> {
         let encoded = Mutex::new(Encoded::new());
-        let chunks = self.served().source().chunk_ranges(object);
+        let chunks = self.served().levels().chunk_ranges(object);
         // The chunks of a box as they are, and all of them encoded.
         let limit = self.objects.resources().dirty_limit_bytes() / (2 * self.cores as u64);
         let boxes = self.boxes(chunks, self.served().object_bytes(), limit);
-        for_each(boxes.count(), threads, "encode", |number| {
+        self.objects.for_each(boxes.count(), threads, "encode", |number| {
             for (number, bytes) in self.read_box(&boxes.get(number))? {
                 let chunk = self.objects.encode(number, &mut Arc::new(bytes))?;
                 encoded.lock().insert(number, chunk);

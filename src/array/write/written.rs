@@ -25,15 +25,15 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// An array that has writers or dirty chunks.
 pub trait WrittenArray: Send + Sync + 'static {
-    /// The array's number.
+    /// Returns the array's number.
     fn number(&self) -> u64;
-    /// The array's path.
+    /// Returns the array's path.
     fn path(&self) -> &str;
-    /// The key of its metadata document.
+    /// Returns the key of its metadata document.
     fn document_key(&self) -> &str;
-    /// Whether one of two arrays grew from the other.
+    /// Returns whether one of two arrays grew from the other.
     fn is_same_file(&self, other: &Self) -> bool;
-    /// Whether something is not yet in the store.
+    /// Returns whether something is not yet in the store.
     fn is_dirty(&self) -> bool;
     /// Stores dirty chunks if the dirty limit is exceeded.
     fn store_to_make_room(&self) -> Result<()>;
@@ -56,7 +56,7 @@ pub struct WrittenArrays<A> {
 }
 
 impl<A: WrittenArray> WrittenArrays<A> {
-    /// No arrays.
+    /// Creates no arrays.
     pub fn new(writeback_delay: Option<Duration>, resources: &Arc<WriteResources>) -> Self {
         WrittenArrays {
             arrays: Mutex::default(),
@@ -91,17 +91,17 @@ impl<A: WrittenArray> WrittenArrays<A> {
         self.arrays.lock().retain(|known| !known.is_same_file(array));
     }
 
-    /// Whether an array, or the one that it grew from, is among them.
+    /// Returns whether an array, or the one that it grew from, is among them.
     pub fn is_registered(&self, array: &A) -> bool {
         self.arrays.lock().iter().any(|known| known.is_same_file(array))
     }
 
-    /// The arrays.
+    /// Returns the arrays.
     pub fn all(&self) -> Vec<Arc<A>> {
         self.arrays.lock().clone()
     }
 
-    /// The arrays that do not hang in the store.
+    /// Returns the arrays that do not hang in the store.
     fn answering(&self) -> Vec<Arc<A>> {
         let mut arrays = self.all();
         let hanging = self.hanging.lock();
@@ -199,7 +199,7 @@ struct FlushProgress<A> {
 }
 
 impl<A: WrittenArray> FlushProgress<A> {
-    /// The array to start now.
+    /// Returns the array to start now.
     fn next(&mut self, now: Instant) -> Option<Arc<A>> {
         let running = u32::try_from(self.running.len()).unwrap_or(u32::MAX);
         let last_begun = self.running.values().map(|(_, since)| *since).max();

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use crate::array::cache::ChunkCache;
-use crate::array::source::resumable_decoders::ResumableDecoders;
-use crate::array::source::versions::SeenVersions;
+use crate::array::source::loading::resumable_decoders::ResumableDecoders;
+use crate::array::source::loading::versions::SeenVersions;
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::store::{Object, ObjectVersion, ReadCounts, Store, Wanted};
@@ -48,12 +48,12 @@ impl LoadContext<'_> {
         }
     }
 
-    /// The present version of an object, of which the caller uses something.
+    /// Returns the present version of an object, of which the caller uses something.
     pub fn version(&self, key: &str) -> Result<Option<ObjectVersion>> {
         self.seen.version(self.store, key)
     }
 
-    /// A buffer of exactly `length` bytes with undefined content, recycled if possible.
+    /// Returns a buffer of exactly `length` bytes with undefined content, recycled if possible.
     pub fn buffer(&self, length: usize) -> Buffer {
         // Idle memory is left to buffers that return it: what goes into the cache does not come back soon.
         self.cache.reclaim(length).unwrap_or_else(|| Buffer::new(length))

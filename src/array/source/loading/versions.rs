@@ -155,7 +155,7 @@ impl SeenVersions {
         )
     }
 
-    /// The version of an object for a reader that holds something of it.
+    /// Returns the version of an object for a reader that holds something of it.
     pub fn version(&self, store: &dyn Store, key: &str) -> Result<Option<ObjectVersion>> {
         let found = self.ask(store, key, || store.head_object(key), |info| *info)?;
         Ok(found.map(|info| info.version))
@@ -206,7 +206,7 @@ impl SeenVersions {
         self.state.lock().is_complete = false;
     }
 
-    /// The keys of all objects of which readers hold something. `None` if that is unknown; the record then starts
+    /// Returns the keys of all objects of which readers hold something. `None` if that is unknown; the record then starts
     /// afresh.
     pub fn look(&self) -> Option<Vec<String>> {
         let mut state = self.state.lock();
@@ -218,12 +218,12 @@ impl SeenVersions {
         None
     }
 
-    /// Whether readers hold only what was recorded since the last look.
+    /// Returns whether readers hold only what was recorded since the last look.
     pub fn is_complete(&self) -> bool {
         self.state.lock().is_complete
     }
 
-    /// Whether the object in the store has the version that readers have seen, or one that write-back has put since.
+    /// Returns whether the object in the store has the version that readers have seen, or one that write-back has put since.
     /// Waits for running replacements.
     pub fn is_unchanged(&self, store: &dyn Store, key: &str) -> Result<bool> {
         loop {
@@ -245,7 +245,7 @@ impl SeenVersions {
         }
     }
 
-    /// Whether another program has made the version found `now`, which differs from the one seen before. `false` if
+    /// Returns whether another program has made the version found `now`, which differs from the one seen before. `false` if
     /// write-back may have made it: then the question is asked again.
     fn is_change(&self, key: &str, seen: SeenObject, now: Option<Info>) -> bool {
         let mut state = self.state.lock();

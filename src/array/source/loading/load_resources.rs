@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use crate::array::cache::{CachedContent, ChunkCache, LoadedContent};
-use crate::array::source::open_objects::OpenObjects;
-use crate::array::source::resumable_decoders::ResumableDecoders;
+use crate::array::source::loading::open_objects::OpenObjects;
+use crate::array::source::loading::resumable_decoders::ResumableDecoders;
 use crate::array::sync::atomic::{AtomicU64, Ordering};
 use crate::store::ReadCounts;
 
@@ -26,7 +26,7 @@ pub struct LoadResources {
 }
 
 impl LoadResources {
-    /// The resources of a process whose cache holds at most `cache_limit_bytes`.
+    /// Creates the resources of a process whose cache holds at most `cache_limit_bytes`.
     pub fn new(cache_limit_bytes: u64) -> Self {
         LoadResources {
             cache: ChunkCache::new(cache_limit_bytes),
@@ -39,32 +39,32 @@ impl LoadResources {
         }
     }
 
-    /// A number for a new array. It tells the array's entries apart from those of all others.
+    /// Returns a number for a new array, which distinguishes its entries from those of all other arrays.
     pub fn next_array(&self) -> u64 {
         self.next_array.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Drops everything that is kept of an array.
+    /// Drops everything that is kept for an array.
     pub fn forget_array(&self, array: u64) {
         self.cache.forget_array(array);
         self.objects.forget_array(array);
         self.decoders.forget_array(array);
     }
 
-    /// Counts a load, for which this many bytes were decoded. A chunk that the store does not have counts for nothing.
+    /// Counts a load, for which this many bytes were decoded. A chunk that the store does not have is not counted.
     pub fn record_load(&self, loaded: &LoadedContent, decoded_bytes: usize) {
-        if let CachedContent::Chunk(_) = &loaded.0 {
+        if let CachedContent::Chunk(_) = &loaded.content {
             self.decoded_chunks.fetch_add(1, Ordering::Relaxed);
             self.decoded_bytes.fetch_add(decoded_bytes as u64, Ordering::Relaxed);
         }
     }
 
-    /// Chunks decoded so far.
+    /// Returns how many chunks were decoded so far.
     pub fn decoded_chunks(&self) -> u64 {
         self.decoded_chunks.load(Ordering::Relaxed)
     }
 
-    /// Bytes decoded so far.
+    /// Returns how many bytes were decoded so far.
     pub fn decoded_bytes(&self) -> u64 {
         self.decoded_bytes.load(Ordering::Relaxed)
     }

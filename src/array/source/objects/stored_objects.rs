@@ -1,21 +1,41 @@
-//! The stored objects of an array, from listing the store's keys below it rather than asking for each.
+//! The stored objects of an array: found by listing the store's keys below it rather than by asking for each.
 //!
-//! Uses its neighbours, `array/geometry` and `store`. A document may declare more chunks than any store can have; a listing
-//! has only what was written. Names that are not keys of the grid are strays.
+//! Uses `keys.rs` and `strays.rs`, `array/geometry` and `store`. A document may declare more chunks than any store can have; a
+//! listing has only what was written. Names that are not keys of the grid are strays.
 
 use std::ops::{ControlFlow, Range};
 
 use crate::array::geometry::axis::{Axis, numbers};
 use crate::array::geometry::axis_order::AxisOrder;
-use crate::array::source::Source;
-use crate::array::source::strays::Strays;
+use crate::array::source::objects::keys::Keys;
+use crate::array::source::objects::strays::Strays;
 use crate::error::{Error, Result};
 use crate::store::{Entry, Store, join};
+
+/// Counts of the stored objects of an array.
+#[derive(Clone, Debug, Default)]
+pub struct StoredObjects {
+    /// How many objects are stored.
+    pub count: u64,
+    /// Objects that belong to no chunk.
+    pub strays: Strays,
+}
+
+/// Finds the stored objects of an array.
+#[derive(Clone, Copy)]
+pub struct ObjectListing<'a> {
+    /// The store.
+    pub store: &'a dyn Store,
+    /// The keys of the objects.
+    pub keys: &'a Keys,
+    /// The axes of the grid of objects, in served order.
+    pub axes: &'a [Axis],
+}
 
 /// A walk through the folders of an array.
 struct FolderWalk<'a> {
     store: &'a dyn Store,
-    /// Of the array.
+    /// The path of the array.
     path: &'a str,
     /// The axes of the grid of objects, in the order of the keys.
     axes: Vec<&'a Axis>,
@@ -26,48 +46,33 @@ struct FolderWalk<'a> {
     separator: char,
     found: &'a mut dyn FnMut(u64) -> ControlFlow<()>,
     failed: &'a mut dyn FnMut(&str, &Error),
-    /// Takes what is not an object of the grid, if that is wanted.
+    /// Takes what is not an object of the grid, if the caller wants that.
     strays: Option<&'a mut Strays>,
 }
 
-/// What is stored of an array.
-#[derive(Clone, Debug, Default)]
-pub struct StoredObjects {
-    /// How many objects are.
-    pub count: u64,
-    /// Objects that belong to no chunk.
-    pub strays: Strays,
-}
-
-/// The elements of a chunk or shard on an axis.
-fn elements(axis: &Axis, number: u64) -> Range<u64> {
-    let span = axis.span(number);
-    span.start..span.start.saturating_add(span.length).min(axis.extent())
-}
-
-impl Source {
-    /// Calls `found` with the number of each stored object, in no order, until it breaks. Calls `failed` with each
-    /// folder that cannot be listed.
-    pub fn each_stored_object(
-        &self,
-        store: &dyn Store,
-        found: &mut dyn FnMut(u64) -> ControlFlow<()>,
-        failed: &mut dyn FnMut(&str, &Error),
-    ) {
-        self.each_stored_object_and_stray(store, found, failed, None);
+impl ObjectListing<'_> {
+    /// Calls `visit` with the number of each stored object, in no order, until it fails. Fails if a folder cannot be listed.
+    pub fn try_each(&self, mut visit: impl FnMut(u64) -> Result<()>) -> Result<()> {
+        let (mut visited, mut unlisted) = (Ok(()), Ok(()));
+        let mut found = |object| {
+            visited = visit(object);
+            if visited.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        let mut failed = |_: &str, error: &Error| unlisted = Err(error.clone());
+        self.each(&mut found, &mut failed, None);
+        visited.and(unlisted)
     }
 
-    /// As [`Source::each_stored_object`], and counts what is neither an object of the array nor its document.
-    pub fn each_stored_object_and_stray(
+    /// Calls `found` with the number of each stored object, in no order, until it breaks, and `failed` with each folder that
+    /// cannot be listed. Counts what is neither an object of the array nor its document in `strays`.
+    pub fn each(
         &self,
-        store: &dyn Store,
         found: &mut dyn FnMut(u64) -> ControlFlow<()>,
         failed: &mut dyn FnMut(&str, &Error),
         mut strays: Option<&mut Strays>,
     ) {
-        let keys = self.keys();
-        let served: Vec<&Axis> = self.object_axes().iter().collect();
-        let axes = keys.axis_order().own(&served);
+        let ObjectListing { store, keys, .. } = *self;
+        let axes = self.own_axes();
         let encoding = match keys.encoding(store, axes.len()) {
             Ok(encoding) => encoding,
             Err(error) => return failed(keys.path(), &error),
@@ -89,25 +94,28 @@ impl Source {
         let _ = walk.folder(keys.path(), &[]);
     }
 
-    /// The elements that the object at a key stores, as a range on each axis of the array. `None` if the key is not one of an
-    /// object of the array.
-    pub fn elements_of_key(&self, store: &dyn Store, key: &str) -> Result<Option<Vec<Range<u64>>>> {
-        let keys = self.keys();
-        let served: Vec<&Axis> = self.object_axes().iter().collect();
-        let axes = keys.axis_order().own(&served);
-        let encoding = keys.encoding(store, axes.len())?;
+    /// Returns the elements that the object at a key stores, as a range on each axis of the array. `None` if the key is
+    /// not one of an object of the array.
+    pub fn elements_of_key(&self, key: &str) -> Result<Option<Vec<Range<u64>>>> {
+        let (keys, axes) = (self.keys, self.own_axes());
+        let encoding = keys.encoding(self.store, axes.len())?;
         let below = if keys.path().is_empty() { Some(key) } else { key.strip_prefix(keys.path()) };
         let parts = below.unwrap_or_default().trim_start_matches('/').split(encoding.separator);
         let parts: Vec<String> = parts.map(str::to_owned).collect();
         let index = index(&parts, encoding.prefixed, &axes).filter(|index| index.len() == axes.len());
-        Ok(index.map(|index| axes.iter().zip(index).map(|(axis, number)| elements(axis, number)).collect()))
+        Ok(index.map(|index| axes.iter().zip(index).map(|(axis, number)| axis.elements(number)).collect()))
     }
 
-    /// The elements of an object, as a range on each axis of the array.
+    /// Returns the elements of an object, as a range on each axis of the array.
     pub fn elements_of_object(&self, object: u64) -> Vec<Range<u64>> {
-        let axes = self.object_axes();
-        let ranges = axes.iter().zip(numbers(axes, object)).map(|(axis, number)| elements(axis, number));
-        self.keys().axis_order().own(&ranges.collect::<Vec<_>>())
+        let index = numbers(self.axes, object);
+        let ranges = self.axes.iter().zip(index).map(|(axis, number)| axis.elements(number));
+        self.keys.axis_order().own(&ranges.collect::<Vec<_>>())
+    }
+
+    /// Returns the axes of the grid of objects, in the order of the keys.
+    fn own_axes(&self) -> Vec<&Axis> {
+        self.keys.axis_order().own(&self.axes.iter().collect::<Vec<_>>())
     }
 }
 
@@ -155,7 +163,7 @@ impl FolderWalk<'_> {
         ControlFlow::Continue(())
     }
 
-    /// The number of the object. Missing numbers count as 0.
+    /// Returns the number of the object. Missing numbers count as 0.
     fn number(&self, mut index: Vec<u64>) -> u64 {
         index.resize(self.axes.len(), 0);
         let (axes, index) = (self.axis_order.served(&self.axes), self.axis_order.served(&index));
@@ -163,7 +171,7 @@ impl FolderWalk<'_> {
     }
 }
 
-/// The numbers of the first axes that these parts of a key give. `None` if no key of the grid begins with them.
+/// Returns the numbers of the first axes that these parts of a key give. `None` if no key of the grid begins with them.
 fn index(parts: &[String], is_prefixed: bool, axes: &[&Axis]) -> Option<Vec<u64>> {
     let numbers = match (is_prefixed, parts.split_first()) {
         (true, Some((prefix, numbers))) => (prefix == "c").then_some(numbers)?,

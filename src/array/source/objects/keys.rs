@@ -28,17 +28,17 @@ impl Keys {
         Keys { path: path.to_owned(), encoding, axis_order, found: OnceLock::new() }
     }
 
-    /// Path of the array.
+    /// Returns the path of the array.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The order in which the array's axes are served.
+    /// Returns the order in which the array's axes are served.
     pub fn axis_order(&self) -> &AxisOrder {
         &self.axis_order
     }
 
-    /// The key of a chunk.
+    /// Returns the key of a chunk.
     pub fn key(&self, store: &dyn Store, chunk: &[u64]) -> Result<String> {
         let index = self.axis_order.own(chunk);
         let mut encoding = self.encoding.clone();
@@ -68,8 +68,9 @@ impl Keys {
         Ok('.')
     }
 
-    /// The chunk key encoding for this many numbers, for a caller that writes chunks or lists them. If v2 leaves the separator
-    /// open and no chunk was read yet, lists the array's folder once: nested keys count only if no `.` key exists.
+    /// Returns the chunk key encoding for this many numbers, for a caller that writes chunks or lists them. If v2
+    /// leaves the separator open and no chunk was read yet, lists the array's folder once: nested keys count only if no
+    /// `.` key exists.
     pub fn encoding(&self, store: &dyn Store, rank: usize) -> Result<ChunkKeyEncoding> {
         let mut encoding = self.encoding.clone();
         if encoding.separator_is_assumed && rank > 1 {

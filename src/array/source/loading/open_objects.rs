@@ -1,6 +1,6 @@
 //! Objects of uncompressed chunks that stay open between reads, because opening one costs more than reading a few rows.
 //!
-//! Uses `store`. Invariant: an object is used only in the epoch in which it was opened, like a cached chunk that was
+//! Uses `array/cache` (for keys) and `store`. Invariant: an object is used only in the epoch in which it was opened, like a cached chunk that was
 //! not compared with the store since.
 
 use std::num::NonZeroUsize;
@@ -8,21 +8,19 @@ use std::sync::Arc;
 
 use lru::LruCache;
 
+use crate::array::cache::CacheKey;
 use crate::array::sync::Mutex;
 use crate::store::Object;
 
 /// How many objects stay open. Each needs a descriptor.
 const LIMIT: NonZeroUsize = NonZeroUsize::new(128).unwrap();
 
-/// The numbers of an array and of a chunk.
-type Key = (u64, u64);
-
-/// An object, after the epoch in which it was opened.
+/// The epoch in which an object was opened, and the object.
 type OpenObject = (u64, Arc<dyn Object>);
 
 /// Open objects. The least recently used is closed first.
 pub struct OpenObjects {
-    objects: Mutex<LruCache<Key, OpenObject>>,
+    objects: Mutex<LruCache<CacheKey, OpenObject>>,
 }
 
 impl Default for OpenObjects {
@@ -32,8 +30,8 @@ impl Default for OpenObjects {
 }
 
 impl OpenObjects {
-    /// The object, if it was opened in this epoch.
-    pub fn get(&self, key: Key, epoch: u64) -> Option<Arc<dyn Object>> {
+    /// Returns the object, if it was opened in this epoch.
+    pub fn get(&self, key: CacheKey, epoch: u64) -> Option<Arc<dyn Object>> {
         self.objects
             .lock()
             .get(&key)
@@ -42,7 +40,7 @@ impl OpenObjects {
     }
 
     /// Adds an object.
-    pub fn put(&self, key: Key, epoch: u64, object: Arc<dyn Object>) {
+    pub fn put(&self, key: CacheKey, epoch: u64, object: Arc<dyn Object>) {
         let replaced = self.objects.lock().push(key, (epoch, object));
         drop(replaced); // closed outside the lock
     }
@@ -50,7 +48,8 @@ impl OpenObjects {
     /// Closes the objects of an array.
     pub fn forget_array(&self, array: u64) {
         let mut objects = self.objects.lock();
-        let keys: Vec<Key> = objects.iter().map(|(key, _)| *key).filter(|(of, _)| *of == array).collect();
+        let keys: Vec<CacheKey> =
+            objects.iter().map(|(key, _)| *key).filter(|key| key.array == array).collect();
         for key in keys {
             objects.pop(&key);
         }

@@ -57,8 +57,8 @@ impl Strays {
         Strays { expected: Some((encoding, rank)), ..Strays::default() }
     }
 
-    /// The objects in a group's folder that have a backslash in their names: a zip file made on Windows may have it instead of `/`.
-    /// Any other object may lie in a group.
+    /// Returns the objects in a group's folder that have a backslash in their names: a zip file made on Windows may
+    /// have it instead of `/`. Any other object may lie in a group.
     pub fn in_group(store: &dyn Store, path: &str) -> Self {
         let mut strays = Strays::default();
         let listed = store.each_name(path, &mut |entry| {
@@ -73,17 +73,17 @@ impl Strays {
         strays
     }
 
-    /// How many objects there are; a lower bound if [`Strays::is_cut`].
+    /// Returns how many objects there are; a lower bound if [`Strays::is_cut`].
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Whether there may be more than were counted.
+    /// Returns whether there may be more than were counted.
     pub fn is_cut(&self) -> bool {
         self.looked_at >= MAX_COUNTED
     }
 
-    /// The names of the first, below the node, sorted.
+    /// Returns the names of the first, below the node, sorted.
     pub fn names(&self) -> &[String] {
         &self.names
     }
@@ -191,7 +191,7 @@ fn other(separator: char) -> char {
     if separator == '/' { '.' } else { '/' }
 }
 
-/// Whether a name has the form of a chunk's key in an encoding.
+/// Returns whether a name has the form of a chunk's key in an encoding.
 fn is_key_like(name: &str, is_prefixed: bool, separator: char, rank: usize) -> bool {
     let numbers = match (is_prefixed, rank) {
         (true, 0) => return name == "c",

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::array::geometry::axis_order::AxisOrder;
-use crate::array::source::keys::Keys;
+use crate::array::source::objects::keys::Keys;
 use crate::metadata::ChunkKeyEncoding;
 use crate::store::MemoryStore;
 
