@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::store::{Latencies, LatencyCounts};
 
-/// The kinds of error that have a counter of their own.
+/// The kinds of error, one counter each.
 const ERROR_KINDS: [&str; 7] = ["corrupt", "metadata", "unsupported", "store", "stale", "timeout", "other"];
 
 /// Counters of one array, for the metrics.
@@ -25,7 +25,14 @@ pub struct ArrayCounters {
     pub errors: AtomicU64,
 }
 
-/// The kinds of request with latencies of their own.
+impl ArrayCounters {
+    /// Returns whether there was a request or an error.
+    pub fn is_used(&self) -> bool {
+        [&self.reads, &self.writes, &self.errors].iter().any(|count| count.load(Ordering::Relaxed) > 0)
+    }
+}
+
+/// The kinds of request that have a histogram of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     /// read(2), and reads for the page cache.

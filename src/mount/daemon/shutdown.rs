@@ -112,7 +112,7 @@ impl ActiveMount {
 
     /// Makes the kernel send the dirty pages of memory maps.
     fn flush_pages(&self) {
-        let inodes = self.fs.inodes().written();
+        let inodes = self.fs.inodes().written_arrays();
         let Some(notifier) = self.notifier.get().cloned().filter(|_| !inodes.is_empty()) else { return };
         let mountpoint = if self.is_detached() { None } else { Some(self.mountpoint().to_owned()) };
         let flushed = with_timeout(PAGES_TIMEOUT, move || {

@@ -48,10 +48,10 @@ impl ServedArrays {
     /// Brings the inode of an array in line with the store: unchanged, grown in place, or replaced by another
     /// array. In the last case the old handles get ESTALE.
     pub fn reconcile(&self, entity: &Entity, cached: &CachedNode, blocking: Blocking) -> FsResult<()> {
-        let Some(inode) = self.inodes.existing(entity) else { return Ok(()) };
+        let Some(inode) = self.inodes.find(entity) else { return Ok(()) };
         let Some(shared) = &inode.shared else { return Ok(()) };
         let mark_new_size = || inode.page_cache_users.drops.mark_new_size();
-        match self.arrays.reconcile(shared, cached.state(), blocking == Blocking::Yes, mark_new_size) {
+        match self.arrays.reconcile(shared, cached.node_state(), blocking == Blocking::Yes, mark_new_size) {
             Reconciled::Current => {}
             Reconciled::Replaced => self.inodes.retire(&inode),
             Reconciled::WouldBlock => return Err(Failure::WouldBlock),
@@ -62,11 +62,11 @@ impl ServedArrays {
     /// The open array at a path, or a view of it, for another file that shows its bytes. Blocks on the store.
     pub fn shared_array(&self, view: Option<View>, path: &str) -> FsResult<Arc<SharedArray>> {
         let cached = self.nodes.get(path, Blocking::Yes)?;
-        let entity = Entity::of_array(view, path);
+        let entity = Entity::array(view, path);
         self.reconcile(&entity, &cached, Blocking::Yes)?;
-        let inode = self.inodes.of(&entity);
+        let inode = self.inodes.get_or_add(&entity);
         let shared = inode.shared.as_ref().ok_or(Failure::Errno(libc::ESTALE))?;
-        self.arrays.open(shared, cached.state())?;
+        self.arrays.open(shared, cached.node_state())?;
         Ok(shared.clone())
     }
 
@@ -123,7 +123,7 @@ impl ServedArrays {
     pub fn use_arrays(&self, file: &VirtualFile, cancellation: &Cancellation) -> FsResult<Vec<ArrayInUse>> {
         let mut used: Vec<ArrayInUse> = Vec::new();
         for shared in file.arrays() {
-            let inode = self.inodes.of(&Entity::of_array(shared.view, shared.path.clone()));
+            let inode = self.inodes.get_or_add(&Entity::array(shared.view, shared.path.clone()));
             if used.iter().any(|array| Arc::ptr_eq(&array.inode, &inode)) {
                 continue;
             }

@@ -172,7 +172,7 @@ impl Commits {
         let overlay = overlay.ok_or_else(|| Error::ReadOnly("this mount makes no snapshots".to_owned()))?;
         // A mistake costs no time.
         commit::check(overlay, request)?;
-        let mapped = self.inodes.written();
+        let mapped = self.inodes.written_arrays();
         if let Some(send) = self.send_pages.get().filter(|_| !mapped.is_empty()) {
             send(&mapped);
         }
@@ -257,7 +257,7 @@ impl OpenFile for CommitFile {
         Ok(BegunWrite::copied(data.len()))
     }
 
-    fn flush(&self, _number: u64, _process: u32) -> FsResult<()> {
+    fn flush(&self, _handle: u64, _process: u32) -> FsResult<()> {
         self.run()
     }
 

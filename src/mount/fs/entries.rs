@@ -1,6 +1,7 @@
-//! What is in folders: what a name stands for, and the listing of a folder, which opendir takes as a snapshot.
+//! The entries of folders: what a name stands for, and the listing of a folder, which is a snapshot taken by opendir(3).
 //!
-//! The names of planes, which may be any number, are made one by one. Invariant: a real node wins over a generated name.
+//! The names of planes are made one by one, since an array may have any number of them. Invariant: a real node wins over a
+//! generated name.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -23,7 +24,7 @@ use crate::store::join;
 /// The longest file name on Linux, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
 
-/// What is in the folders of a mount.
+/// The entries of the folders of a mount.
 pub struct Entries {
     nodes: Arc<NodeCache>,
     inodes: Arc<InodeTable>,
@@ -36,7 +37,7 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// The folders of these nodes.
+    /// Creates the entries of these nodes' folders.
     pub fn new(
         nodes: Arc<NodeCache>,
         inodes: Arc<InodeTable>,
@@ -49,7 +50,7 @@ impl Entries {
         Entries { nodes, inodes, names, companion_names, own_files, leftovers, root_name }
     }
 
-    /// What a name in a folder stands for.
+    /// Returns what a name in a folder stands for.
     pub fn find(&self, folder: &Entity, name: &str, blocking: Blocking) -> FsResult<Option<Entity>> {
         if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
             return Ok(None);
@@ -64,7 +65,7 @@ impl Entries {
             }
             EntityKind::Views(format) => Ok(views::child_of_views(format, name)),
             EntityKind::PlanesFolder(_) => {
-                let planes = PlaneNames::of(&self.nodes, folder, blocking)?;
+                let planes = PlaneNames::in_folder(&self.nodes, folder, blocking)?;
                 Ok(planes.and_then(|planes| planes.find(name)))
             }
             EntityKind::Internals => Ok(self.own_files.find(name).map(|kind| Entity::new(kind, ""))),
@@ -97,18 +98,18 @@ impl Entries {
             Some(KnownName::Vacant) => return Ok(None),
             None => {}
         }
-        let generated = self.companion_names.file_beside(group, name, blocking)?;
-        Ok(generated.or_else(|| if group.is_empty() { root_extra(name) } else { None }))
+        let generated = self.companion_names.sibling_file(group, name, blocking)?;
+        Ok(generated.or_else(|| if group.is_empty() { unlisted_root_entry(name) } else { None }))
     }
 
-    /// The folder of the mount's reports, once the kernel knows it. A node with this name would come first, but `__` is reserved, and to
-    /// look for one at each look at the mount would ask its service again and again.
+    /// Returns the folder of the mount's reports, once it was looked up. Only the first lookup asks the store for a node with this
+    /// name, which would come first: `__` is reserved, and programs that watch a mount must not cost it requests.
     fn known_internals(&self, name: &str) -> Option<Entity> {
         let entity = Entity::new(EntityKind::Internals, "");
-        (name == INTERNALS && self.inodes.existing(&entity).is_some()).then_some(entity)
+        (name == INTERNALS && self.inodes.find(&entity).is_some()).then_some(entity)
     }
 
-    /// Whether a name in a folder is free for what this thread creates.
+    /// Returns whether a name in a folder is free for a file that this thread creates.
     pub fn is_expected(&self, folder: u64, name: &str, thread: u32) -> bool {
         !self.names.is_empty()
             && self.inodes.live(folder).is_ok_and(|inode| {
@@ -117,8 +118,8 @@ impl Entries {
             })
     }
 
-    /// Takes a snapshot of a folder's entries. `may_clean`: what writers that were killed have left in it is removed. Blocks on the
-    /// store.
+    /// Takes a snapshot of a folder's entries. Blocks on the store. With `may_clean`, files that killed writers have left in the
+    /// folder are removed afterwards.
     pub fn list(&self, folder: &Entity, may_clean: bool) -> FsResult<Folder> {
         let mut names = match folder.kind {
             EntityKind::Group => {
@@ -128,8 +129,10 @@ impl Entries {
                 self.names_of_group(&folder.path)?
             }
             EntityKind::Formats => {
-                let folder = |format| Entity::new(EntityKind::FormatFolder(format), "");
-                formats::FORMATS.iter().map(|format| (format.name.to_owned(), folder(format))).collect()
+                let formats = formats::FORMATS.iter();
+                formats
+                    .map(|format| (format.name.to_owned(), Entity::new(EntityKind::FormatFolder(format), "")))
+                    .collect()
             }
             EntityKind::FormatFolder(format) => {
                 self.companion_names.names_of_folder(format, folder.view, &folder.path)?
@@ -145,24 +148,26 @@ impl Entries {
         names.retain(|(name, _)| is_showable(name, &folder.path));
         names.sort_by(|a, b| a.0.cmp(&b.0));
         let dots = [(".".to_owned(), folder.clone()), ("..".to_owned(), parent_folder(folder))];
-        let entry = |(name, entity): (String, Entity)| {
-            let inode = self.inodes.number_of(&entity);
-            FolderEntry { name, entity, inode }
-        };
-        let entries = dots.into_iter().chain(names).map(entry).collect();
-        let planes = PlaneNames::of(&self.nodes, folder, Blocking::Yes)?;
+        let entries = dots
+            .into_iter()
+            .chain(names)
+            .map(|(name, entity)| FolderEntry { name, inode: self.inodes.number_of(&entity), entity })
+            .collect();
+        let planes = PlaneNames::in_folder(&self.nodes, folder, Blocking::Yes)?;
         Ok(Folder { entries, planes })
     }
 
     fn names_of_group(&self, group: &str) -> FsResult<Vec<(String, Entity)>> {
         let children = self.nodes.members(group)?;
-        let generated = self.companion_names.files_beside(group, &children)?;
-        let node = |child: Child| {
-            let kind = if child.is_group { EntityKind::Group } else { EntityKind::Array };
-            let path = join(group, &child.name);
-            (child.name, Entity::new(kind, path))
-        };
-        let mut names: Vec<_> = children.into_iter().map(node).collect();
+        let generated = self.companion_names.sibling_files(group, &children)?;
+        let mut names: Vec<_> = children
+            .into_iter()
+            .map(|Child { name, is_group, .. }| {
+                let kind = if is_group { EntityKind::Group } else { EntityKind::Array };
+                let path = join(group, &name);
+                (name, Entity::new(kind, path))
+            })
+            .collect();
         if self.nodes.is_root_array(group, Blocking::Yes)? {
             names.push((self.root_name.to_string(), Entity::new(EntityKind::Array, "")));
         }
@@ -173,8 +178,8 @@ impl Entries {
     }
 }
 
-/// Names that the root resolves but does not list.
-fn root_extra(name: &str) -> Option<Entity> {
+/// Returns the entity of a name that the root has and does not list.
+fn unlisted_root_entry(name: &str) -> Option<Entity> {
     match name {
         INTERNALS => Some(Entity::new(EntityKind::Internals, "")),
         FOLDER => Some(Entity::new(EntityKind::Formats, "")),
@@ -183,10 +188,10 @@ fn root_extra(name: &str) -> Option<Entity> {
     }
 }
 
-/// A folder: a snapshot taken at open.
+/// An open folder: a snapshot of its entries.
 pub struct Folder {
     entries: Vec<FolderEntry>,
-    /// The names of planes, if they are in it, too.
+    /// The names of planes, if this is a folder of planes.
     planes: Option<PlaneNames>,
 }
 
@@ -208,17 +213,17 @@ impl OpenFile for Folder {
 pub struct Listing(Arc<dyn OpenFile>);
 
 impl Listing {
-    /// Those of an open folder; EBADF for a file.
-    pub fn of(folder: Arc<dyn OpenFile>) -> FsResult<Self> {
+    /// Returns the entries of an open folder. Fails with EBADF for a file.
+    pub fn new(folder: Arc<dyn OpenFile>) -> FsResult<Self> {
         if folder.entries().is_some() { Ok(Listing(folder)) } else { Err(Failure::Errno(libc::EBADF)) }
     }
 
-    /// The entries, `.` and `..` first.
+    /// Returns the entries, `.` and `..` first, without planes.
     pub fn entries(&self) -> &[FolderEntry] {
         self.0.entries().unwrap_or_default()
     }
 
-    /// The entry with this number: those of [`Listing::entries`], and then the planes of a folder of planes.
+    /// Returns the entry with this number: first come those of [`Listing::entries`], then planes.
     pub fn entry(&self, number: u64) -> Option<Cow<'_, FolderEntry>> {
         let known = self.entries();
         let first = usize::try_from(number).ok().and_then(|number| known.get(number));
@@ -229,7 +234,7 @@ impl Listing {
     }
 }
 
-/// Whether Linux can show this name; a name that cannot be shown is logged and left out.
+/// Returns whether Linux can show this name, and logs a name that it cannot show.
 fn is_showable(name: &str, folder: &str) -> bool {
     let is_showable = !name.is_empty()
         && name.len() <= MAX_NAME_BYTES
@@ -242,7 +247,7 @@ fn is_showable(name: &str, folder: &str) -> bool {
     is_showable
 }
 
-/// The parent folder of a folder.
+/// Returns the parent of a folder.
 fn parent_folder(entity: &Entity) -> Entity {
     match entity.kind {
         EntityKind::FormatFolder(format) if entity.path.is_empty() => match entity.view {
@@ -260,7 +265,7 @@ fn parent_folder(entity: &Entity) -> Entity {
     }
 }
 
-/// The parent of a path; the parent of the root is the root.
+/// Returns the parent of a path. The root is its own parent.
 pub fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(parent, _)| parent)
 }

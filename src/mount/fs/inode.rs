@@ -1,15 +1,16 @@
-//! Inodes: what each number stands for. There is one inode per path, kind and view, kept for the life of the mount. Those of
-//! planes, of which an array may have any number, and of scratch files go when the kernel forgets them.
+//! Inodes: what each number stands for.
 //!
-//! No I/O and no FUSE types. Uses `hierarchy` for open arrays, `formats` for the names of formats.
+//! There is one inode for each path, kind and view, and it lives as long as the mount. The inodes of scratch files and of planes
+//! (an array may have any number of them) live until the kernel forgets them.
 //!
-//! Invariants: a number is never reused; an inode's [`Entity`] never changes; a stale inode (its array was
-//! replaced by another one of the same name) stays in the table, so that old handles get ESTALE, but no
-//! lookup finds it.
+//! This file does no I/O. It uses `hierarchy` for open arrays and `formats` for the names of formats.
+//!
+//! Invariants: a number is never reused; an inode's [`Entity`] never changes; a stale inode, whose array was replaced by another
+//! one of the same name, stays in the table, so that its handles get ESTALE, but no lookup finds it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -63,8 +64,8 @@ pub enum EntityKind {
 }
 
 impl EntityKind {
-    /// Whether this file or folder comes from no node: it belongs to the user of the daemon.
-    pub fn is_of_mount(self) -> bool {
+    /// Returns whether this file or folder belongs to the mount and not to a node. Its owner is the user of the daemon.
+    pub fn belongs_to_mount(self) -> bool {
         use EntityKind::{
             Commit, Config, DirtyReport, Formats, Internals, LastError, SlowRequests, Stats, Views,
         };
@@ -72,24 +73,24 @@ impl EntityKind {
         is_file || matches!(self, Internals | Formats | Views(_))
     }
 
-    /// Whether this is a file in which the mount reports about itself, or the folder of these files.
+    /// Returns whether this is a file in which the mount reports about itself, or the folder of these files.
     ///
-    /// Requests for them are not the mount's traffic: a program that watches a mount would otherwise see mostly its own requests. The
-    /// file decides, and not the process that asks: whoever reads these files watches the mount (`zarrfs top`, cat(1), a collector
-    /// of metrics), and the process of a request is unknown if it runs in another container.
+    /// Requests for them do not count as traffic: a program that watches a mount would otherwise see mostly its own requests. The
+    /// file decides this, not the process: every program that reads these files watches the mount (`zarrfs top`, cat(1), a
+    /// collector of metrics), and a process in another container is unknown.
     pub fn is_report(self) -> bool {
         use EntityKind::{Config, DirtyReport, Internals, LastError, SlowRequests, Stats};
         matches!(self, Internals | Stats | Config | DirtyReport | LastError | SlowRequests)
     }
 
-    /// Whether this is a folder.
+    /// Returns whether this is a folder.
     pub fn is_folder(self) -> bool {
         use EntityKind::{FormatFolder, Formats, Group, Internals, PlanesFolder, Views};
         matches!(self, Group | Internals | Formats | FormatFolder(_) | Views(_) | PlanesFolder(_))
     }
 }
 
-/// What an inode stands for: the kind of file, and the view and the path of the node it is made from (`""` is the root).
+/// What an inode stands for: the kind of file, and the path (`""` is the root) and the view of its node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entity {
     /// The kind of file or folder.
@@ -101,33 +102,33 @@ pub struct Entity {
 }
 
 impl Entity {
-    /// The entity of a node.
+    /// Returns the entity of a node.
     pub fn new(kind: EntityKind, path: impl Into<Arc<str>>) -> Self {
         Entity { kind, view: None, path: path.into() }
     }
 
-    /// The entity of a view of a node.
-    pub fn of_view(kind: EntityKind, view: View, path: impl Into<Arc<str>>) -> Self {
+    /// Returns the entity of a view of a node.
+    pub fn with_view(kind: EntityKind, view: View, path: impl Into<Arc<str>>) -> Self {
         Entity { kind, view: Some(view), path: path.into() }
     }
 
-    /// The entity of an open array.
-    pub fn of_array(view: Option<View>, path: impl Into<Arc<str>>) -> Self {
+    /// Returns the entity of an open array.
+    pub fn array(view: Option<View>, path: impl Into<Arc<str>>) -> Self {
         Entity { kind: EntityKind::Array, view, path: path.into() }
     }
 
-    /// Whether this is a file in which attributes can be edited.
+    /// Returns whether this is a sidecar in which attributes can be edited.
     pub fn is_sidecar(&self) -> bool {
         self.view.is_none()
             && matches!(self.kind, EntityKind::Companion(format, _) if format.role == Role::Sidecar)
     }
 
-    /// Whether its inode lives only as long as the kernel knows it.
+    /// Returns whether its inode lives only until the kernel forgets it.
     pub fn is_transient(&self) -> bool {
         matches!(self.view, Some(View::Plane { .. })) || matches!(self.kind, EntityKind::Scratch(_))
     }
 
-    /// The path, with that of the view.
+    /// Returns the path below the mount point, with the folder of the view.
     pub fn shown_path(&self) -> Cow<'_, str> {
         match self.view {
             Some(view) => format!("{}/{}/{}", views::VIEWS, views::folder(view), self.path).into(),
@@ -144,15 +145,15 @@ pub struct Inode {
     pub entity: Entity,
     /// For arrays: the counters.
     pub counters: ArrayCounters,
-    /// For arrays: what the handles of this inode and companion files share.
+    /// For arrays: the open array that the handles of this inode and companion files share.
     pub shared: Option<Arc<SharedArray>>,
     /// For arrays: how far the file has been written since it was truncated.
     pub written_end: WrittenEnd,
     /// For arrays: which of its handles use the kernel's page cache.
     pub page_cache_users: Arc<PageCacheUsers>,
-    /// For arrays: consolidated metadata was compared with the document since the mount began.
+    /// For arrays: whether consolidated metadata was compared with the document since the mount began.
     pub copies_compared: AtomicBool,
-    /// For companion files: what its handles read, if any are open.
+    /// For companion files: what its handles read, while any is open.
     pub snapshot: Mutex<Weak<VirtualFile>>,
 }
 
@@ -171,23 +172,23 @@ impl Inode {
         })
     }
 
-    /// Whether another array has taken its place: every use of this inode is ESTALE.
+    /// Returns whether another array has taken its place. Every use of a stale inode is ESTALE.
     pub fn is_stale(&self) -> bool {
         self.shared.as_ref().is_some_and(|shared| shared.is_stale())
     }
 
-    /// The array that handles read now.
+    /// Returns the array that its handles read now.
     pub fn open_array(&self) -> Option<Arc<OpenArray>> {
         self.shared.as_ref()?.current()
     }
 
-    /// Whether its pages may have been written through a memory map.
+    /// Returns whether its pages may have been written through a memory map.
     fn was_written(&self) -> bool {
         self.open_array()
             .is_some_and(|open| open.array.as_ref().is_ok_and(|array| array.writer().was_written()))
     }
 
-    /// The array itself, for a request: ESTALE where another one has taken its place.
+    /// Returns the array for a request. Fails with ESTALE if another one has taken its place.
     pub fn array(&self) -> FsResult<Arc<Array>> {
         if self.is_stale() {
             return Err(Failure::Errno(libc::ESTALE));
@@ -196,8 +197,8 @@ impl Inode {
         Ok(open.array.clone()?)
     }
 
-    /// Compares the chunks that readers have seen with the store, for an open(2) of a file that shows them. The next open
-    /// of the array's own file waits until the returned lock is released.
+    /// Compares the chunks that readers have seen with the store, for an open(2) of a file that shows them. Returns a lock: the
+    /// next open of the array's own file waits for it.
     pub fn revalidate(
         &self,
         shared: &SharedArray,
@@ -207,7 +208,7 @@ impl Inode {
         // The kernel has no pages of a file that was never opened.
         let is_first = shared.note_check();
         let opening = self.page_cache_users.opening.lock();
-        // Also with direct I/O: changed chunks must leave the chunk cache.
+        // The comparison is needed with direct I/O, too: changed chunks must leave the chunk cache.
         if !array.revalidate(cancellation)? && !is_first {
             self.page_cache_users.drops.mark_outdated();
         }
@@ -215,7 +216,7 @@ impl Inode {
     }
 }
 
-/// All inodes of a mount.
+/// The inodes of a mount.
 pub struct InodeTable {
     inner: RwLock<InodeIndex>,
     arrays: Arc<OpenArrays>,
@@ -224,31 +225,30 @@ pub struct InodeTable {
 struct InodeIndex {
     /// Inode `n` is at index `n - 1`.
     by_number: Vec<Arc<Inode>>,
-    /// Those of sidecars, from [`FIRST_SIDECAR`] on.
+    /// Inode `FIRST_SIDECAR + n` is at index `n`.
     sidecars: Vec<Arc<Inode>>,
     by_entity: HashMap<Entity, Arc<Inode>>,
-    /// Those that the kernel may forget, by number.
+    /// The inodes that the kernel may forget, by number.
     transient: HashMap<u64, TransientInode>,
-    /// How many of them there were.
-    transients: u64,
+    next_transient: u64,
 }
 
 struct TransientInode {
     inode: Arc<Inode>,
-    /// How often the kernel has learnt its number, and not forgotten it.
+    /// How often the kernel was given this number, less how often it forgot it.
     lookups: u64,
 }
 
-/// Sidecars have numbers from this one on: `cp -r` copies the files of a folder by their numbers, and an array must come before the
-/// sidecar that makes one of it.
+/// The first number of sidecars. `cp -r` copies the files of a folder in the order of their numbers, and an array must come before
+/// the sidecar that declares it.
 const FIRST_SIDECAR: u64 = 1 << 30;
-/// Transient inodes have numbers from this one on. Programs of 32 bits get no stat(2) of numbers of 2^32 and more.
+/// The first number of transient inodes. It is below 2^32, because stat(2) of larger numbers fails in 32-bit programs.
 const FIRST_TRANSIENT: u64 = 1 << 31;
 
 impl InodeIndex {
     fn add_transient(&mut self, entity: &Entity, arrays: &OpenArrays) -> u64 {
-        let number = FIRST_TRANSIENT + self.transients;
-        self.transients += 1;
+        let number = self.next_transient;
+        self.next_transient += 1;
         let inode = Inode::new(number, entity.clone(), arrays);
         self.by_entity.insert(entity.clone(), inode.clone());
         self.transient.insert(number, TransientInode { inode, lookups: 0 });
@@ -256,42 +256,42 @@ impl InodeIndex {
     }
 
     fn add(&mut self, entity: Entity, arrays: &OpenArrays) -> Arc<Inode> {
-        let (first, of_kind) =
+        let (first, inodes) =
             if entity.is_sidecar() { (FIRST_SIDECAR, &mut self.sidecars) } else { (1, &mut self.by_number) };
-        let inode = Inode::new(first + of_kind.len() as u64, entity.clone(), arrays);
-        of_kind.push(inode.clone());
+        let inode = Inode::new(first + inodes.len() as u64, entity.clone(), arrays);
+        inodes.push(inode.clone());
         self.by_entity.insert(entity, inode.clone());
         inode
     }
 }
 
 impl InodeTable {
-    /// A table with the root alone.
+    /// Creates a table that has only the root.
     pub fn new(arrays: Arc<OpenArrays>) -> Self {
         let mut inner = InodeIndex {
             by_number: Vec::new(),
             sidecars: Vec::new(),
             by_entity: HashMap::new(),
             transient: HashMap::new(),
-            transients: 0,
+            next_transient: FIRST_TRANSIENT,
         };
         inner.add(Entity::new(EntityKind::Group, ""), &arrays);
         InodeTable { inner: RwLock::new(inner), arrays }
     }
 
-    /// The inode with this number.
+    /// Returns the inode with this number.
     pub fn get(&self, number: u64) -> Option<Arc<Inode>> {
         if number >= FIRST_TRANSIENT {
             return self.inner.read().transient.get(&number).map(|transient| transient.inode.clone());
         }
         let inner = self.inner.read();
-        let (first, of_kind) =
+        let (first, inodes) =
             if number >= FIRST_SIDECAR { (FIRST_SIDECAR, &inner.sidecars) } else { (1, &inner.by_number) };
         let index = usize::try_from(number.checked_sub(first)?).ok()?;
-        of_kind.get(index).cloned()
+        inodes.get(index).cloned()
     }
 
-    /// As [`InodeTable::get`], for a request: ENOENT without this inode, ESTALE where it is stale.
+    /// Returns the inode with this number for a request. Fails with ENOENT if it does not exist, with ESTALE if it is stale.
     pub fn live(&self, number: u64) -> FsResult<Arc<Inode>> {
         let inode = self.get(number).ok_or(Failure::Errno(libc::ENOENT))?;
         if inode.is_stale() {
@@ -300,11 +300,12 @@ impl InodeTable {
         Ok(inode)
     }
 
-    /// The number of an entity, for a reply to the kernel. Each call for a transient inode needs a [`InodeTable::forget`].
+    /// Returns the number of an entity for a reply to the kernel. Each call for a transient inode needs a [`InodeTable::forget`].
     pub fn look_up(&self, entity: &Entity) -> u64 {
         if !entity.is_transient() {
-            return self.of(entity).number;
+            return self.get_or_add(entity).number;
         }
+        // The lookup and its count are one step: a forget in between would remove the inode.
         let mut inner = self.inner.write();
         let known = inner.by_entity.get(entity).map(|inode| inode.number);
         let number = known.unwrap_or_else(|| inner.add_transient(entity, &self.arrays));
@@ -314,7 +315,7 @@ impl InodeTable {
         number
     }
 
-    /// The kernel has forgotten an inode, whose number it had learnt this many times.
+    /// Takes back this many lookups of an inode, which the kernel has forgotten. A transient inode goes with its last lookup.
     pub fn forget(&self, number: u64, lookups: u64) {
         if number < FIRST_TRANSIENT {
             return;
@@ -332,17 +333,17 @@ impl InodeTable {
         }
     }
 
-    /// The number of an entity; 0 for a transient one that the kernel does not know.
+    /// Returns the number of an entity; 0 for a transient one that the kernel does not know.
     pub fn number_of(&self, entity: &Entity) -> u64 {
-        match self.existing(entity) {
+        match self.find(entity) {
             Some(inode) => inode.number,
             None if entity.is_transient() => 0,
-            None => self.of(entity).number,
+            None => self.get_or_add(entity).number,
         }
     }
 
-    /// The inode of an entity that is not transient, created at its first use.
-    pub fn of(&self, entity: &Entity) -> Arc<Inode> {
+    /// Returns the inode of an entity that is not transient. Its first use creates it.
+    pub fn get_or_add(&self, entity: &Entity) -> Arc<Inode> {
         if let Some(inode) = self.inner.read().by_entity.get(entity) {
             return inode.clone();
         }
@@ -353,12 +354,12 @@ impl InodeTable {
         }
     }
 
-    /// The inode of an entity, if it has been used.
-    pub fn existing(&self, entity: &Entity) -> Option<Arc<Inode>> {
+    /// Returns the inode of an entity, if it has one.
+    pub fn find(&self, entity: &Entity) -> Option<Arc<Inode>> {
         self.inner.read().by_entity.get(entity).cloned()
     }
 
-    /// Marks an array's inode stale and hides it from lookups: the next use of its entity gets a new number.
+    /// Marks an array's inode stale and hides it from lookups. The next use of its entity gets a new number.
     pub fn retire(&self, inode: &Inode) {
         let mut inner = self.inner.write();
         if let Some(shared) = &inode.shared {
@@ -369,8 +370,8 @@ impl InodeTable {
         }
     }
 
-    /// The inodes of a node and of all below it, with those of their views and files.
-    pub fn below(&self, path: &str) -> Vec<Arc<Inode>> {
+    /// Returns the inodes of a node and of all nodes below it, with those of their views and companion files.
+    pub fn inodes_below(&self, path: &str) -> Vec<Arc<Inode>> {
         let is_below = |other: &str| {
             other.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
@@ -378,41 +379,33 @@ impl InodeTable {
         inner.by_entity.values().filter(|inode| is_below(&inode.entity.path)).cloned().collect()
     }
 
-    /// Retires the inodes of a node and of all below it: the kernel keeps what it knows of them apart from what comes in their place.
+    /// Retires the inodes of a node and of all nodes below it: the kernel must not mix what it knows of them with what takes their
+    /// place.
     pub fn retire_below(&self, path: &str) {
-        for inode in self.below(path) {
+        for inode in self.inodes_below(path) {
             self.retire(&inode);
         }
     }
 
-    /// The open arrays of a node and below it.
-    pub fn open_below(&self, path: &str) -> Vec<(Arc<Inode>, Arc<Array>)> {
-        let open = |inode: Arc<Inode>| {
-            let array = inode.open_array()?.array.clone().ok()?;
-            Some((inode, array))
-        };
-        self.below(path).into_iter().filter_map(open).collect()
+    /// Returns the open arrays among a node and all nodes below it.
+    pub fn open_arrays_below(&self, path: &str) -> Vec<(Arc<Inode>, Arc<Array>)> {
+        let inodes = self.inodes_below(path).into_iter();
+        inodes.filter_map(|inode| Some((inode.clone(), inode.open_array()?.array.clone().ok()?))).collect()
     }
 
-    /// The numbers of arrays with pages that may have been written through a memory map.
-    pub fn written(&self) -> Vec<u64> {
+    /// Returns the numbers of arrays with pages that may have been written through a memory map.
+    pub fn written_arrays(&self) -> Vec<u64> {
         self.opened_arrays().iter().filter(|inode| inode.was_written()).map(|inode| inode.number).collect()
     }
 
-    /// The arrays that have been opened.
+    /// Returns the arrays that have been opened.
     pub fn opened_arrays(&self) -> Vec<Arc<Inode>> {
         self.inner.read().by_number.iter().filter(|inode| inode.open_array().is_some()).cloned().collect()
     }
 
-    /// The arrays with requests or errors, for the metrics.
+    /// Returns the arrays with requests or errors, for the metrics.
     pub fn used_arrays(&self) -> Vec<Arc<Inode>> {
-        let used = |counters: &ArrayCounters| {
-            let requests = [&counters.reads, &counters.writes];
-            requests.iter().any(|count| count.load(Ordering::Relaxed) > 0)
-                || counters.errors.load(Ordering::Relaxed) > 0
-        };
-        let inner = self.inner.read();
-        inner.by_number.iter().filter(|inode| used(&inode.counters)).cloned().collect()
+        self.inner.read().by_number.iter().filter(|inode| inode.counters.is_used()).cloned().collect()
     }
 }
 
@@ -431,20 +424,20 @@ mod tests {
     #[test]
     fn one_inode_per_entity() {
         let table = table();
-        let group = table.of(&Entity::new(EntityKind::Group, ""));
+        let group = table.get_or_add(&Entity::new(EntityKind::Group, ""));
         assert_eq!(group.number, ROOT);
-        let array = table.of(&Entity::new(EntityKind::Array, "a/t"));
-        let sidecar = table.of(&Entity::new(EntityKind::Companion(JSON, Place::Beside), "a/t"));
+        let array = table.get_or_add(&Entity::new(EntityKind::Array, "a/t"));
+        let sidecar = table.get_or_add(&Entity::new(EntityKind::Companion(JSON, Place::Beside), "a/t"));
         assert_ne!(array.number, sidecar.number);
-        assert_eq!(table.of(&Entity::new(EntityKind::Array, "a/t")).number, array.number);
+        assert_eq!(table.get_or_add(&Entity::new(EntityKind::Array, "a/t")).number, array.number);
         assert!(table.get(array.number).is_some_and(|found| found.entity == array.entity));
         assert!(table.get(0).is_none() && table.get(99).is_none());
     }
 
     #[test]
-    fn inodes_of_planes_go_when_they_are_forgotten() {
+    fn planes_lose_their_inodes_when_the_kernel_forgets_them() {
         let table = table();
-        let plane = |index| Entity::of_view(EntityKind::Group, View::Plane { axis: 0, index }, "t");
+        let plane = |index| Entity::with_view(EntityKind::Group, View::Plane { axis: 0, index }, "t");
         assert_eq!(table.number_of(&plane(7)), 0);
         let number = table.look_up(&plane(7));
         assert_eq!((table.look_up(&plane(7)), table.number_of(&plane(7))), (number, number));
@@ -452,7 +445,7 @@ mod tests {
         table.forget(number, 1);
         assert!(table.get(number).is_some_and(|inode| inode.entity == plane(7)));
         table.forget(number, 1);
-        assert!(table.get(number).is_none() && table.existing(&plane(7)).is_none());
+        assert!(table.get(number).is_none() && table.find(&plane(7)).is_none());
         assert_ne!(table.look_up(&plane(7)), number, "a number is never reused");
         table.forget(ROOT, 1);
         assert!(table.get(ROOT).is_some());
@@ -462,13 +455,13 @@ mod tests {
     fn a_retired_inode_is_replaced_and_kept() {
         let table = table();
         let entity = Entity::new(EntityKind::Array, "t");
-        let old = table.of(&entity);
+        let old = table.get_or_add(&entity);
         table.retire(&old);
-        let new = table.of(&entity);
+        let new = table.get_or_add(&entity);
         assert_ne!(old.number, new.number);
         assert!(old.is_stale() && !new.is_stale());
         table.retire(&old);
-        assert_eq!(table.of(&entity).number, new.number, "retiring twice takes only the old one");
+        assert_eq!(table.get_or_add(&entity).number, new.number, "retiring twice takes only the old one");
         assert!(table.get(old.number).is_some_and(|inode| inode.is_stale()));
     }
 }

@@ -345,7 +345,7 @@ impl FileSystem {
 
     /// The entries of an open folder.
     pub fn listing(&self, handle: u64) -> FsResult<Listing> {
-        Listing::of(self.handles.get(handle)?)
+        Listing::new(self.handles.get(handle)?)
     }
 
     /// The attributes of an entry, for readdirplus.
@@ -428,8 +428,8 @@ impl FileSystem {
         }
         let shown_bytes = found.attributes.size_bytes;
         let changed = self.array_files.set_size(inode, size_bytes, shown_bytes, change.process)?;
-        let SizeChange { drop, has_new_attributes } = changed;
+        let SizeChange { page_drop, has_new_attributes } = changed;
         let found = if has_new_attributes { self.attributes.of(entity, Blocking::Yes)? } else { found };
-        Ok((found, drop))
+        Ok((found, page_drop))
     }
 }

@@ -1,8 +1,10 @@
-//! A cache of the hierarchy's nodes, revalidated after `revalidate` seconds.
+//! The cache of the hierarchy's nodes. An entry is compared with the store after `revalidate`.
 //!
-//! It stands between the file system and `hierarchy::Tree`, which reads the store at each call. Invariants:
-//! no entry older than `revalidate` is returned, nor one from documents of groups above that are older; the kernel's copy expires when the entry here does
-//! ([`CachedNode::valid_for`]), so that the two delays do not add up; a failure of the store is never cached.
+//! The cache stands between the file system and `hierarchy::Tree`, which reads the store at each call.
+//!
+//! Invariants: no entry that is older than `revalidate`, or was made from older documents of groups above it, is returned; the
+//! kernel's copy expires with the entry here ([`CachedNode::valid_for`]), so that the two delays do not add up; a failure of the
+//! store is never cached.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,16 +27,16 @@ pub struct CachedNode {
     pub version: Option<ObjectVersion>,
     /// When the store was read.
     pub read_at: Instant,
-    /// The documents were old enough when they were read: any later change shows in their version.
+    /// Whether the documents were old enough when they were read for any later change to show in their version.
     is_settled: bool,
-    /// A remote store did not tell what is there: it is asked again at the next look.
+    /// Whether a remote store failed to say what is there. It is asked again at the next lookup.
     is_failure: bool,
-    /// Of its documents.
+    /// The memory that its documents take.
     memory_bytes: usize,
 }
 
 impl CachedNode {
-    /// How long this entry may still be used.
+    /// Returns how long this entry may still be used.
     pub fn valid_for(&self, revalidate: Duration) -> Duration {
         if self.is_failure {
             return Duration::ZERO;
@@ -42,17 +44,17 @@ impl CachedNode {
         revalidate.saturating_sub(self.read_at.elapsed())
     }
 
-    /// The node and its version.
-    pub fn state(&self) -> NodeState<'_> {
+    /// Returns the node and its version, as open arrays take them.
+    pub fn node_state(&self) -> NodeState<'_> {
         NodeState { node: self.node.as_deref(), version: self.version, read_at: self.read_at }
     }
 
-    /// Whether the node is shown as a file.
+    /// Returns whether the node is shown as a file.
     pub fn is_array(&self) -> bool {
         matches!(self.node.as_deref(), Some(Node::Array { .. } | Node::Broken { .. }))
     }
 
-    /// The absence of a node.
+    /// Returns an entry without a node.
     pub fn absent(read_at: Instant) -> Self {
         CachedNode {
             node: None,
@@ -64,8 +66,8 @@ impl CachedNode {
         }
     }
 
-    /// A copy with a new time of reading.
-    fn again(&self, read_at: Instant) -> Self {
+    /// Returns a copy with a new time of reading.
+    fn with_read_at(&self, read_at: Instant) -> Self {
         CachedNode {
             node: self.node.clone(),
             version: self.version,
@@ -81,7 +83,7 @@ impl CachedNode {
 struct CachedListing {
     /// Sorted by name.
     children: Vec<Child>,
-    /// No other name is a node.
+    /// Whether the group has no other nodes.
     is_complete: bool,
     read_at: Instant,
 }
@@ -95,8 +97,8 @@ impl CachedListing {
         self.children.binary_search_by(|child| child.name.as_str().cmp(name)).is_ok()
     }
 
-    /// Whether a name is not a node: unknown where others than the listed may exist, except for names of sidecars.
-    fn lacks(&self, name: &str) -> bool {
+    /// Returns whether a name is known not to be a node. If the listing is not complete, only names of sidecars are known.
+    fn excludes(&self, name: &str) -> bool {
         let is_sidecar = || name.strip_suffix(JSON.suffix).is_some_and(|stem| self.has(stem));
         !self.has(name) && (self.is_complete || is_sidecar())
     }
@@ -106,42 +108,41 @@ impl CachedListing {
 const SWEEP_AT: usize = 4096;
 /// How many listings are cached before all are removed.
 const MAX_LISTINGS: usize = 1024;
-/// Above this many paths, entries without a node are removed too: any user can look up names that do not
-/// exist.
+/// Above this many paths, entries without a node are removed, too: any user can look up names that do not exist.
 const NEGATIVE_LIMIT: usize = 65_536;
 
-/// A node whose documents take more memory than this is counted.
+/// A node whose documents take more memory than this is heavy.
 const HEAVY_BYTES: usize = 64 << 10;
-/// The most memory that the documents of counted nodes take; one that takes more is kept alone.
+/// The most memory that the documents of all heavy nodes take. A node that alone takes more is kept without others.
 const MAX_HEAVY_BYTES: usize = 64 << 20;
 
-/// Nodes by path.
+/// The cached nodes, by path.
 pub struct NodeCache {
     tree: Tree,
     revalidate: Duration,
     table: Mutex<NodeTable>,
-    /// When a store of versions last followed its branch.
+    /// When the store, if it keeps versions, last followed its branch.
     followed_at: Mutex<Option<Instant>>,
 }
 
 struct NodeTable {
     by_path: HashMap<Arc<str>, Arc<CachedNode>>,
-    /// What was found below groups of a remote store.
+    /// The children of groups of a remote store.
     listings: HashMap<Arc<str>, Arc<CachedListing>>,
     sweep_at: usize,
-    /// The nodes that are counted, those that were read last at the end.
-    heavy: Vec<Heavy>,
+    /// The heavy nodes, the ones that were read last at the end.
+    heavy: Vec<HeavyNode>,
 }
 
 /// A node whose documents take much memory.
-struct Heavy {
+struct HeavyNode {
     path: Arc<str>,
     memory_bytes: usize,
 }
 
 impl NodeTable {
-    /// Makes room for the documents of a node: other nodes are read again when they are needed.
-    fn weigh(&mut self, path: &str, memory_bytes: usize) {
+    /// Counts the documents of a node, and removes other heavy nodes above the limit. They are read again when they are needed.
+    fn limit_heavy(&mut self, path: &str, memory_bytes: usize) {
         self.heavy.retain(|heavy| *heavy.path != *path);
         if memory_bytes <= HEAVY_BYTES {
             return;
@@ -152,52 +153,52 @@ impl NodeTable {
             self.by_path.remove(&oldest.path);
             all -= oldest.memory_bytes;
         }
-        self.heavy.push(Heavy { path: path.into(), memory_bytes });
+        self.heavy.push(HeavyNode { path: path.into(), memory_bytes });
     }
 }
 
 impl NodeCache {
-    /// A cache over a store's tree.
+    /// Creates an empty cache over a store's tree.
     pub fn new(tree: Tree, revalidate: Duration) -> Self {
         let (by_path, listings, heavy) = (HashMap::new(), HashMap::new(), Vec::new());
         let table = NodeTable { by_path, listings, sweep_at: SWEEP_AT, heavy };
         NodeCache { tree, revalidate, table: Mutex::new(table), followed_at: Mutex::default() }
     }
 
-    /// The store.
+    /// Returns the store.
     pub fn store(&self) -> &Arc<dyn Store> {
         self.tree.store()
     }
 
-    /// The maximum age of an entry.
+    /// Returns the maximum age of an entry.
     pub fn revalidate(&self) -> Duration {
         self.revalidate
     }
 
-    /// The node at a path, at most `revalidate` old.
+    /// Returns the node at a path, at most `revalidate` old.
     pub fn get(&self, path: &str, blocking: Blocking) -> FsResult<Arc<CachedNode>> {
         let previous = self.peek(path);
         match previous {
             Some(cached) if !cached.valid_for(self.revalidate).is_zero() => Ok(cached),
-            previous => match self.absent(path) {
+            previous => match self.known_absent(path) {
                 Some(absent) => Ok(absent),
                 None if blocking == Blocking::No => Err(Failure::WouldBlock),
-                None => self.look(path, previous, self.revalidate),
+                None => self.refresh(path, previous, self.revalidate),
             },
         }
     }
 
-    /// The absence of a node at a path, if the listing of the group shows it.
-    fn absent(&self, path: &str) -> Option<Arc<CachedNode>> {
+    /// Returns an entry without a node if the listing of the group shows that the path has none.
+    fn known_absent(&self, path: &str) -> Option<Arc<CachedNode>> {
         let (group, name) = path.rsplit_once('/').unwrap_or(("", path));
         let listing = self.table.lock().listings.get(group).cloned()?;
-        let is_absent = !path.is_empty() && listing.is_recent(self.revalidate) && listing.lacks(name);
+        let is_absent = !path.is_empty() && listing.is_recent(self.revalidate) && listing.excludes(name);
         is_absent.then(|| Arc::new(CachedNode::absent(listing.read_at)))
     }
 
-    /// The node at a path, for an open(2) that only reads. Compared with the store now; with a remote store, to which that is
-    /// a round trip, if it was not for the time of `revalidate`.
-    pub fn for_reader(&self, path: &str) -> FsResult<Arc<CachedNode>> {
+    /// Returns the node at a path for an open(2) that only reads. It is compared with the store now; with a remote store, where
+    /// that costs a round trip, only if it is older than `revalidate`.
+    pub fn get_for_reader(&self, path: &str) -> FsResult<Arc<CachedNode>> {
         let recent = self.peek(path).filter(|cached| !cached.valid_for(self.revalidate).is_zero());
         match recent.filter(|_| self.tree.store().is_remote()) {
             Some(cached) => Ok(cached),
@@ -205,23 +206,23 @@ impl NodeCache {
         }
     }
 
-    /// The node at a path, compared with the store now. For open(2).
+    /// Returns the node at a path, compared with the store now.
     pub fn current(&self, path: &str) -> FsResult<Arc<CachedNode>> {
-        self.look(path, self.peek(path), Duration::ZERO)
+        self.refresh(path, self.peek(path), Duration::ZERO)
     }
 
-    /// The cached node at a path, of any age.
+    /// Returns the cached node at a path, of any age.
     pub fn peek(&self, path: &str) -> Option<Arc<CachedNode>> {
         self.table.lock().by_path.get(path).cloned()
     }
 
-    /// The current version of the documents at a path.
+    /// Returns the current version of the documents at a path.
     pub fn version(&self, path: &str) -> FsResult<Option<ObjectVersion>> {
         Ok(self.tree.version(path)?.map(|found| found.version))
     }
 
-    /// The children of a group, as the store lists them now. Those of a remote store are at most `revalidate` old, and their
-    /// nodes are known afterwards.
+    /// Returns the children of a group, as the store lists them now. Those of a remote store are at most `revalidate` old, and
+    /// their nodes are in the cache afterwards.
     pub fn children(&self, path: &str) -> FsResult<Vec<Child>> {
         if !self.tree.store().is_remote() {
             return Ok(self.tree.children(path)?);
@@ -236,7 +237,7 @@ impl NodeCache {
         for (name, found) in nodes {
             let child_path = join(path, &name);
             children.push(found.child(name));
-            is_whole &= !self.keep(&child_path, found, checked_at).is_failure;
+            is_whole &= !self.insert_remote(&child_path, found, checked_at).is_failure;
         }
         if !is_whole {
             return Ok(children);
@@ -250,17 +251,17 @@ impl NodeCache {
         Ok(children)
     }
 
-    /// Whether a path is the root, and the root an array: a folder with the files of this array alone.
+    /// Returns whether a path is the root and the root is an array. Its folder has the files of this array only.
     pub fn is_root_array(&self, path: &str, blocking: Blocking) -> FsResult<bool> {
         Ok(path.is_empty() && self.get("", blocking)?.is_array())
     }
 
-    /// What is in the folder of a group, as the store lists it now. Blocks on the store.
+    /// Returns the nodes in the folder of a group, as the store lists them now. Blocks on the store.
     pub fn members(&self, group: &str) -> FsResult<Vec<Child>> {
         if self.is_root_array(group, Blocking::Yes)? { Ok(Vec::new()) } else { self.children(group) }
     }
 
-    /// Has a store of versions show the newest snapshot of its branch, once per `revalidate`.
+    /// Makes a store that keeps versions show the newest snapshot of its branch, at most once in `revalidate`.
     pub fn follow_branch(&self) -> FsResult<()> {
         let Some(versions) = self.store().versions() else { return Ok(()) };
         let Some(branch) = versions.branch() else { return Ok(()) };
@@ -281,7 +282,7 @@ impl NodeCache {
         table.listings.clear();
     }
 
-    /// Removes one path: its next lookup reads the store, and the groups above it.
+    /// Removes one path. Its next lookup reads the store, also for the groups above it.
     pub fn forget(&self, path: &str) {
         self.tree.forget();
         let mut table = self.table.lock();
@@ -290,7 +291,7 @@ impl NodeCache {
     }
 
     /// Reads a node, unless the cached one is unchanged. Groups above it may be `max_age` old.
-    fn look(
+    fn refresh(
         &self,
         path: &str,
         previous: Option<Arc<CachedNode>>,
@@ -299,7 +300,7 @@ impl NodeCache {
         if self.tree.store().is_remote() {
             let Found { node, checked_at } = self.tree.remote_node(path, max_age);
             return Ok(match node {
-                Some(found) => self.keep(path, found, checked_at),
+                Some(found) => self.insert_remote(path, found, checked_at),
                 None => self.insert(path, CachedNode::absent(checked_at)),
             });
         }
@@ -307,7 +308,9 @@ impl NodeCache {
         let found = self.tree.version(path)?;
         let version = found.map(|found| found.version);
         let cached = match previous {
-            Some(previous) if previous.version == version && previous.is_settled => previous.again(read_at),
+            Some(previous) if previous.version == version && previous.is_settled => {
+                previous.with_read_at(read_at)
+            }
             _ => {
                 let is_settled = found.is_none_or(|found| found.is_settled());
                 let node = self.tree.node(path)?.map(Arc::new);
@@ -318,12 +321,14 @@ impl NodeCache {
         Ok(self.insert(path, cached))
     }
 
-    /// Caches a node of a remote store. If it has not changed, the node stays the same.
-    fn keep(&self, path: &str, found: RemoteNode, read_at: Instant) -> Arc<CachedNode> {
+    /// Caches a node of a remote store. A node that has not changed stays the same one.
+    fn insert_remote(&self, path: &str, found: RemoteNode, read_at: Instant) -> Arc<CachedNode> {
         let (version, is_settled) = (Some(found.version.version), found.version.is_settled());
         let is_failure = matches!(found.node, Node::Broken { error: Error::Store { .. }, .. });
         let cached = match self.peek(path) {
-            Some(previous) if previous.version == version && previous.is_settled => previous.again(read_at),
+            Some(previous) if previous.version == version && previous.is_settled => {
+                previous.with_read_at(read_at)
+            }
             _ => {
                 let (memory_bytes, node) = (found.node.memory_bytes(), Some(Arc::new(found.node)));
                 CachedNode { node, version, read_at, is_settled, is_failure, memory_bytes }
@@ -335,7 +340,7 @@ impl NodeCache {
     fn insert(&self, path: &str, cached: CachedNode) -> Arc<CachedNode> {
         let cached = Arc::new(cached);
         let mut table = self.table.lock();
-        // Of two looks at the same time, the one that began later counts.
+        // Of two refreshes at the same time, the one that began later counts.
         if let Some(newer) = table.by_path.get(path).filter(|kept| kept.read_at > cached.read_at) {
             return newer.clone();
         }
@@ -348,7 +353,7 @@ impl NodeCache {
             table.sweep_at = SWEEP_AT.max(2 * table.by_path.len());
         }
         table.by_path.insert(path.into(), cached.clone());
-        table.weigh(path, cached.memory_bytes);
+        table.limit_heavy(path, cached.memory_bytes);
         cached
     }
 }

@@ -1,7 +1,7 @@
-//! What an open file does, whatever its kind, and the requests that it takes.
+//! Open files: what each kind of them can do, the requests that they take, and the table of handles.
 //!
-//! A request looks its handle up once, in the table of handles. Each room has the files that it opens: `array_files/file.rs`,
-//! `virtual_files/open.rs`, `virtual_files/sidecar_edit.rs`, `names/open.rs`, `commit.rs`, `entries.rs`.
+//! A request looks its handle up once. These files implement [`OpenFile`]: `array_files/file.rs`, `virtual_files/open.rs`,
+//! `virtual_files/sidecar_edit.rs`, `names/open.rs`, `commit.rs`, `entries.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct FolderEntry {
     pub name: String,
     /// What the entry stands for.
     pub entity: Entity,
-    /// The inode of that.
+    /// The inode of the entity.
     pub inode: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct FileWrite<'a> {
     pub offset: u64,
     /// The bytes.
     pub data: &'a [u8],
-    /// It is a page of a memory map.
+    /// Whether it is a page of a memory map.
     pub is_page: bool,
     /// Whether it may wait for the store, or for memory while too much is dirty.
     pub blocking: Blocking,
@@ -63,29 +63,29 @@ pub struct FileRange {
     pub length: u64,
 }
 
-/// A write that can no longer fail, as far as can be known.
+/// The reply to a write.
 #[derive(Debug)]
 pub struct AcceptedWrite {
     /// The number of bytes.
     pub length: u32,
-    /// Pages of its range that may have been read before the write: they must be dropped before the reply.
-    pub overtaken: Option<PageDrop>,
+    /// The drop of pages that must precede the reply, because they may have been read before the write.
+    pub page_drop: Option<PageDrop>,
 }
 
-/// A write that cannot fail any more. Its bytes may not be copied yet: the reply comes first.
+/// A write that cannot fail any more. The reply is sent first, then the bytes are copied.
 #[must_use = "the bytes are not written before it is finished"]
 pub struct BegunWrite<'a> {
-    /// What to reply.
+    /// The reply.
     pub accepted: AcceptedWrite,
-    /// Holds the locks of the chunks; `None` if the bytes are copied.
+    /// The copy that is still to be made, with the locks of its chunks; `None` if the bytes are copied.
     pub pending: Option<PendingWrite<'a>>,
 }
 
 impl BegunWrite<'_> {
-    /// A write whose bytes are copied.
+    /// Returns a write whose bytes are copied already.
     pub fn copied(length: usize) -> Self {
         let length = u32::try_from(length).unwrap_or(u32::MAX);
-        BegunWrite { accepted: AcceptedWrite { length, overtaken: None }, pending: None }
+        BegunWrite { accepted: AcceptedWrite { length, page_drop: None }, pending: None }
     }
 
     /// Copies the bytes.
@@ -102,24 +102,24 @@ impl BegunWrite<'_> {
 pub struct CopyResult {
     /// The number of bytes.
     pub length: u64,
-    /// Pages to drop besides those of the range, which the kernel drops itself.
-    pub drop: Option<PageDrop>,
+    /// The pages to drop in addition to those of the range, which the kernel drops itself.
+    pub page_drop: Option<PageDrop>,
 }
 
 /// A file that was opened and has no handle yet.
 pub struct Opened<F> {
     /// The file.
     pub file: F,
-    /// Reads and writes bypass the page cache.
+    /// Whether reads and writes bypass the page cache.
     pub is_direct: bool,
-    /// The page cache of this file is still valid.
+    /// Whether the pages that the kernel has of this file are still valid.
     pub keeps_cache: bool,
     /// The object that the kernel may read itself instead.
     pub backing: Option<Arc<dyn Object>>,
 }
 
 impl<F> Opened<F> {
-    /// A file whose size need not be known, or whose pages the reply drops.
+    /// Returns a file whose pages, if the kernel has any, the reply drops.
     pub fn without_cache(file: F, is_direct: bool) -> Self {
         Opened { file, is_direct, keeps_cache: false, backing: None }
     }
@@ -127,52 +127,52 @@ impl<F> Opened<F> {
 
 /// What an open handle does. A method that a kind of file does not have fails as the system call does.
 pub trait OpenFile: Send + Sync {
-    /// Reads exactly as many bytes as asked for, fewer only at the end of the file. The data may be in `buffer`. Where it would
-    /// block and must not, `buffer` keeps the plan for the next attempt.
+    /// Reads exactly as many bytes as asked for, fewer only at the end of the file. The data may be in `buffer`. If the read would
+    /// block and must not, `buffer` keeps its plan for the next attempt.
     fn read<'a>(&self, _read: FileRead<'_>, _buffer: &'a mut ReplyBuffer) -> FsResult<ReadData<'a>> {
         Err(Failure::Errno(libc::EISDIR))
     }
 
-    /// Begins to write. What has begun cannot fail: every operation on the file from now on sees it, so the caller replies and
-    /// then finishes it. A write that would block and must not is repeated as a whole.
+    /// Begins a write. If this succeeds, the write cannot fail any more, and every later operation on the file sees it; the caller
+    /// replies and then finishes it. A write that would block and must not is repeated as a whole.
     fn write<'a>(&self, _write: FileWrite<'a>) -> FsResult<BegunWrite<'a>> {
         Err(Failure::Errno(libc::EBADF))
     }
 
-    /// close(2) of one descriptor, by a process (0 if unknown); `number` is that of the handle. Stores dirty data. A failure that
-    /// close reports counts as reported for later closes, but not for fsync, since the result of close is often ignored: a
-    /// program that starts another one closes all its files in it.
-    fn flush(&self, _number: u64, _process: u32) -> FsResult<()> {
+    /// Stores dirty data for the close(2) of one descriptor of this handle, by a process (0 if unknown). A failure that close has
+    /// reported is not reported by later closes, but still by fsync: the result of close is often ignored, for instance when a
+    /// program starts another one and all its descriptors are closed there.
+    fn flush(&self, _handle: u64, _process: u32) -> FsResult<()> {
         Ok(())
     }
 
-    /// fsync(2): stores durably what was written.
+    /// Stores durably what was written.
     fn fsync(&self) -> FsResult<()> {
         Ok(())
     }
 
-    /// fsync(2) of a program; for a write that is stored before its reply, [`OpenFile::fsync`] is enough.
+    /// Does [`OpenFile::fsync`] for the fsync(2) of a program, which also fails if a truncated file is incomplete.
     fn sync(&self) -> FsResult<()> {
         self.fsync()
     }
 
-    /// The offset of the next hole, or of the next data. Blocks on the store.
+    /// Returns the offset of the next hole, or of the next data. Blocks on the store.
     fn seek(&self, _start: u64, _wants_hole: bool, _cancellation: &Cancellation) -> FsResult<Option<u64>> {
         Err(Failure::Errno(libc::EISDIR))
     }
 
-    /// fallocate(2): holes and zero ranges are written as zeros; space is never reserved, and the size never
-    /// changes. Returns the pages to drop besides those of the range, which the kernel drops itself.
+    /// Does fallocate(2). Holes and zero ranges are written as zeros; space is never reserved, and the size never changes. Returns
+    /// the pages to drop in addition to those of the range, which the kernel drops itself.
     fn allocate(
         &self,
         _range: FileRange,
         _mode: i32,
         _cancellation: &Cancellation,
     ) -> FsResult<Option<PageDrop>> {
-        Err(self.is_not_an_array())
+        Err(self.unsupported())
     }
 
-    /// copy_file_range(2): copies `length` bytes of another file, from `from` on, to the offset `to`.
+    /// Does copy_file_range(2): copies `length` bytes of another file, from `from` on, to the offset `to`.
     fn copy_from(
         &self,
         _source: &dyn OpenFile,
@@ -181,85 +181,86 @@ pub trait OpenFile: Send + Sync {
         _length: u64,
         _cancellation: &Cancellation,
     ) -> FsResult<CopyResult> {
-        Err(self.is_not_an_array())
+        Err(self.unsupported())
     }
 
-    /// Why ranges of this file cannot be changed as those of an array's file are.
-    fn is_not_an_array(&self) -> Failure {
+    /// Returns the failure of requests that only the files of arrays support.
+    fn unsupported(&self) -> Failure {
         // On EOPNOTSUPP the kernel copies to a sidecar by reading and writing.
         Failure::Errno(if self.is_writer() { libc::EOPNOTSUPP } else { libc::EBADF })
     }
 
-    /// The handle is closed.
+    /// Ends the handle.
     fn release(&self) {}
 
-    /// The open that made this handle got no reply: it dropped no pages.
+    /// Records that the open of this handle got no reply, and so dropped no pages.
     fn cancel_open(&self) {}
 
-    /// Whether it may write.
+    /// Returns whether it may write.
     fn is_writer(&self) -> bool {
         false
     }
 
-    /// Whether it may write this inode, and is not about to be closed.
+    /// Returns whether it may write this inode, and is not about to be closed.
     fn is_active_writer_of(&self, _inode: u64) -> bool {
         false
     }
 
-    /// Notes that the next read fills pages of the page cache, which matters on a writable mount. The caller keeps the returned
-    /// value until it has replied.
+    /// Records that a read fills pages of the page cache, which matters on a writable mount. The caller keeps the returned value
+    /// until it has replied.
     fn record_page_read(&self, _range: FileRange) -> Option<PageRead> {
         None
     }
 
-    /// Whether a write with these flags (those of the file and of the write itself: O_DSYNC for RWF_DSYNC)
-    /// must be stored before the reply. For writes through the page cache the kernel sends an fsync itself.
-    fn stores_at_once(&self, _flags: i32) -> bool {
+    /// Returns whether a write with these flags (of the file or of the write itself: RWF_DSYNC comes as O_DSYNC) must be stored
+    /// before the reply. For writes through the page cache the kernel sends an fsync itself.
+    fn is_synchronous(&self, _flags: i32) -> bool {
         false
     }
 
-    /// Whether a write to this range stores data: it makes the array longer, or leaves a gap that must be zeroed.
-    fn stores_first(&self, _range: FileRange) -> bool {
+    /// Returns whether a write to this range uses the store: it makes the array longer, or leaves a gap that must be zeroed.
+    fn needs_store(&self, _range: FileRange) -> bool {
         false
     }
 
-    /// Whether the file was truncated and is not written to its end yet.
-    fn is_cut_short(&self) -> bool {
+    /// Returns whether the file was truncated and is not written to its end yet.
+    fn is_incomplete(&self) -> bool {
         false
     }
 
-    /// The page drop that lossy codecs need: the pages hold what was written, the store holds something else.
+    /// Returns the page drop that lossy codecs need: the pages hold what was written, and the store holds something else.
     fn lossy_pages(&self) -> Option<PageDrop> {
         None
     }
 
-    /// Whether the kernel reads the object of this handle itself.
+    /// Returns whether the kernel reads the object of this handle itself.
     fn is_passthrough(&self) -> bool {
         false
     }
 
-    /// Whether this is one of the files in which the mount reports about itself ([`EntityKind::is_report`](super::inode::EntityKind::is_report)).
+    /// Returns whether the mount reports about itself in this file or folder
+    /// ([`EntityKind::is_report`](super::inode::EntityKind::is_report)).
     fn is_report(&self) -> bool {
         false
     }
 
-    /// The entries of a folder, `.` and `..` first.
+    /// Returns the entries of a folder, `.` and `..` first.
     fn entries(&self) -> Option<&[FolderEntry]> {
         None
     }
 
-    /// The entry with this number among the planes of a folder of planes.
+    /// Returns the entry with this number among the planes of a folder of planes.
     fn plane(&self, _number: u64) -> Option<FolderEntry> {
         None
     }
 }
 
-/// The next hole or data of a file without holes.
-pub fn all_data(size_bytes: u64, start: u64, wants_hole: bool) -> Option<u64> {
+/// Returns the offset of the next hole or data of a file without holes.
+pub fn seek_without_holes(size_bytes: u64, start: u64, wants_hole: bool) -> Option<u64> {
     (start < size_bytes).then_some(if wants_hole { size_bytes } else { start })
 }
 
-/// All open files and folders, by handle: what open(2) and opendir(3) return.
+/// The open files and folders of a mount, by handle.
 #[derive(Default)]
 pub struct HandleTable {
     open: RwLock<HashMap<u64, Arc<dyn OpenFile>>>,
@@ -274,18 +275,18 @@ impl HandleTable {
         number
     }
 
-    /// The handle with this number.
+    /// Returns the open file with this handle.
     pub fn get(&self, number: u64) -> FsResult<Arc<dyn OpenFile>> {
         self.open.read().get(&number).cloned().ok_or(Failure::Errno(libc::EBADF))
     }
 
-    /// Whether the inode has another handle that may write and is not about to be closed.
-    pub fn has_other_writer(&self, number: u64, inode: u64) -> bool {
+    /// Returns whether the inode has a handle other than this one that may write and is not about to be closed.
+    pub fn has_other_writer(&self, handle: u64, inode: u64) -> bool {
         let open = self.open.read();
-        open.iter().any(|(&other, file)| other != number && file.is_active_writer_of(inode))
+        open.iter().any(|(&other, file)| other != handle && file.is_active_writer_of(inode))
     }
 
-    /// The open listings of a folder.
+    /// Returns the open listings of a folder, with their handles.
     pub fn listings(&self, folder: &Entity) -> Vec<(u64, Arc<dyn OpenFile>)> {
         let open = self.open.read();
         let listings = open.iter().filter(|(_, file)| {
@@ -294,22 +295,22 @@ impl HandleTable {
         listings.map(|(&number, file)| (number, file.clone())).collect()
     }
 
-    /// Closes a handle. A request that still uses it keeps it alive.
+    /// Removes a handle. A request that still uses its file keeps the file alive.
     pub fn remove(&self, number: u64) -> Option<Arc<dyn OpenFile>> {
         self.open.write().remove(&number)
     }
 
-    /// The number of open handles.
+    /// Returns the number of open handles.
     pub fn len(&self) -> usize {
         self.open.read().len()
     }
 
-    /// The number of open handles, without those of the mount's reports about itself.
-    pub fn without_reports(&self) -> usize {
+    /// Returns the number of open handles, without those of the mount's reports about itself.
+    pub fn len_without_reports(&self) -> usize {
         self.open.read().values().filter(|file| !file.is_report()).count()
     }
 
-    /// Whether no handle is open.
+    /// Returns whether no handle is open.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

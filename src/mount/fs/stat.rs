@@ -93,7 +93,7 @@ impl FileAttributes {
             served.reconcile(entity, &cached, blocking)?;
         }
         let (info, mut size_bytes) = self.facts(entity, &cached, blocking)?;
-        let inode = inodes.existing(entity);
+        let inode = inodes.find(entity);
         if let Some(inode) = &inode {
             inode.written_end.mark_size_known();
             size_bytes = inode.written_end.shown_size(size_bytes);
@@ -102,7 +102,7 @@ impl FileAttributes {
         let draft = drafts.size_bytes(inodes, entity);
         let posix = info.posix.unwrap_or_else(Posix::of_object);
         let is_folder = entity.kind.is_folder();
-        let (mode, (uid, gid)) = if entity.kind.is_of_mount() {
+        let (mode, (uid, gid)) = if entity.kind.belongs_to_mount() {
             ((posix.mode & 0o777) as u16, (posix.uid, posix.gid))
         } else {
             let mode = if is_folder { permissions.of_folder(&info) } else { permissions.of_file(&info) };

@@ -273,7 +273,7 @@ impl Filesystem for Fuse {
                 Err(failure) => return reply.fail(failure.errno()),
             };
             let write = WriteRequest { inode, file, offset, data, is_page, reply };
-            if !is_page && write.file.stores_at_once(flags.0) {
+            if !is_page && write.file.is_synchronous(flags.0) {
                 self.reply_synchronous_write(write);
             } else {
                 self.reply_write(write);

@@ -62,7 +62,7 @@ impl Fuse {
             Err(Failure::WouldBlock) => {}
             Err(failure) => return reply.fail(failure.errno()),
         }
-        if !is_page && file.stores_first(FileRange { offset, length: data.len() as u64 }) {
+        if !is_page && file.needs_store(FileRange { offset, length: data.len() as u64 }) {
             let write = WriteRequest { inode, file, offset, data, is_page, reply };
             return self.reply_stored_write(write, |_| Ok(()));
         }
@@ -109,7 +109,7 @@ impl Fuse {
     pub(super) fn reply_flush(&self, inode: INodeNo, handle: FileHandle, thread: u32, reply: ReplyEmpty) {
         // The thread waits for the reply, but its process may be killed.
         let file = self.fs.file(handle.0);
-        let is_short = file.is_ok_and(|file| file.is_cut_short());
+        let is_short = file.is_ok_and(|file| file.is_incomplete());
         let process = if is_short { (self.process_of)(thread).unwrap_or(0) } else { 0 };
         let notifier = self.notifier.clone();
         let store = move |fs: &FileSystem| {
@@ -227,8 +227,8 @@ impl Fuse {
             });
             let Some(reply) = slot.take() else { return };
             match copied {
-                Ok(CopyResult { length, drop: None }) => reply.written(length as u32),
-                Ok(CopyResult { length, drop: Some(drop) }) => {
+                Ok(CopyResult { length, page_drop: None }) => reply.written(length as u32),
+                Ok(CopyResult { length, page_drop: Some(drop) }) => {
                     drop_pages_then(&notifier, inode, drop, move || reply.written(length as u32));
                 }
                 Err(failure) => reply.fail(failure.errno()),
@@ -258,7 +258,7 @@ fn drop_lossy_pages(fs: &FileSystem, notifier: &SharedNotifier, inode: INodeNo, 
 /// Replies to a write, once no page of its range is outdated.
 fn reply_written(notifier: &SharedNotifier, inode: INodeNo, accepted: AcceptedWrite, reply: ReplyWrite) {
     let length = accepted.length;
-    match accepted.overtaken {
+    match accepted.page_drop {
         Some(drop) => drop_pages_then(notifier, inode, drop, move || reply.written(length)),
         None => reply.written(length),
     }

@@ -73,7 +73,7 @@ impl Model {
         data: &[u8],
         is_page: bool,
     ) -> Result<u32, i32> {
-        let mut overtaken: Option<PageDrop> = None;
+        let mut page_drop: Option<PageDrop> = None;
         let at = offset as u64;
         let written = match self.fs.try_begin_write(handle, at, data, is_page) {
             Ok(None) => errno(self.fs.write_blocking(handle, at, data, is_page)),
@@ -81,10 +81,10 @@ impl Model {
             Err(failure) => errno(Err(failure)),
         };
         let written = written.map(|accepted| {
-            overtaken = accepted.overtaken;
+            page_drop = accepted.page_drop;
             accepted.length
         });
-        if let Some(drop) = overtaken {
+        if let Some(drop) = page_drop {
             self.drop_pages(file, drop);
         }
         if written.is_ok_and(|length| length > 0) {
@@ -350,7 +350,7 @@ impl Model {
                     self.has_written(to.handle);
                 }
                 self.advance(to.file, to_offset, to_offset + room);
-                if let Some(drop) = copied.drop {
+                if let Some(drop) = copied.page_drop {
                     self.drop_pages(to.file, drop);
                 }
             }

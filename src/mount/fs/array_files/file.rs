@@ -36,7 +36,7 @@ pub struct ArrayFile {
     /// Whether the kernel caches the data of this handle.
     pub cache_mode: CacheMode,
     /// The page drop that goes with the reply to the open.
-    pub drop: OpenDrop,
+    pub open_drop: OpenDrop,
     /// The users that may read the array.
     pub readers: Arc<Readers>,
     /// Opened with O_APPEND.
@@ -86,7 +86,7 @@ impl ArrayFile {
         let FileWrite { offset, data, is_page, blocking } = write;
         let inode = &self.inode;
         let (writer, mut size_bytes) = self.writable()?;
-        self.drop.record_use();
+        self.open_drop.record_use();
         if data.is_empty() {
             return Ok(BegunWrite::copied(0));
         }
@@ -132,14 +132,14 @@ impl ArrayFile {
         let fills_pages = !is_page && !self.cache_mode.is_direct();
         let range = offset..offset + length as u64;
         let drops = &inode.page_cache_users.drops;
-        let overtaken = if fills_pages { drops.overtaken(range.clone()) } else { None };
+        let page_drop = if fills_pages { drops.overtaken(range.clone()) } else { None };
         if let Some(end) = end.as_mut().filter(|end| end.end() >= Some(offset)) {
             let size_bytes = inode.array().map_or(size_bytes, |array| array.size_bytes());
             end.advance(range.end, size_bytes);
         }
-        let overtaken = zeroed_from.map_or(overtaken, |start| Some(drops.begin(Some(start..range.end))));
+        let page_drop = zeroed_from.map_or(page_drop, |start| Some(drops.begin(Some(start..range.end))));
         let length = u32::try_from(length).unwrap_or(u32::MAX);
-        Ok(BegunWrite { accepted: AcceptedWrite { length, overtaken }, pending })
+        Ok(BegunWrite { accepted: AcceptedWrite { length, page_drop }, pending })
     }
 
     /// Whether a write at `offset` leaves a gap that must be zeroed.
@@ -164,14 +164,14 @@ impl ArrayFile {
         if inode.written_end.get().is_none() {
             return Ok(());
         }
-        let is_left_to_others = closed_by.is_some_and(|(number, process)| {
+        let is_left_to_others = closed_by.is_some_and(|(handle, process)| {
             let end_guard = inode.written_end.lock();
             // Writes through a map arrive after the close.
             let may_be_mapped = writer.may_map && end_guard.is_untouched();
             let cut_by = end_guard.cut_by();
             may_be_mapped
                 || (process != 0 && cut_by != 0 && cut_by != process)
-                || self.handles.has_other_writer(number, inode.number)
+                || self.handles.has_other_writer(handle, inode.number)
         });
         if is_left_to_others { Ok(()) } else { Err(Failure::Errno(libc::EINVAL)) }
     }
@@ -193,7 +193,7 @@ impl ArrayFile {
 impl OpenFile for ArrayFile {
     fn read<'a>(&self, read: FileRead<'_>, buffer: &'a mut ReplyBuffer) -> FsResult<ReadData<'a>> {
         self.io.gate.ensure_serving()?;
-        self.drop.record_use();
+        self.open_drop.record_use();
         let data = self.read_array(read, buffer);
         self.io.log.record_failed_read(&self.inode, read.offset, read.size, data)
     }
@@ -204,7 +204,7 @@ impl OpenFile for ArrayFile {
         self.write_entered(write)
     }
 
-    fn flush(&self, number: u64, process: u32) -> FsResult<()> {
+    fn flush(&self, handle: u64, process: u32) -> FsResult<()> {
         // Whatever close(2) returns, the descriptor is gone.
         self.set_closing(true);
         let report = Writer::report_by_close;
@@ -215,7 +215,7 @@ impl OpenFile for ArrayFile {
             |array: &Array| array.writer().flush(),
             report,
         )?;
-        self.ensure_complete(Some((number, process)))
+        self.ensure_complete(Some((handle, process)))
     }
 
     fn fsync(&self) -> FsResult<()> {
@@ -292,7 +292,7 @@ impl OpenFile for ArrayFile {
     ) -> FsResult<CopyResult> {
         let _entered = self.io.gate.enter(Blocking::Yes)?;
         self.writable()?;
-        let mut drop = None;
+        let mut page_drop = None;
         let mut buffer = ReplyBuffer::default();
         let mut done = 0;
         while done < length {
@@ -304,9 +304,9 @@ impl OpenFile for ArrayFile {
             }
             let write = FileWrite { offset: to + done, data: &data, is_page: false, blocking: Blocking::Yes };
             match self.write_entered(write).map(BegunWrite::finish) {
-                Ok(AcceptedWrite { length, overtaken }) => {
-                    done += u64::from(length);
-                    drop = drop.or(overtaken);
+                Ok(accepted) => {
+                    done += u64::from(accepted.length);
+                    page_drop = page_drop.or(accepted.page_drop);
                 }
                 Err(_) if done > 0 => break,
                 Err(failure) => return Err(failure),
@@ -315,13 +315,13 @@ impl OpenFile for ArrayFile {
                 break;
             }
         }
-        Ok(CopyResult { length: done, drop })
+        Ok(CopyResult { length: done, page_drop })
     }
 
     /// The end of a handle. One that may write stores what is left: pages of a map that was unmapped after the last close arrive
     /// until now.
     fn release(&self) {
-        self.drop.record_use();
+        self.open_drop.record_use();
         let ArrayFile { inode, writer: Some(writer), .. } = self else { return };
         if writer.array.writer().is_dirty()
             && let Err(error) =
@@ -334,7 +334,7 @@ impl OpenFile for ArrayFile {
     }
 
     fn cancel_open(&self) {
-        self.drop.cancel();
+        self.open_drop.cancel();
     }
 
     fn is_writer(&self) -> bool {
@@ -346,21 +346,21 @@ impl OpenFile for ArrayFile {
     }
 
     fn record_page_read(&self, FileRange { offset, length }: FileRange) -> Option<PageRead> {
-        self.drop.record_use();
+        self.open_drop.record_use();
         let range = offset..offset.saturating_add(length);
         self.inode.page_cache_users.direct_writes.record_page_read(range.clone());
         self.inode.page_cache_users.drops.record_read(range)
     }
 
-    fn stores_at_once(&self, flags: i32) -> bool {
+    fn is_synchronous(&self, flags: i32) -> bool {
         flags & libc::O_DSYNC != 0 && (self.cache_mode.is_direct() || flags & libc::O_DIRECT != 0)
     }
 
-    fn stores_first(&self, range: FileRange) -> bool {
+    fn needs_store(&self, range: FileRange) -> bool {
         self.has_gap(range.offset) || (self.writer.is_some() && self.growth.is_needed(&self.inode, range))
     }
 
-    fn is_cut_short(&self) -> bool {
+    fn is_incomplete(&self) -> bool {
         self.inode.written_end.get().is_some()
     }
 

@@ -65,7 +65,7 @@ pub struct ArrayFileParts {
 /// What a change of a file's size means for the kernel.
 pub struct SizeChange {
     /// Pages to drop.
-    pub drop: Option<PageDrop>,
+    pub page_drop: Option<PageDrop>,
     /// The attributes that were looked up before the change are not those of the file any more.
     pub has_new_attributes: bool,
 }
@@ -120,7 +120,7 @@ impl ArrayFiles {
         let shared = inode.shared.as_ref().ok_or(Failure::Errno(libc::EBADF))?;
         let path = &inode.entity.path;
         let shown_before = self.nodes.peek(path).map(|cached| shown_size(&cached));
-        let cached = if writes { self.nodes.current(path)? } else { self.nodes.for_reader(path)? };
+        let cached = if writes { self.nodes.current(path)? } else { self.nodes.get_for_reader(path)? };
         self.io.served.reconcile(&inode.entity, &cached, Blocking::Yes)?;
         // If another program has changed the size, the kernel still uses the old one: on ESTALE it looks the name up again, learns
         // the new size, and repeats the open once. A growth by a program of this mount is not news: the kernel has its size, or gets it
@@ -137,26 +137,26 @@ impl ArrayFiles {
         }
         let readers = shared.audience.admit(self.permissions.readers(cached.node.as_deref()));
         let array = match cached.node.as_deref() {
-            Some(Node::Array { .. }) => self.arrays.open(shared, cached.state())?,
+            Some(Node::Array { .. }) => self.arrays.open(shared, cached.node_state())?,
             Some(Node::Broken { error, .. }) => return Err(error.clone().into()),
             Some(Node::Group { .. }) | None => return Err(Failure::Errno(libc::ESTALE)),
         };
         let opening = inode.revalidate(shared, &array, cancellation)?;
         let chosen = self.cache_policy.choose(&inode.page_cache_users, &array, only_writes);
-        let Some(ChosenMode { cache_mode, drop, backing }) = chosen else {
+        let Some(ChosenMode { cache_mode, page_drop, backing }) = chosen else {
             // As with a replaced file, the other handles keep the old inode.
             self.inodes.retire(inode);
             return Err(Failure::Errno(libc::ESTALE));
         };
-        let (is_direct, keeps_cache) = (cache_mode.is_direct(), drop.is_none());
-        let drop = OpenDrop::new(drop);
-        std::mem::drop(opening);
+        let (is_direct, keeps_cache) = (cache_mode.is_direct(), page_drop.is_none());
+        let open_drop = OpenDrop::new(page_drop);
+        drop(opening);
         let file = ArrayFile {
             inode: inode.clone(),
             reader: Reader::new(self.cache_policy.readahead(is_direct)),
             writer: if writes { Some(self.open_writer_in_step(inode, &array, !only_writes)?) } else { None },
             cache_mode,
-            drop,
+            open_drop,
             readers,
             appends: flags & libc::O_APPEND != 0,
             io: self.io.clone(),
@@ -202,17 +202,17 @@ impl ArrayFiles {
             inode.open_array().and_then(|open| open.array.as_ref().ok().map(|array| array.size_bytes()));
         let size_bytes = open.unwrap_or(shown_bytes);
         if self.growth.is_allowed() && to > size_bytes {
-            let drop = self.with_open(inode, || self.growth.to_size(inode, to))?;
-            return Ok(SizeChange { drop, has_new_attributes: true });
+            let page_drop = self.with_open(inode, || self.growth.to_size(inode, to))?;
+            return Ok(SizeChange { page_drop, has_new_attributes: true });
         }
         // A growing file gets the size of its array.
         let has_new_attributes = shown_bytes != size_bytes;
         if !self.truncate_zeroes {
-            let drop = self.io.set_written_end(inode, process, to, size_bytes)?;
-            return Ok(SizeChange { drop, has_new_attributes });
+            let page_drop = self.io.set_written_end(inode, process, to, size_bytes)?;
+            return Ok(SizeChange { page_drop, has_new_attributes });
         }
         if to == shown_bytes {
-            return Ok(SizeChange { drop: None, has_new_attributes: false });
+            return Ok(SizeChange { page_drop: None, has_new_attributes: false });
         }
         if to != 0 {
             return Err(Failure::Errno(libc::EINVAL));
@@ -225,7 +225,7 @@ impl ArrayFiles {
             inode.written_end.lock().make_whole();
         }
         self.io.gate.ensure_serving()?;
-        Ok(SizeChange { drop: Some(inode.page_cache_users.drops.begin(None)), has_new_attributes })
+        Ok(SizeChange { page_drop: Some(inode.page_cache_users.drops.begin(None)), has_new_attributes })
     }
 
     /// Runs a change of a file's size. truncate(2) of a file that is not open opens it meanwhile.

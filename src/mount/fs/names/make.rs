@@ -150,7 +150,7 @@ impl Promotions {
 
     /// The sidecar that a scratch file hides.
     fn sidecar_below(&self, group: &str, name: &str) -> FsResult<Option<Entity>> {
-        let below = self.parts.companion_names.file_beside(group, name, Blocking::Yes)?;
+        let below = self.parts.companion_names.sibling_file(group, name, Blocking::Yes)?;
         Ok(below.filter(Entity::is_sidecar))
     }
 

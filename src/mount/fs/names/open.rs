@@ -9,7 +9,7 @@ use crate::mount::fs::gate::RequestGate;
 use crate::mount::fs::names::make::Promotions;
 use crate::mount::fs::names::scratch::ScratchFile;
 use crate::mount::fs::open_file::{
-    BegunWrite, FileRead, FileWrite, OpenFile, Opened, ReadData, ReplyBuffer, all_data,
+    BegunWrite, FileRead, FileWrite, OpenFile, Opened, ReadData, ReplyBuffer, seek_without_holes,
 };
 
 /// The open scratch files of a mount.
@@ -75,7 +75,7 @@ impl OpenFile for ScratchHandle {
         Ok(BegunWrite::copied(data.len()))
     }
 
-    fn flush(&self, _number: u64, _process: u32) -> FsResult<()> {
+    fn flush(&self, _handle: u64, _process: u32) -> FsResult<()> {
         if !self.may_write || self.may_map {
             return Ok(());
         }
@@ -83,7 +83,7 @@ impl OpenFile for ScratchHandle {
     }
 
     fn seek(&self, start: u64, wants_hole: bool, _cancellation: &Cancellation) -> FsResult<Option<u64>> {
-        Ok(all_data(self.file.meta().size_bytes, start, wants_hole))
+        Ok(seek_without_holes(self.file.meta().size_bytes, start, wants_hole))
     }
 
     fn release(&self) {

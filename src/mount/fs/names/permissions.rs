@@ -104,7 +104,7 @@ impl NodePermissions {
             Some(Node::Array { .. }) if entity.kind == EntityKind::Array && like.mode == mode => {
                 // An object that is being replaced would keep its mode.
                 self.inodes
-                    .open_below(&entity.path)
+                    .open_arrays_below(&entity.path)
                     .iter()
                     .try_for_each(|(_, array)| array.writer().flush())?;
                 author::give_all(store, &entity.path, posix.uid, &like)?

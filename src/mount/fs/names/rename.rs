@@ -130,7 +130,7 @@ impl NameChanges {
 
     /// Writes a file of exactly its size over an array.
     fn replace_content(&self, file: &ScratchFile, target: &Entity) -> FsResult<Replaced> {
-        let inode = self.inodes.of(target);
+        let inode = self.inodes.get_or_add(target);
         let opened = self.open_anew(target)?;
         let written = self.write_over(file, target).and_then(|()| opened.flush(0, 0));
         opened.release();
@@ -140,7 +140,7 @@ impl NameChanges {
     }
 
     fn write_over(&self, file: &ScratchFile, target: &Entity) -> FsResult<()> {
-        let array = self.inodes.of(target).array()?;
+        let array = self.inodes.get_or_add(target).array()?;
         let content = file.content();
         let (has, wanted) = (file.meta().size_bytes, array.size_bytes());
         if has != wanted {
@@ -164,7 +164,7 @@ impl NameChanges {
     /// Opens an array for writing. The first open after its size changed in the store fails once.
     fn open_anew(&self, target: &Entity) -> FsResult<ArrayFile> {
         let open = || {
-            let inode = self.inodes.of(target);
+            let inode = self.inodes.get_or_add(target);
             self.array_files.open(&inode, true, libc::O_WRONLY, &Cancellation::never())
         };
         match open() {
@@ -242,7 +242,7 @@ impl NameChanges {
         }
         // It keeps its owner and mode.
         let place = self.permissions.new_place(to, caller, 0)?;
-        let open = self.inodes.open_below(&source.path);
+        let open = self.inodes.open_arrays_below(&source.path);
         let is_ours = open.iter().any(|(_, array)| array.writer().has_writers() || array.writer().is_dirty());
         let _lock = match source.kind {
             EntityKind::Array if !is_ours => self.lock_against_others(&source.path)?,

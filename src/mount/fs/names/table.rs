@@ -294,7 +294,7 @@ impl NameTable {
     pub fn vacate(&self, group: &str, name: &str, entity: &Entity) {
         let before = self.insert_entry(group, name, NameEntry::Vacant(Instant::now()));
         self.end_entry(before);
-        if let Some(inode) = self.inodes.existing(entity) {
+        if let Some(inode) = self.inodes.find(entity) {
             // The kernel marks an inode whose name was removed.
             self.inodes.retire(&inode);
         }

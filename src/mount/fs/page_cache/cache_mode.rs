@@ -37,7 +37,7 @@ pub struct ChosenMode {
     /// The cache mode of its handle.
     pub cache_mode: CacheMode,
     /// The page drop that goes with the reply.
-    pub drop: Option<PageDrop>,
+    pub page_drop: Option<PageDrop>,
     /// The object that the kernel reads itself.
     pub backing: Option<Arc<dyn Object>>,
 }
@@ -92,9 +92,9 @@ impl CachePolicy {
             None if self.is_direct => RequestedMode::Direct,
             None => RequestedMode::Cached,
         };
-        let (cache_mode, drop) = CacheMode::new(users, requested)?;
+        let (cache_mode, page_drop) = CacheMode::new(users, requested)?;
         let backing = object.filter(|_| cache_mode.is_passthrough());
-        Some(ChosenMode { cache_mode, drop, backing })
+        Some(ChosenMode { cache_mode, page_drop, backing })
     }
 }
 

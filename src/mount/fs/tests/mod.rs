@@ -332,7 +332,7 @@ fn growth_along_the_slowest_axis_is_in_place() {
 fn a_flush_follows_an_array_that_keeps_growing() {
     let mount = Mount::sample();
     let handle = mount.open("t").unwrap();
-    let inode = mount.fs.inodes.of(&Entity::of_array(None, "t".to_owned()));
+    let inode = mount.fs.inodes.get_or_add(&Entity::array(None, "t".to_owned()));
     let opened = inode.array().unwrap();
     let rounds = Cell::new(0);
     let flushed = mount.fs.array_files.served().on_current(&inode, &opened, |array: &Array| {

@@ -45,8 +45,8 @@ impl CompanionNames {
     }
 
     /// The file with a name next to the nodes in a group's folder: a sidecar, or one in a format that is listed there.
-    pub fn file_beside(&self, group: &str, name: &str, blocking: Blocking) -> FsResult<Option<Entity>> {
-        for format in self.formats_beside() {
+    pub fn sibling_file(&self, group: &str, name: &str, blocking: Blocking) -> FsResult<Option<Entity>> {
+        for format in self.sibling_formats() {
             if let Some(file) = self.file_in(format, Place::Beside, None, group, name, blocking)? {
                 return Ok(Some(file));
             }
@@ -55,15 +55,15 @@ impl CompanionNames {
     }
 
     /// The files next to the nodes in the folder of a group with these children.
-    pub fn files_beside(&self, group: &str, children: &[Child]) -> FsResult<Vec<(String, Entity)>> {
+    pub fn sibling_files(&self, group: &str, children: &[Child]) -> FsResult<Vec<(String, Entity)>> {
         let mut files = Vec::new();
-        for format in self.formats_beside() {
+        for format in self.sibling_formats() {
             files.extend(self.files_in(format, Place::Beside, None, group, children)?);
         }
         Ok(files)
     }
 
-    fn formats_beside(&self) -> impl Iterator<Item = &'static Format> {
+    fn sibling_formats(&self) -> impl Iterator<Item = &'static Format> {
         [JSON].into_iter().chain(self.subjects.listed().iter().copied())
     }
 

@@ -214,11 +214,11 @@ impl Companions {
         }
         if shown_size == Some(file.size_bytes()) {
             self.retire_changed(entity, Some(&file));
-        } else if let Some(current) = self.inodes.existing(entity) {
+        } else if let Some(current) = self.inodes.find(entity) {
             self.inodes.retire(&current);
         }
         // The kernel looks the name up again, learns the new inode and size, and repeats the open.
-        if self.inodes.existing(entity).is_none_or(|current| current.number != inode.number) {
+        if self.inodes.find(entity).is_none_or(|current| current.number != inode.number) {
             return Err(Failure::Errno(libc::ESTALE));
         }
         let mut snapshot = inode.snapshot.lock();
@@ -268,7 +268,7 @@ impl Companions {
 
     /// Hides the inode of a file from lookups if its handles read anything but this.
     fn retire_changed(&self, entity: &Entity, file: Option<&VirtualFile>) {
-        let Some(inode) = self.inodes.existing(entity) else { return };
+        let Some(inode) = self.inodes.find(entity) else { return };
         let Some(snapshot) = inode.snapshot.lock().upgrade() else { return };
         if !file.is_some_and(|file| file.has_same_segments(&snapshot)) {
             self.inodes.retire(&inode);

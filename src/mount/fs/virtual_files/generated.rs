@@ -208,7 +208,11 @@ impl OwnFiles {
                 "Chunks that are decoded ahead of readers, or wait for that.",
                 engine.ahead as f64,
             ),
-            gauge("zarrfs_open_handles", "Open files and folders.", self.handles.without_reports() as f64),
+            gauge(
+                "zarrfs_open_handles",
+                "Open files and folders.",
+                self.handles.len_without_reports() as f64,
+            ),
             gauge(
                 "zarrfs_dirty_limit_bytes",
                 "Dirty bytes above which writers wait.",

@@ -12,7 +12,7 @@ use crate::hierarchy::SharedArray;
 use crate::mount::fs::arrays::{ArrayInUse, ServedArrays};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::gate::RequestGate;
-use crate::mount::fs::open_file::{FileRead, OpenFile, Opened, ReadData, ReplyBuffer, all_data};
+use crate::mount::fs::open_file::{FileRead, OpenFile, Opened, ReadData, ReplyBuffer, seek_without_holes};
 use crate::mount::fs::page_cache::cache_mode::CachePolicy;
 use crate::mount::fs::request::RequestLog;
 
@@ -154,7 +154,7 @@ impl OpenFile for OpenVirtualFile {
     }
 
     fn seek(&self, start: u64, wants_hole: bool, _cancellation: &Cancellation) -> FsResult<Option<u64>> {
-        Ok(all_data(self.file.size_bytes(), start, wants_hole))
+        Ok(seek_without_holes(self.file.size_bytes(), start, wants_hole))
     }
 
     fn release(&self) {

@@ -22,7 +22,7 @@ use crate::mount::fs::gate::RequestGate;
 use crate::mount::fs::inode::{Entity, EntityKind, Inode, InodeTable};
 use crate::mount::fs::node_cache::{CachedNode, NodeCache};
 use crate::mount::fs::open_file::{
-    BegunWrite, FileRead, FileWrite, OpenFile, Opened, ReadData, ReplyBuffer, all_data,
+    BegunWrite, FileRead, FileWrite, OpenFile, Opened, ReadData, ReplyBuffer, seek_without_holes,
 };
 use crate::mount::fs::request::RequestLog;
 use crate::mount::fs::virtual_files::subjects::Subjects;
@@ -114,7 +114,7 @@ impl Drafts {
         if !entity.is_sidecar() {
             return None;
         }
-        let draft = self.get(inodes.existing(entity)?.number)?;
+        let draft = self.get(inodes.find(entity)?.number)?;
         let state = draft.state.lock();
         state.is_shown.then_some(state.content.len() as u64)
     }
@@ -257,7 +257,7 @@ impl OpenFile for DraftFile {
         Ok(BegunWrite::copied(write.data.len()))
     }
 
-    fn flush(&self, _number: u64, _process: u32) -> FsResult<()> {
+    fn flush(&self, _handle: u64, _process: u32) -> FsResult<()> {
         self.drafts.apply_for(&self.inode, &self.draft, "close")
     }
 
@@ -266,7 +266,7 @@ impl OpenFile for DraftFile {
     }
 
     fn seek(&self, start: u64, wants_hole: bool, _cancellation: &Cancellation) -> FsResult<Option<u64>> {
-        Ok(all_data(self.draft.size_bytes() as u64, start, wants_hole))
+        Ok(seek_without_holes(self.draft.size_bytes() as u64, start, wants_hole))
     }
 
     fn release(&self) {

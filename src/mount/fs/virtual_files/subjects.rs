@@ -95,7 +95,7 @@ impl Subjects {
 
     /// The node at a path, if all that may read `reader` may read its documents. Blocks on the store.
     fn node_for(&self, reader: &Node, path: &str) -> Result<Option<Arc<Node>>> {
-        let found = self.nodes.for_reader(path).map_err(|failure| failure.into_error(path))?;
+        let found = self.nodes.get_for_reader(path).map_err(|failure| failure.into_error(path))?;
         let Some(node) = found.node.clone() else { return Ok(None) };
         let documents = formats::documents_info(&self.of_node(path, Place::Mirror, &node))?;
         let of_node = self.permissions.readers_of(&documents);

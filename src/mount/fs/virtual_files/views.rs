@@ -23,13 +23,13 @@ pub fn folder_in(format: &'static Format, group: &str, name: &str) -> Option<Ent
 
 /// The folder of a view with this name.
 pub fn child_of_views(format: &'static Format, name: &str) -> Option<Entity> {
-    views::find(name).map(|view| Entity::of_view(EntityKind::FormatFolder(format), view, ""))
+    views::find(name).map(|view| Entity::with_view(EntityKind::FormatFolder(format), view, ""))
 }
 
 /// The folders of views that are listed.
 pub fn names_of_views(format: &'static Format) -> Vec<(String, Entity)> {
     let entry = |view| {
-        let folder = Entity::of_view(EntityKind::FormatFolder(format), view, "");
+        let folder = Entity::with_view(EntityKind::FormatFolder(format), view, "");
         (views::folder(view).into_owned(), folder)
     };
     views::listed().map(entry).collect()
@@ -64,7 +64,7 @@ impl PlaneFolders {
         let layout = first.layout(self.arrays.layout());
         let is_expressed = format == FLAT
             || self.arrays.shown(Some(first), node).is_some_and(|plane| (format.expresses)(&plane, layout));
-        is_expressed.then(|| Entity::of_view(EntityKind::PlanesFolder(format), planes, path))
+        is_expressed.then(|| Entity::with_view(EntityKind::PlanesFolder(format), planes, path))
     }
 
     /// What a name in a group's folder of planes stands for.
@@ -84,7 +84,7 @@ impl PlaneFolders {
         let cached = self.nodes.get(&path, blocking)?;
         Ok(match cached.node.as_deref() {
             Some(Node::Group { .. }) => {
-                Some(Entity::of_view(EntityKind::FormatFolder(format), View::Planes(axis), path))
+                Some(Entity::with_view(EntityKind::FormatFolder(format), View::Planes(axis), path))
             }
             _ => self.of_array(format, axis, &path, &cached),
         })
@@ -123,7 +123,7 @@ pub struct PlaneNames {
 
 impl PlaneNames {
     /// Those in a folder, if it is one of planes.
-    pub fn of(nodes: &NodeCache, folder: &Entity, blocking: Blocking) -> FsResult<Option<Self>> {
+    pub fn in_folder(nodes: &NodeCache, folder: &Entity, blocking: Blocking) -> FsResult<Option<Self>> {
         let (EntityKind::PlanesFolder(format), Some(View::Planes(axis))) = (folder.kind, folder.view) else {
             return Ok(None);
         };
@@ -135,7 +135,7 @@ impl PlaneNames {
 
     fn file(&self, format: &'static Format, place: Place, index: u64) -> Entity {
         let plane = View::Plane { axis: self.axis, index };
-        Entity::of_view(EntityKind::Companion(format, place), plane, self.path.clone())
+        Entity::with_view(EntityKind::Companion(format, place), plane, self.path.clone())
     }
 
     /// How the names of its files end. A format of detached headers has the data file next to each header.
