@@ -1,6 +1,7 @@
 //! The parts that all arrays of one process share: the chunk cache, the decoding threads, the write-back timer.
 //!
-//! Uses the folders of `array`, and `error`, `memory`, `store` and `sys`. An array takes from it what each of its parts needs.
+//! Uses the folders of `array`, and `error`, `memory`, `store` and `sys`. Each part of an array takes from it what it
+//! needs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +54,7 @@ pub struct EngineCounters {
     pub objects_stored: u64,
     /// Chunks, or strips of them, that are decoded ahead of readers now, or wait for that.
     pub ahead: u64,
-    /// Bytes of chunks and shard indexes read from the store, and times that reading took.
+    /// Bytes of chunks and shard indexes that were read from the store, and how long the reads took.
     pub stored_reads: (u64, LatencyCounts),
 }
 
@@ -68,12 +69,12 @@ pub struct EngineOptions {
     pub dirty_limit_bytes: u64,
     /// The timer stores a chunk after this time without a write. `None`: there is no timer.
     pub writeback_delay: Option<Duration>,
-    /// Whether readers receive each byte once and keep it themselves, as the kernel's page cache does.
+    /// Whether readers keep what they receive, as the kernel's page cache does, and ask for it once.
     pub page_cache_keeps: bool,
 }
 
 impl EngineOptions {
-    /// Returns the defaults for a cache of at most `cache_limit_bytes` and this many decoding threads.
+    /// Creates the default options for a cache of at most `cache_limit_bytes` and this many decoding threads.
     pub fn new(cache_limit_bytes: u64, threads: usize) -> Self {
         EngineOptions {
             cache_limit_bytes,
@@ -136,7 +137,8 @@ impl Engine {
         &self.readahead
     }
 
-    /// Stores the chunks that no write has touched for `writeback_delay`. The timer calls this each second.
+    /// Stores the chunks that no write has touched for `writeback_delay`. The timer does this each second; a simulation
+    /// without a timer calls it.
     pub fn store_settled(&self, writeback_delay: Duration) {
         self.writers.written.store_settled(writeback_delay);
     }
@@ -147,7 +149,7 @@ impl Engine {
         self.writers.written.store_all(quiet)
     }
 
-    /// Everything that is not in the store yet.
+    /// Returns what is not in the store yet, for each array that has something.
     pub fn unsaved(&self) -> Vec<DirtyReport> {
         self.writers.written.all().iter().filter_map(|array| array.unsaved()).collect()
     }
@@ -177,8 +179,8 @@ impl Engine {
         self.writers.resources.dirty_limit_bytes()
     }
 
-    /// Gives memory back to the system: half of the cached bytes, those that were used longest ago, and all idle memory.
-    /// Dirty chunks stay. Returns how many bytes that are.
+    /// Gives memory back to the system: half of the cached bytes, those that were used longest ago, and all idle
+    /// memory. Dirty chunks stay. Returns how many bytes that is.
     pub fn relieve(&self) -> u64 {
         let cache = &self.loads.cache;
         let dropped = cache.shrink_to(cache.weight_bytes() / 2);

@@ -25,7 +25,7 @@
 //! | `slice.rs` | the elements of a slice, each chunk loaded once |
 //! | `engine.rs` | what all arrays of a process share, for each part of an array |
 //! | `workers.rs`, `semaphore.rs`, `sync.rs` | the decoding threads, and locks |
-//! | `outside.rs` | what is stored outside an array, for whoever changes its shape |
+//! | `outside.rs` | what is stored outside an array, for code that changes its shape |
 //! | `verify.rs` | decodes every stored chunk and reports damage |
 //!
 //! A folder uses only the folders above it in this list, and each has one type for one array, which owns its state:
@@ -120,8 +120,8 @@ impl Array {
         Array::open_as(engine, ArrayToOpen { store, path, metadata, layout })
     }
 
-    /// As [`Array::open`], with the axis `slowest` before all others, which keep the order of `layout`: everything at one
-    /// index along it is a range of the file.
+    /// Opens an array as [`Array::open`] does, but with the axis `slowest` before all others, which keep the order of
+    /// `layout`. Everything at one index along that axis is then one range of the file.
     pub fn open_by_planes(
         engine: &Arc<Engine>,
         store: &Arc<dyn Store>,
@@ -165,15 +165,15 @@ impl Array {
         Ok(grown)
     }
 
-    /// Returns the array's metadata with the least shape, longer along the slowest axis of the file, that has
-    /// `size_bytes`. `TooLarge` if there is no such shape.
+    /// Returns the array's metadata with the smallest shape that has `size_bytes`, longer along the slowest axis of the
+    /// file. Fails with `TooLarge` if there is no such shape.
     pub fn longer(&self, size_bytes: u64) -> Result<ArrayMetadata> {
         write::lengthen::longer(&self.served, size_bytes)
     }
 
-    /// Makes the array as long as [`Array::longer`] said, while it is open for writing. `replace` replaces the document. Dirty
-    /// chunks, writers and lock move to the array that is returned. `Changed` if the array is zeroed: then it must be flushed
-    /// first.
+    /// Makes the array as long as [`Array::longer`] said, while it is open for writing. `replace` replaces the
+    /// document. Dirty chunks, writers and lock move to the array that is returned. Fails with `Changed` if the array
+    /// is zeroed: then it must be flushed first.
     pub fn lengthen(
         &self,
         metadata: Arc<ArrayMetadata>,
@@ -191,7 +191,7 @@ impl Array {
         &self.served
     }
 
-    /// Writes the array: what the handles use that have it open for writing.
+    /// Returns the writer of the array, which all handles that have it open for writing share.
     pub fn writer(&self) -> &Arc<ArrayWriter> {
         &self.writer
     }
@@ -206,7 +206,7 @@ impl Array {
 
     // --- what the array is ---
 
-    /// Fails where the store says by now that the array's chunks are of another form than its document says.
+    /// Fails if the store knows by now that the array's chunks have another form than its document says.
     pub fn check_form(&self) -> Result<()> {
         self.served.check_form()
     }
@@ -236,7 +236,7 @@ impl Array {
         geometry::strips::slab(self.served.grid()).map_or(0, |slab| slab.bytes)
     }
 
-    /// Returns the shape of a chunk; of a grid of varying chunks the longest length on each axis.
+    /// Returns the shape of a chunk. Where chunks vary in length, it has the longest length on each axis.
     pub fn chunk_shape(&self) -> Vec<u64> {
         self.served.source().keys().axis_order().own(&self.served.grid().largest_chunk_shape())
     }
@@ -251,20 +251,21 @@ impl Array {
         self.served.shard_shape()
     }
 
-    /// Returns how many objects the array would have if all of it was stored.
+    /// Returns how many objects the array has if all of it is stored.
     pub fn objects(&self) -> u64 {
         self.served.levels().objects()
     }
 
-    /// Unknown codecs that were skipped because the document allows it. Such an array is never written.
+    /// Returns the unknown codecs that were skipped because the document allows it. An array with skipped codecs is
+    /// never written.
     pub fn skipped_codecs(&self) -> &[String] {
         self.served.skipped_codecs()
     }
 
     // --- what is stored ---
 
-    /// Returns the elements that the object at a key stores, as a range on each axis of the array. `None` if the key is
-    /// not one of an object of the array.
+    /// Returns the elements that the object at a key stores, as a range on each axis of the array. `None` if no object
+    /// of the array has this key.
     pub fn elements_of(&self, key: &str) -> Result<Option<Vec<Range<u64>>>> {
         self.served.listing().elements_of_key(key)
     }
@@ -305,20 +306,20 @@ impl Array {
         self.reader.ranges().sole_object()
     }
 
-    /// Compares every object that readers have seen with the store, for open(2). `true`: nothing has changed, and the
-    /// kernel's pages of the file are still right. `false`: something changed, or too many objects were read to tell;
-    /// from now on every cached chunk is compared with the store before use.
+    /// Compares every object that readers have seen with the store, for open(2). Returns `true` if nothing has changed,
+    /// so the kernel's pages of the file are still right. Returns `false` if something changed, or if too many objects
+    /// were read to compare them all. From then on every cached chunk is compared with the store before use.
     pub fn revalidate(&self, cancellation: &Cancellation) -> Result<bool> {
-        let look_afresh = || {
+        let start_afresh = || {
             self.served.advance_epoch();
             self.writer.dirty().forget_bases();
         };
         let comparison = Comparison { served: &self.served, workers: &self.workers };
-        comparison.is_unchanged(look_afresh, cancellation)
+        comparison.is_unchanged(start_afresh, cancellation)
     }
 
-    /// Returns a number that changes, in all likelihood, when an element does, also by another program. Calls stat on
-    /// all objects of the array, and reads none. Fails with `TooLarge` where there are too many.
+    /// Returns a number that changes, in all likelihood, when this or another program changes an element. Looks up the
+    /// versions of all objects of the array without reading them. Fails with `TooLarge` if there are too many objects.
     pub fn content_version(&self) -> Result<u64> {
         let mut version = DefaultHasher::new();
         self.writer.dirty().copies().hash(&mut version);
@@ -326,15 +327,15 @@ impl Array {
         Ok(version.finish())
     }
 
-    /// When another program made the newest change of chunks that was seen, by a reader or by [`Array::revalidate`].
+    /// Returns when another program made the newest change of chunks that a reader or [`Array::revalidate`] has seen.
     pub fn changed_at(&self) -> Option<SystemTime> {
         self.served.seen().changed_at()
     }
 
     // --- reading ---
 
-    /// Fills `out` from `offset`, for a caller that reads here and there. The range must lie in the file. Blocks on the
-    /// store. A failure anywhere in the range fails the read.
+    /// Fills `out` from `offset`, for a caller that does not read in order. The range must lie in the file. Blocks on
+    /// the store. A failure anywhere in the range fails the read.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let range = self.served.range(offset, out.len())?;
         let cancellation = Cancellation::never();
@@ -363,8 +364,8 @@ impl Array {
     }
 }
 
-/// `None` if no hole may be reported: a missing chunk is not zero, or the array has a writer. Pages of a memory map
-/// that the kernel holds are not known here.
+/// Cuts the file into tiles, to find its holes. Returns `None` if no hole may be reported: a missing chunk is not zero,
+/// or the array has a writer, whose memory map may hold pages that are not known here.
 fn tiles<'a>(array: &'a Array, cancellation: &'a Cancellation) -> Option<HoleTiles<'a>> {
     if array.writer.has_writers() || array.writer.is_dirty() {
         return None;

@@ -1,4 +1,4 @@
-//! What is stored outside an array, for whoever changes its shape.
+//! What is stored outside an array, for code that changes its shape.
 //!
 //! Uses `engine.rs`, `served/`, `write/`, `metadata` and `store`.
 
@@ -14,9 +14,10 @@ use crate::error::Result;
 use crate::metadata::ArrayMetadata;
 use crate::store::{Info, Store};
 
-/// Deletes the objects that have elements only outside `inside`, which the array's document need not know about. `metadata`
-/// is that of an array that has them all. Only objects are deleted that were there before `may_delete` last returned, so that it can
-/// tell whether another program has begun to use them. Returns how many there were.
+/// Deletes the objects that have elements only outside `inside`. The array's document need not know about them:
+/// `metadata` describes an array that has them all. An object is deleted only if it was there before `may_delete` last
+/// returned, so `may_delete` can check whether another program has begun to use it. Returns how many objects were
+/// deleted.
 pub fn delete_outside(
     engine: &Arc<Engine>,
     store: &Arc<dyn Store>,
@@ -31,8 +32,8 @@ pub fn delete_outside(
     OutsideElements::new(&Arc::new(served), resources, inside, cores).delete_objects(may_delete)
 }
 
-/// Makes the elements after the end of the array fill value, in all objects that are stored and were there before `may_clear` last
-/// returned. Durable when this returns. Returns how many chunks changed.
+/// Sets the elements after the end of the array to the fill value, in all stored objects that were there before
+/// `may_clear` last returned. The change is durable when this returns. Returns how many chunks changed.
 pub fn clear_padding(
     engine: &Arc<Engine>,
     store: &Arc<dyn Store>,

@@ -1,8 +1,8 @@
 //! One read of a reader, from its range to the bytes of its reply.
 //!
-//! Uses `read/`, `readahead/` and `cancellation`. A read takes the first of these that has all of its bytes: a reply that
-//! was prepared ahead of the reader, one cached strip (without a copy), the objects of uncompressed chunks, cached and
-//! loaded strips. What the range touches is planned once: a read that would block leaves its plan to the retry.
+//! Uses `read/`, `readahead/` and `cancellation`. A read takes the first of these that has all of its bytes: a reply
+//! that was prepared ahead of the reader, one cached strip (without a copy), the objects of uncompressed chunks, cached
+//! and loaded strips. What the range touches is planned once: a read that would block leaves its plan to its retry.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ use crate::error::Result;
 
 /// What is read, and how.
 pub struct ReadRequest<'a> {
-    /// The reader, which the next chunks are decoded for.
+    /// The reader. The next chunks are decoded for it.
     pub reader: &'a Reader,
     /// Bytes of the flat file. Unless the range is empty, it must lie in the file.
     pub range: Range<u64>,
@@ -32,9 +32,9 @@ pub struct ReadRequest<'a> {
 type FoundData<'a> = Option<(ReadData<'a>, bool)>;
 
 impl Array {
-    /// Reads a range and prepares what its reader is expected to ask for next. A failure anywhere in the range fails the
-    /// read. `None`, only if the read must not block: it would, and is to be repeated; until then `buffer` keeps its
-    /// plan.
+    /// Reads a range and prepares what its reader is expected to ask for next. A failure anywhere in the range fails
+    /// the read. Returns `None` only if the read must not block and would have to. It is then to be repeated, and until
+    /// then `buffer` keeps its plan.
     pub fn read<'a>(
         &self,
         request: &ReadRequest<'_>,
@@ -44,14 +44,14 @@ impl Array {
         let is_foreseen = readahead.prefetch_before(reader, range, request.blocking);
         let Some((data, is_single_run)) = find(self.reader(), request, buffer)? else { return Ok(None) };
         let next = readahead.prefetch_after(reader, range, is_foreseen);
-        // Cached strips are as good as replies.
+        // A reply that is one run of a cached strip is sent without a copy, so preparing it gains nothing.
         if let Some(next) = next.filter(|_| reader.readahead() == Readahead::Replies && !is_single_run) {
             readahead.prepare_replies(reader, next, data.len() as u64);
         }
         Ok(Some(data))
     }
 
-    /// As [`Array::read`], for bytes that are a part of a longer reply; `false` instead of `None`.
+    /// Reads as [`Array::read`] does, for bytes that are a part of a longer reply. Returns `false` instead of `None`.
     pub fn read_part(&self, request: &ReadRequest<'_>, out: &mut [u8]) -> Result<bool> {
         let &ReadRequest { reader, ref range, blocking, cancellation } = request;
         let (array, readahead) = (self.reader(), self.readahead());
@@ -75,7 +75,7 @@ fn is_sequential(array: &FileReader, request: &ReadRequest<'_>) -> bool {
     matters && request.reader.is_sequential()
 }
 
-/// Returns the bytes of a request, from where they are had with the least work.
+/// Finds the bytes of a request where that takes the least work.
 fn find<'a>(
     array: &FileReader,
     request: &ReadRequest<'_>,
@@ -83,7 +83,7 @@ fn find<'a>(
 ) -> Result<FoundData<'a>> {
     let &ReadRequest { reader, ref range, blocking, cancellation } = request;
     if range.is_empty() {
-        return Ok(Some((ReadData::Copied(&[]), false))); // at or past the end, perhaps
+        return Ok(Some((ReadData::Copied(&[]), false))); // perhaps at the end of the file, or past it
     }
     let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
     let range = array.served().range(range.start, length)?;

@@ -1,4 +1,4 @@
-//! Memory from the chunk cache's limit for something else than decoded chunks.
+//! Memory that counts toward the chunk cache's limit and holds something other than decoded chunks.
 //!
 //! Uses `engine.rs`. Invariant: a drop returns the reserved bytes.
 
@@ -28,7 +28,7 @@ impl Reservation {
         self.bytes
     }
 
-    /// Reserves more. Returns `false`, and reserves nothing, if the limit does not allow it.
+    /// Reserves more. Returns `false` and reserves nothing if the limit does not allow it.
     #[must_use]
     pub fn grow(&mut self, bytes: u64) -> bool {
         let is_taken = self.engine.loads().cache.hold(bytes);

@@ -1,4 +1,4 @@
-//! A counting semaphore for CPU-bound work. Other threads of the same write-back wait for the disk meanwhile.
+//! A counting semaphore for CPU-bound work, while other threads of the same write-back wait for the disk.
 //!
 //! Uses `sync.rs` alone. Invariant: a thread with a permit waits for nothing but a processor, so every permit returns.
 

@@ -29,14 +29,14 @@ use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::store::Claim;
 
-/// Blocks are at least so long if there is memory: enough chunks for all threads.
+/// Blocks have at least this many bytes if memory allows it: enough chunks for all threads.
 const BLOCK_BYTES: u64 = 32 << 20;
 /// The bytes of one read of a long range.
 const READ_BYTES: u64 = 1 << 20;
 /// How many chunks a remote store transfers at a time.
 const TRANSFERRED_CHUNKS: usize = 64;
 
-/// The bytes of a chunk that a piece needs.
+/// The bytes of a chunk, for one piece.
 enum PieceBytes {
     /// All of them are fill value.
     Fill,
@@ -46,13 +46,13 @@ enum PieceBytes {
     Chunk(Arc<Buffer>, usize),
 }
 
-/// Takes the next bytes of a slice, until it breaks.
+/// A function that takes the next bytes of a slice, until it breaks.
 pub type SliceSink<'a, E> = dyn FnMut(&[u8]) -> std::result::Result<ControlFlow<()>, E> + 'a;
 
 /// What a decoding thread sends back.
 type LoadedPiece = (Piece, Result<PieceBytes>);
 
-/// Sends the outcome of one load. If the load panics, that is an error.
+/// Sends the outcome of one load: an error if the load panics.
 struct LoadReply {
     sender: Sender<LoadedPiece>,
     piece: Option<Piece>,
@@ -231,7 +231,8 @@ fn bytes_of_piece(dirty: &DirtyChunks, piece: &Piece) -> Result<PieceBytes> {
     }
 }
 
-/// Loads the part of a chunk that has a piece if that is shorter and can be decoded by itself, else the chunk.
+/// Loads the part of a chunk that holds a piece, if that part is at most half of the chunk and decodes on its own.
+/// Otherwise loads the chunk.
 fn load_piece(served: &ServedArray, piece: &Piece) -> Result<PieceBytes> {
     let (index, range) = (served.grid().index(piece.chunk), piece.chunk_range());
     let ctx = LoadContext { decoders: None, ..served.load_context() };
@@ -312,7 +313,7 @@ mod tests {
     #[test]
     fn a_chunk_is_decoded_once_even_without_a_cache() {
         let (store, content) = (store(), content());
-        // The cache's limit, and how often each chunk of a slab may be decoded: half of the limit holds so much of a slab.
+        // The cache's limit, and how often each chunk of a slab may be decoded with it.
         for (limit, times) in [(1 << 20, 1), (600, 1), (100, 4), (0, 100)] {
             for (rows, columns, chunks) in [
                 (every(1, 100), every(1, 1), 10),

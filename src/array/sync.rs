@@ -75,7 +75,7 @@ mod scheduled {
     #[derive(Debug, Default)]
     pub struct Condvar(Inner);
 
-    /// A thread that comes while another makes the value makes one, too; the first value stays.
+    /// If two threads make the value at the same time, the first one that ends stays.
     #[derive(Debug, Default)]
     pub struct OnceLock<T>(std::sync::OnceLock<T>);
 
@@ -121,7 +121,7 @@ mod scheduled {
             value.map(|value| MutexGuard { mutex: self, value: Some(value) })
         }
 
-        /// Does not wait.
+        /// Locks without waiting, whatever the deadline.
         pub fn try_lock_arc_until(
             self: &Arc<Self>,
             _deadline: std::time::Instant,
@@ -200,7 +200,7 @@ mod scheduled {
             }
         }
 
-        /// Never times out.
+        /// Waits without a timeout.
         pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _timeout: std::time::Duration) {
             self.wait(guard);
         }

@@ -18,13 +18,13 @@ fn read(array: &Array, reader: &Reader, range: Range<u64>, tries: &[Blocking]) -
     Ok(None)
 }
 
-/// Reads for a reader: without waiting if possible, else with the plan of that try.
+/// Reads for a reader: without waiting if possible, otherwise once more with the plan of that try.
 pub fn read_for(array: &Array, reader: &Reader, range: Range<u64>) -> Result<Vec<u8>> {
     let read = read(array, reader, range, &[Blocking::No, Blocking::Yes])?;
     Ok(read.unwrap_or_else(|| unreachable!("a read that may block waits")))
 }
 
-/// Fills `out` from `offset` without waiting. Returns `false` if that cannot be.
+/// Fills `out` from `offset` without waiting. Returns `false` if that is not possible.
 pub fn read_now(array: &Array, offset: u64, out: &mut [u8]) -> bool {
     let range = offset..offset + out.len() as u64;
     let data = read(array, &Reader::new(Readahead::Off), range, &[Blocking::No]).unwrap();
@@ -34,7 +34,7 @@ pub fn read_now(array: &Array, offset: u64, out: &mut [u8]) -> bool {
     data.is_some()
 }
 
-/// Fills `out` from `offset`: without waiting if possible, else waits.
+/// Fills `out` from `offset`: without waiting if possible, otherwise waiting.
 pub fn read_soon(array: &Array, offset: u64, out: &mut [u8]) {
     let reader = Reader::new(Readahead::Off);
     out.copy_from_slice(&read_for(array, &reader, offset..offset + out.len() as u64).unwrap());

@@ -34,8 +34,8 @@ pub struct CheckOutcome {
 
 impl Array {
     /// Decodes every stored chunk on `threads` threads. Calls `report` for each chunk that cannot be read, with the key
-    /// of its object, and for each folder that cannot be listed. Calls `done` with the number of chunks that are dealt with, from
-    /// any of the threads.
+    /// of its object, and for each folder that cannot be listed. Calls `done` with the number of chunks that were
+    /// checked since its last call, from any of the threads.
     pub fn check(
         &self,
         threads: usize,
@@ -67,7 +67,7 @@ impl Array {
                 });
                 let chunks = served.levels().chunk_count(object);
                 let flow = sent.unwrap_or_else(|error| {
-                    // None of its chunks can be found.
+                    // Without its index, no chunk of it can be found.
                     outcome.lock().damaged += chunks;
                     report(&served.key_of_object(object).unwrap_or_default(), &error);
                     ControlFlow::Continue(())
@@ -89,7 +89,7 @@ impl Array {
         self.served().source().has_checksum()
     }
 
-    /// Returns the chunks of all objects that are stored now: those that [`Array::check`] goes through.
+    /// Returns how many chunks the stored objects have, which [`Array::check`] visits.
     pub fn stored_chunks(&self) -> u64 {
         let (served, mut chunks) = (self.served(), 0u64);
         let mut found = |object| {
@@ -101,7 +101,7 @@ impl Array {
     }
 }
 
-/// Decodes a chunk, and adds what comes of it to the outcome.
+/// Decodes a chunk, and adds the result to the outcome.
 fn check_chunk(
     served: &ServedArray,
     chunk: u64,
@@ -131,7 +131,7 @@ fn check_chunk(
     }
 }
 
-/// Reads all of an object, to check that the store can.
+/// Reads all of an object, to check that the store can return it.
 fn read_through(object: &dyn Object) -> Result<()> {
     let mut part = vec![0; 1 << 20];
     let mut offset = 0;

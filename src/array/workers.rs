@@ -13,7 +13,7 @@ use crate::array::sync::{self, Condvar, Mutex};
 /// A thread joins shared work only if its share is at least this long.
 const MIN_SHARE: usize = 64;
 
-/// Work for a thread.
+/// One piece of work for a thread.
 pub type Task = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
@@ -99,9 +99,9 @@ impl Workers {
 struct SharedWork<F> {
     count: usize,
     run: F,
-    /// The lowest number that no thread has taken.
+    /// The lowest number that is not taken.
     taken: AtomicUsize,
-    /// Threads that take part now.
+    /// How many threads take part now.
     under_way: Mutex<usize>,
     ended: Condvar,
 }

@@ -26,7 +26,7 @@ pub struct Axis {
     runs: Vec<AxisRun>,
 }
 
-/// An axis with more chunks is only cut evenly.
+/// An axis with more chunks than this is only cut evenly.
 const MAX_UNEVEN_CHUNKS: u64 = 4096;
 
 /// The position of a chunk on an axis.
@@ -92,12 +92,12 @@ impl Axis {
         Axis::new(self.extent, &lengths).unwrap_or_else(|| self.clone())
     }
 
-    /// Returns the elements on the axis.
+    /// Returns how many elements the axis has.
     pub fn extent(&self) -> u64 {
         self.extent
     }
 
-    /// Returns the chunks on the axis.
+    /// Returns how many chunks the axis has.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -132,6 +132,11 @@ impl Axis {
         span.start..span.start.saturating_add(span.length).min(self.extent)
     }
 
+    /// Returns the numbers of the chunks that hold these elements, at least one.
+    pub fn chunks_of(&self, elements: &Range<u64>) -> Range<u64> {
+        self.locate(elements.start).index..self.locate(elements.end.saturating_sub(1)).index + 1
+    }
+
     /// Returns whether one chunk covers exactly the axis.
     pub fn is_whole(&self) -> bool {
         self.count == 1 && self.longest() == self.extent
@@ -164,7 +169,7 @@ pub fn each_index(
     each_number(&axes, 0, each)
 }
 
-/// [`each_index`] over the remaining axes; `before` is the number that the axes before them make.
+/// Does the same for the remaining axes; `before` is the number that the axes before them make.
 fn each_number(
     axes: &[(&Axis, &Range<u64>)],
     before: u64,

@@ -25,7 +25,7 @@ impl AxisOrder {
         self.0.is_sorted()
     }
 
-    /// For each served axis, its place among the array's own.
+    /// Returns, for each served axis, its place among the array's own.
     pub fn axes(&self) -> &[usize] {
         &self.0
     }
@@ -40,7 +40,7 @@ impl AxisOrder {
 
     /// Returns what belongs to the served axes, in the order of the array's own.
     pub fn own<T: Clone>(&self, served: &[T]) -> Vec<T> {
-        // Of most arrays, for each chunk that is located.
+        // Most arrays have this order, and this is called for each chunk that is located.
         if self.is_identity() {
             return served.to_vec();
         }
@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(order(false, Some(2)), [2, 0, 1, 3]);
         assert_eq!(order(true, Some(2)), [2, 3, 1, 0]);
         assert_eq!(order(true, Some(3)), [3, 2, 1, 0]);
-        assert_eq!(order(false, Some(4)), [0, 1, 2, 3], "an axis that is none");
+        assert_eq!(order(false, Some(4)), [0, 1, 2, 3], "not an axis");
         assert!(AxisOrder::new(0, true, Some(0)).is_identity());
     }
 

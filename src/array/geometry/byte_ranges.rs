@@ -101,9 +101,7 @@ impl ByteRanges {
             None
         })
     }
-}
 
-impl ByteRanges {
     /// Calls `with` for each range of the set below `length`, in order.
     pub fn each(&self, length: usize, mut with: impl FnMut(Range<usize>)) {
         let mut at = 0;

@@ -88,8 +88,7 @@ pub fn for_each_range<E>(
     let mut loops: Vec<(Range<u64>, u64)> = Vec::with_capacity(axes.len());
     let mut stride = item_bytes;
     for (axis, range) in axes.iter().zip(chunks).rev() {
-        let last = axis.span(range.end.saturating_sub(1));
-        let elements = axis.span(range.start).start..(last.start + last.length).min(axis.extent());
+        let elements = axis.span(range.start).start..axis.elements(range.end.saturating_sub(1)).end;
         loops.push((elements, stride));
         stride = stride.saturating_mul(axis.extent());
     }

@@ -68,7 +68,7 @@ impl Grid {
         self.item_bytes
     }
 
-    /// Returns the number of chunks.
+    /// Returns how many chunks there are.
     pub fn chunks(&self) -> u64 {
         self.axes.iter().map(Axis::count).product()
     }
@@ -97,8 +97,8 @@ impl Grid {
     /// Returns how many bytes of a chunk lie in the array.
     pub fn inside_bytes(&self, chunk: u64) -> usize {
         let inside = self.axes.iter().zip(self.index(chunk)).map(|(axis, i)| {
-            let span = axis.span(i);
-            span.length.min(axis.extent() - span.start)
+            let elements = axis.elements(i);
+            elements.end - elements.start
         });
         inside.product::<u64>() as usize * self.item_bytes as usize
     }
@@ -169,7 +169,8 @@ impl Grid {
         self.walk(offset, length, (0, &Cell::new(u64::MAX)), visit)
     }
 
-    /// Like [`Grid::for_each_copy`], but only for chunks with these numbers. The time depends on how many these are.
+    /// Calls `visit` as [`Grid::for_each_copy`] does, but only for chunks with these numbers. The time depends on how
+    /// many these are.
     pub fn for_each_copy_in<E>(
         &self,
         offset: u64,
@@ -234,7 +235,7 @@ struct CopyWalk<'a, E> {
 }
 
 impl<'a, E> CopyWalk<'a, E> {
-    /// Returns a walk over a range that begins at `start`, for chunks with numbers from `first` to before `end`.
+    /// Creates a walk over a range that begins at `start`, for chunks with numbers from `first` to before `end`.
     fn new(
         grid: &'a Grid,
         start: u64,
@@ -355,12 +356,12 @@ impl<'a, E> CopyWalk<'a, E> {
         Ok(())
     }
 
-    /// Units of the box per element of the axis: bytes in the last dimension, elements elsewhere.
+    /// Returns the units of the box per element of the axis: bytes in the last dimension, elements elsewhere.
     fn chunk(&self, level: usize) -> u64 {
         if level + 1 == self.grid.dimensions.len() { self.grid.dimensions[level].step } else { 1 }
     }
 
-    /// Returns the copy between the current box and the current chunk, which has this number.
+    /// Visits the copy between the current box and the current chunk, which has this number.
     fn copy(&mut self, chunk: u64, box_offset: u64) -> Result<(), E> {
         let grid = self.grid;
         let last = grid.dimensions.len() - 1;

@@ -1,8 +1,9 @@
-//! Index arithmetic of a flat file and its chunks. No I/O, and no state.
+//! Index arithmetic of a flat file and its chunks, without I/O and without state.
 //!
-//! [`axis`] has the chunks along one axis. [`grid`] finds the chunks that a range touches. [`strips`] cuts chunks into the parts that are read and cached by
-//! themselves. [`axis_order`] is the order in which the file takes the axes. [`copy_plan`] has all that one request touches.
-//! [`selection`] finds the elements of a slice. [`strided_copy`] copies between a chunk and a range. [`byte_ranges`] records which bytes of a chunk were
+//! [`axis`] has the chunks along one axis. [`grid`] finds the chunks that a range touches. [`strips`] cuts chunks into
+//! the parts that are read and cached by themselves. [`axis_order`] is the order of the axes in the file. [`layout`] is
+//! the order of the elements. [`copy_plan`] has all that one request touches. [`selection`] finds the elements of a
+//! slice. [`strided_copy`] copies between a chunk and a range. [`byte_ranges`] records which bytes of a chunk were
 //! written. [`chunk_boxes`] has the ranges of neighbouring chunks. Uses nothing else of `array`.
 
 pub mod axis;

@@ -151,7 +151,7 @@ impl Selection {
     }
 
     /// Returns the ranges of the file that follow each other in the output, if each of them is of at least `least`
-    /// bytes or there is one only: their length, and where they begin.
+    /// bytes or if there is only one: their length, and where they begin.
     pub fn long_ranges(&self, least: u64) -> Option<(u64, impl Iterator<Item = u64> + '_)> {
         let mut run = self.grid.item_bytes();
         let mut outer = self.axes.len();

@@ -7,15 +7,15 @@
 //!
 //! Invariant: every element of the array is in exactly one strip, and a strip is contiguous in one chunk.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
-use crate::array::geometry::axis::{Axis, numbers};
+use crate::array::geometry::axis::{Axis, each_index, numbers};
 use crate::array::geometry::grid::Grid;
 
 /// The size of a slab of strips that decode at their own cost. A few such strips fit into a processor's cache, and
 /// their memory is reused quickly.
 const CHEAP_SLAB_BYTES: u64 = 32 << 20;
-/// Smaller chunks are not cut for speed alone.
+/// Smaller chunks are not cut only for speed.
 const MIN_CHEAP_CHUNK_BYTES: u64 = 1 << 20;
 
 /// A strip takes at least this fraction of the cache.
@@ -51,7 +51,7 @@ impl Strips {
     /// Strips over a grid of chunks for a cache of `limit_bytes`. `block_bytes` is the size of a block that decodes on
     /// its own, if that is less than a chunk.
     pub fn new(chunks: &Grid, limit_bytes: u64, block_bytes: Option<u64>) -> Strips {
-        let chunk_bytes = chunk_bytes(chunks);
+        let chunk_bytes = chunks.largest_chunk_bytes();
         let slab_bytes = slab(chunks).map_or(0, |slab| slab.bytes);
         // A block of more than half a chunk would be decoded for two strips.
         let block_bytes = block_bytes.filter(|&block| block <= chunk_bytes / 2);
@@ -84,7 +84,7 @@ impl Strips {
         self.is_cut
     }
 
-    /// Returns whether decoding a strip costs no more than the strip.
+    /// Returns whether a strip decodes at its own cost, without the rest of its chunk.
     pub fn is_cheap(&self) -> bool {
         self.is_cheap
     }
@@ -106,19 +106,16 @@ impl Strips {
     }
 
     /// Returns the numbers and positions of all strips of a chunk.
-    pub fn of_chunk(&self, chunk: u64) -> Vec<(u64, StripExtent)> {
-        let mut found: Vec<u64> = vec![0];
-        for ((axis, whole), i) in self.grid.axes().iter().zip(&self.chunks).zip(numbers(&self.chunks, chunk))
-        {
-            let outer = whole.span(i);
-            let first = axis.locate(outer.start).index;
-            let last = axis.locate((outer.start + outer.length).min(axis.extent()).saturating_sub(1)).index;
-            found = found
-                .iter()
-                .flat_map(|number| (first..=last).map(move |i| number * axis.count() + i))
-                .collect();
-        }
-        found.into_iter().map(|strip| (strip, self.extent_of(strip))).collect()
+    pub fn strips_in(&self, chunk: u64) -> Vec<(u64, StripExtent)> {
+        let axes = self.grid.axes().iter().zip(&self.chunks).zip(numbers(&self.chunks, chunk));
+        let ranges: Vec<Range<u64>> =
+            axes.map(|((axis, whole), i)| axis.chunks_of(&whole.elements(i))).collect();
+        let mut strips = Vec::new();
+        let _ = each_index(self.grid.axes(), &ranges, &mut |strip| {
+            strips.push((strip, self.extent_of(strip)));
+            ControlFlow::Continue(())
+        });
+        strips
     }
 
     /// Returns the slab of this grid; `None` for an empty array.
@@ -132,10 +129,6 @@ impl Strips {
     }
 }
 
-fn chunk_bytes(grid: &Grid) -> u64 {
-    grid.largest_chunk_shape().iter().product::<u64>().saturating_mul(grid.item_bytes())
-}
-
 /// Returns the row of a grid's chunks that a sequential read visits repeatedly.
 pub fn slab(grid: &Grid) -> Option<Slab> {
     if grid.chunks() == 0 {
@@ -143,7 +136,7 @@ pub fn slab(grid: &Grid) -> Option<Slab> {
     }
     let (_, later) = grid.axes().split_at(slab_axes(grid));
     let strips: u64 = later.iter().map(|axis| axis.count()).product();
-    Some(Slab { strips, bytes: strips.saturating_mul(chunk_bytes(grid)) })
+    Some(Slab { strips, bytes: strips.saturating_mul(grid.largest_chunk_bytes()) })
 }
 
 /// Returns how many axes number the slabs: those up to the first one with chunks longer than one element. Before it,
@@ -251,7 +244,7 @@ mod tests {
             }
             let mut seen = 0;
             for chunk in 0..chunks.chunks() {
-                let of_chunk = strips.of_chunk(chunk);
+                let of_chunk = strips.strips_in(chunk);
                 let mut end = 0;
                 for (strip, extent) in &of_chunk {
                     prop_assert_eq!(&strips.extent_of(*strip), extent);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::array::interleavings::write_back::{FILL, LENGTH, Scene, each_form, write, write_and_tell};
+use crate::array::interleavings::write_back::{FILL, LENGTH, Scene, each_form, write, write_and_notify};
 use crate::array::sync::thread;
 
 /// A write that is accepted, and perhaps not copied yet, lies under later writes, is stored by a later sync,
@@ -15,7 +15,7 @@ fn accepted_writes_are_visible_to_all() {
             let (array, accepted) = (&scene.array, &AtomicU8::new(0));
             let mut expected = [FILL; LENGTH];
             thread::scope(|scope| {
-                scope.spawn(|| write_and_tell(array, 3, &[1; 6], || accepted.store(1, Ordering::SeqCst)));
+                scope.spawn(|| write_and_notify(array, 3, &[1; 6], || accepted.store(1, Ordering::SeqCst)));
                 scope.spawn(|| {
                     if accepted.load(Ordering::SeqCst) == 0 {
                         return;

@@ -2,8 +2,8 @@
 //! store, another thread may run.
 //!
 //! Run `cargo test --features shuttle --lib array::interleavings`. `ZARRFS_SCHEDULES=100000` sets the number of
-//! schedules of each test (300 by default). The tests run this layer's own code over a store in memory; `sync.rs` is
-//! the only stand-in.
+//! schedules of each test (300 by default). The tests run the production code of this layer over a store in memory.
+//! Only `sync.rs` is replaced.
 
 mod accepted;
 mod cache;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::array::interleavings::write_back::{FILL, LENGTH, Scene, each_form, open, write_and_tell};
+use crate::array::interleavings::write_back::{FILL, LENGTH, Scene, each_form, open, write_and_notify};
 use crate::array::sync::thread;
 use crate::array::test_reads::read_for;
 use crate::array::{Array, Readahead, Reader};
@@ -30,7 +30,7 @@ fn prepared_replies_never_go_back() {
             scope.spawn(|| {
                 array.writer().open_for_writing().unwrap();
                 for value in 1..=3 {
-                    write_and_tell(&array, 13, &[value], || done.store(value, Ordering::SeqCst));
+                    write_and_notify(&array, 13, &[value], || done.store(value, Ordering::SeqCst));
                     if value == 2 {
                         array.writer().flush().unwrap();
                     }

@@ -32,7 +32,7 @@ pub(in crate::array) enum Form {
     Sharded,
 }
 
-/// A store that yields to other threads, loses what was not synced, and is full for a while.
+/// A store that yields to other threads, knows what a power cut would leave, and is full for a while.
 #[derive(Default)]
 pub(in crate::array) struct Slow {
     now: MemoryStore,
@@ -202,19 +202,19 @@ pub(in crate::array) fn each_form(test: impl Fn(Form) + Send + Sync + Copy + 'st
 
 /// Writes as the FUSE adapter does: without blocking if possible, else blocking.
 pub(in crate::array) fn write(array: &Array, offset: u64, data: &[u8]) {
-    write_and_tell(array, offset, data, || ());
+    write_and_notify(array, offset, data, || ());
 }
 
-/// Does the same, and calls `tell` as early as the adapter replies.
-pub(in crate::array) fn write_and_tell(array: &Array, offset: u64, data: &[u8], tell: impl Fn()) {
+/// Writes in the same way, and calls `notify` when the adapter would reply.
+pub(in crate::array) fn write_and_notify(array: &Array, offset: u64, data: &[u8], notify: impl Fn()) {
     match array.writer().try_begin_write(offset, data).unwrap() {
         Some(pending) => {
-            tell();
+            notify();
             pending.copy();
         }
         None => {
             array.writer().write_at(offset, data).unwrap();
-            tell();
+            notify();
         }
     }
 }
@@ -252,7 +252,7 @@ fn a_reader_never_goes_back() {
         thread::scope(|scope| {
             scope.spawn(move || {
                 for value in 1..=4 {
-                    write_and_tell(array, 5, &[value], || done.store(value, Ordering::SeqCst));
+                    write_and_notify(array, 5, &[value], || done.store(value, Ordering::SeqCst));
                     if value % 2 == 0 {
                         array.writer().flush().unwrap();
                     }

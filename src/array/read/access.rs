@@ -9,7 +9,7 @@ use crate::cancellation::Cancellation;
 pub enum Blocking {
     /// Memory only: returns at once where the store is needed.
     No,
-    /// May read the store, which can block for any time.
+    /// May wait for the store, for any time.
     Yes,
 }
 

@@ -17,9 +17,9 @@ use crate::error::Result;
 /// Shorter holes are not reported.
 const MIN_HOLE_BYTES: u64 = 1 << 20;
 const PAGE_BYTES: u64 = 4096;
-/// How many objects one call looks up. All later ones count as data.
+/// The most objects that one call looks up. All later ones count as data.
 const MAX_LOOKS: u64 = 1 << 16;
-/// How many chunks one call looks at; an object may have many.
+/// The most chunks that one call visits: an object may have many.
 const MAX_CHUNKS: u64 = 1 << 22;
 
 /// The file as tiles of rows of chunks.
@@ -31,12 +31,13 @@ pub struct HoleTiles<'a> {
     /// Rows of one tile.
     slabs: u64,
     looks: Cell<u64>,
-    /// Chunks looked at, in whatever objects they are.
+    /// How many chunks were visited.
     chunks: Cell<u64>,
 }
 
 impl<'a> HoleTiles<'a> {
-    /// `None` if the array has no hole: a chunk that is not stored is not zero.
+    /// Cuts the file of an array into tiles. Returns `None` if it has no hole, because a chunk that is not stored is
+    /// not zero.
     pub fn new(served: &'a ServedArray, cancellation: &'a Cancellation) -> Option<HoleTiles<'a>> {
         if served.fill().iter().any(|&byte| byte != 0) {
             return None;
@@ -49,8 +50,8 @@ impl<'a> HoleTiles<'a> {
         Some(tiles)
     }
 
-    /// Returns the first byte from `offset` on, which lies in the file, that may differ from zero. `None` if there is
-    /// none before the end of the file. Blocks on the store.
+    /// Returns the first byte from `offset` on that may differ from zero. `offset` lies in the file. `None` if there is
+    /// no data before the end of the file. Blocks on the store.
     pub fn next_data(&self, offset: u64) -> Result<Option<u64>> {
         let mut at = offset;
         while at < self.served.size_bytes() {
@@ -62,8 +63,8 @@ impl<'a> HoleTiles<'a> {
         Ok(None)
     }
 
-    /// Returns the first byte from `offset` on, which lies in the file, that is in a hole, or the end of the file,
-    /// which counts as a hole. Blocks on the store.
+    /// Returns the first byte from `offset` on that is in a hole. `offset` lies in the file, whose end counts as a
+    /// hole. Blocks on the store.
     pub fn next_hole(&self, offset: u64) -> Result<u64> {
         for tile in self.tile_of(offset)..self.count() {
             if let Some(hole) = self.hole(tile)?
@@ -93,11 +94,10 @@ impl HoleTiles<'_> {
         let mut start = 0;
         for (axis, &number) in grid.axes().iter().zip(&index) {
             stride /= axis.extent().max(1);
-            let span = axis.span(number);
-            start += span.start * stride;
+            let elements = axis.elements(number);
+            start += elements.start * stride;
             if axis.longest() > 1 && axis.extent() > 1 {
-                let end = axis.extent().min(span.start.saturating_add(span.length));
-                return start..start + (end - span.start) * stride;
+                return start..start + (elements.end - elements.start) * stride;
             }
         }
         start..start + stride

@@ -4,7 +4,8 @@
 //! plan ([`ReadPlan`]) of what a request touches.
 //!
 //! Invariants: a read returns all of its range or fails. A chunk that cannot be read is an error; only a missing chunk
-//! is fill value. A read holds at most [`StripCache::batch_strips`] strips at a time, or what the cache has already.
+//! is fill value. A read holds at most [`StripCache::batch_strips`] strips at a time, in addition to what the cache has
+//! already.
 
 pub mod access;
 pub mod holes;
@@ -70,8 +71,8 @@ impl FileReader {
         &self.ranges
     }
 
-    /// Fills `out` with a range, which lies in the file. `Ok(false)`, only if the read must not block: it would have to
-    /// wait; then `out` is undefined, and the plan is kept for the blocking retry.
+    /// Fills `out` with a range, which lies in the file. Returns `false` only if the read must not block and would have
+    /// to. Then `out` is undefined, and the plan is kept for the blocking retry.
     pub fn read(
         &self,
         range: Range<u64>,
@@ -80,7 +81,7 @@ impl FileReader {
         access: ReadAccess<'_>,
     ) -> Result<bool> {
         if range.is_empty() {
-            return Ok(true); // of an array without chunks, perhaps
+            return Ok(true); // perhaps of an array without chunks
         }
         let is_waiting =
             access.blocking == Blocking::Yes && !self.served().reads_ranges(access.is_sequential);
@@ -94,7 +95,7 @@ impl FileReader {
         Ok(true)
     }
 
-    /// Plans a range, if that is not done. Returns `false` if the plan needs the store and must not wait for it.
+    /// Plans a range, if it is not planned yet. Returns `false` if the plan needs the store and must not wait for it.
     pub fn prepare(
         &self,
         plan: &mut ReadPlan,

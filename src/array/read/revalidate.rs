@@ -12,7 +12,7 @@ use crate::array::workers::Workers;
 use crate::cancellation::Cancellation;
 use crate::error::{Error, Result};
 
-/// How many objects a remote store is asked for before the request's deadline is looked at again.
+/// How many objects a remote store looks up before the request's deadline is checked again.
 const BATCH_OBJECTS: usize = 512;
 /// The most objects that are compared for the version of an array's content.
 const MAX_COMPARED_OBJECTS: u64 = 1 << 20;
@@ -26,16 +26,16 @@ pub struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// Compares every object that readers have seen. `true`: nothing has changed, and the kernel's pages of the file are still
-    /// right. `false`: something changed, or too many objects were read to tell; then `look_afresh` was called, which has every
-    /// cached chunk compared with the store before use.
-    pub fn is_unchanged(&self, look_afresh: impl Fn(), cancellation: &Cancellation) -> Result<bool> {
+    /// Compares every object that readers have seen. Returns `true` if nothing has changed, so the kernel's pages of
+    /// the file are still right. Otherwise, or if too many objects were read to compare them all, calls `start_afresh`,
+    /// which has every cached chunk compared with the store before use, and returns `false`.
+    pub fn is_unchanged(&self, start_afresh: impl Fn(), cancellation: &Cancellation) -> Result<bool> {
         let (store, seen) = (self.served.store(), self.served.seen());
-        let keys = seen.look();
-        // What is on its way may be older than this comparison, and is in no record yet.
+        let keys = seen.begin_comparison();
+        // Transfers under way may bring content from before this comparison, and are not recorded yet.
         store.forget_transfers(self.served.path());
         let Some(keys) = keys else {
-            look_afresh();
+            start_afresh();
             return Ok(false);
         };
         let changed = self.changed(keys, cancellation)?;
@@ -43,7 +43,7 @@ impl Comparison<'_> {
         if changed.is_empty() && seen.is_complete() {
             return Ok(true);
         }
-        look_afresh();
+        start_afresh();
         seen.forget(&changed);
         Ok(false)
     }
@@ -73,7 +73,7 @@ impl Comparison<'_> {
 
     /// Returns the keys of objects that differ from what readers received. Asks for several at a time.
     fn changed(&self, keys: Vec<String>, cancellation: &Cancellation) -> Result<Vec<String>> {
-        // The threads share single objects of a local store. A remote store gets batches.
+        // Threads compare objects of a local store one by one. A remote store gets batches.
         let batch = if self.served.store().is_remote() { BATCH_OBJECTS } else { 1 };
         let count = keys.len().div_ceil(batch);
         let (array, cancellation) = (Arc::clone(self.served), cancellation.clone());
@@ -112,7 +112,7 @@ struct ComparisonOutcome {
     changed: Result<Vec<String>>,
 }
 
-/// Returns those of these keys of objects that differ from what readers received.
+/// Returns the keys of those objects that differ from what readers received.
 fn changed_of(array: &ServedArray, keys: &[String], cancellation: &Cancellation) -> Result<Vec<String>> {
     keys.first().map_or(Ok(()), |key| cancellation.check(key))?;
     let store = array.store();

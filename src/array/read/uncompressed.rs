@@ -20,7 +20,7 @@ use crate::store::{MaybeClaim, Object, Wanted};
 /// A span of a chunk is read as a whole if at least one part in this many is wanted, else run by run.
 const SPAN_SHARE: usize = 4;
 
-/// The read would block, or fails. The blocking read reports the error.
+/// The read would block or fails. The blocking read reports the error.
 struct WouldBlock;
 
 impl From<Error> for WouldBlock {
@@ -84,8 +84,8 @@ impl RangeReader {
         read
     }
 
-    /// Like [`RangeReader::read`], but only from open objects and without disk I/O. Otherwise returns `false`, and
-    /// `out` is undefined.
+    /// Reads as [`RangeReader::read`] does, but only from open objects and without disk I/O. Returns `false` if that is
+    /// not possible; then `out` is undefined.
     pub fn try_read(&self, plan: &CopyPlan, out: &mut [u8]) -> bool {
         let epoch = self.served.epoch();
         let mut open: Option<(u64, Arc<dyn Object>)> = None;

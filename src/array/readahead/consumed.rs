@@ -1,8 +1,9 @@
 //! Slabs that sequential readers received in full and keep themselves (in the kernel's page cache). No reader is
 //! expected to ask for them, so readahead does not decode them.
 //!
-//! Uses `sync.rs`. This is only a guess: a reader that asks for such a slab all the same gets it, and shows that the
-//! guess no longer holds ([`ConsumedSlabs::forget_if_asked`]).
+//! Uses `sync.rs`. Without this set, four readers that each read a quarter of an array decoded up to 1.3 times the
+//! array, because each went on to decode what the next one had received. The set is a guess: a reader that asks for a
+//! slab in it gets the slab, and shows that the guess no longer holds ([`ConsumedSlabs::forget_if_asked`]).
 
 use std::ops::Range;
 
@@ -38,13 +39,13 @@ impl ConsumedSlabs {
         ranges.push(new);
     }
 
-    /// Returns whether a slab is among them.
+    /// Returns whether a slab is in the set.
     pub fn contains(&self, slab: u64) -> bool {
         self.ranges.lock().iter().any(|range| range.contains(&slab))
     }
 
-    /// Takes notice that a reader asks for a slab. If the slab is in the set, readers no longer keep them: clears the set and
-    /// returns `true`.
+    /// Clears the set and returns `true` if a slab that a reader asks for is in it, because readers do not keep slabs
+    /// then.
     pub fn forget_if_asked(&self, slab: u64) -> bool {
         let mut ranges = self.ranges.lock();
         let was_consumed = ranges.iter().any(|range| range.contains(&slab));

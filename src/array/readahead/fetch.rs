@@ -16,13 +16,14 @@ use crate::array::source::ahead::Indexes;
 use crate::array::source::loading::load_context::LoadContext;
 use crate::store::{Claim, MaybeClaim, Remote};
 
-/// Chunks of this many decoded bytes are claimed together: inner chunks that are neighbours in their shard in one request.
+/// Chunks of this many decoded bytes are claimed together, so that inner chunks that are neighbours in their shard come
+/// with one request.
 const BATCH_BYTES: u64 = 64 << 20;
 const MAX_BATCH: usize = 256;
-/// Stored bytes that the reader wants soon: they should be here.
+/// Stored bytes that the reader wants soon. If they are still on their way, too little is fetched ahead.
 const SOON_BYTES: u64 = 16 << 20;
-/// Stored bytes that are claimed at first. Doubled while chunks that are wanted soon are still on their way: a reader gets as
-/// much as the link needs, and no more memory.
+/// Stored bytes that are claimed at first. The number is doubled while chunks that are wanted soon are still on their
+/// way, so that a reader takes as much memory as the link needs and no more.
 const FIRST_TARGET_BYTES: u64 = 64 << 20;
 /// The most strips of a window.
 const MAX_STRIPS: usize = 4096;
@@ -32,9 +33,10 @@ pub struct FetchQueue {
     /// Readers share the store's memory.
     count: CountGuard,
     window: FetchWindow,
-    /// The claims to chunks of the window that are not decoded yet, by the numbers of the chunks. `None` where nothing is stored.
+    /// The claims on chunks of the window that are not decoded yet, by the numbers of the chunks. `None` if nothing is
+    /// stored.
     chunks: HashMap<u64, MaybeClaim>,
-    /// To indexes of shards that some of the next chunks are in.
+    /// The claims on indexes of shards that have some of the next chunks.
     indexes: Vec<Arc<dyn Claim>>,
     /// How many stored bytes are claimed, and the last claim that was made for the present number. Before it has arrived,
     /// nothing shows whether the number is large enough.
@@ -45,7 +47,7 @@ pub struct FetchQueue {
 }
 
 impl FetchQueue {
-    /// Nothing yet, for a reader at `offset`.
+    /// Creates an empty queue for a reader at `offset`.
     pub fn new(resources: &Arc<ReadaheadResources>, offset: u64) -> Self {
         FetchQueue {
             count: resources.count(Counted::FetchingReader),
@@ -58,8 +60,8 @@ impl FetchQueue {
         }
     }
 
-    /// Moves the window to where a reader is. Returns the strips that are to be decoded now: none before it is known how chunks
-    /// are cut.
+    /// Moves the window to where a reader is. Returns the strips that are to be decoded now. It returns nothing before
+    /// it is known how chunks are cut.
     pub fn move_to(
         &mut self,
         cache: &StripCache,
@@ -99,7 +101,7 @@ impl FetchQueue {
         let chunk_bytes = served.grid().largest_chunk_bytes().max(1);
         let batch = (BATCH_BYTES / chunk_bytes).clamp(1, MAX_BATCH as u64) as usize;
         let mut before = std::mem::take(&mut self.chunks);
-        // An index that is claimed again stays here, because it is claimed before this is dropped.
+        // An index that is claimed again stays in memory, because it is claimed before this is dropped.
         let _indexes = std::mem::take(&mut self.indexes);
         let mut new: Vec<u64> = Vec::new();
         let mut is_full = false;
@@ -152,8 +154,8 @@ impl FetchQueue {
     }
 }
 
-/// Returns the strips of the next `decoded` bytes that the cache has room for. Of the next slabs no more than what is
-/// decoded while the reader reads the end of this one: their memory is that of the slab that the reader passes.
+/// Returns the strips of the next `decoded` bytes, as far as the cache has room. Of later slabs it returns no more than
+/// `ahead_bytes`: they take the memory of the slab that the reader is leaving.
 fn strips_to_decode(strips: &Strips, offset: u64, decoded: u64, budget: &ReadaheadBudget) -> Vec<u64> {
     let in_cache = (budget.cache_limit_bytes / 4 * 3).checked_div(budget.strip_bytes).unwrap_or(1);
     let most = MAX_STRIPS.min(in_cache as usize).max(1);
@@ -170,14 +172,14 @@ fn strips_to_decode(strips: &Strips, offset: u64, decoded: u64, budget: &Readahe
     to_decode
 }
 
-/// What is claimed of a window.
+/// The claims on the chunks of a window, counted.
 #[derive(Default)]
 struct ClaimedBytes {
-    /// Stored bytes, each span once, and how many there should be.
+    /// Stored bytes, each transfer once, and how many there should be.
     bytes: u64,
     target_bytes: u64,
     seen: HashSet<u64>,
-    /// Whether one of the first [`SOON_BYTES`] is still on its way.
+    /// Whether some of the first [`SOON_BYTES`] are still on their way.
     is_late: bool,
     /// The last claim.
     last: Option<Arc<dyn Claim>>,

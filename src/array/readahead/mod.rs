@@ -1,8 +1,9 @@
 //! Readahead: what a reader that goes through an array sequentially needs next is fetched and decoded before it asks.
 //!
-//! Uses its neighbours in `array`. Who goes through an array sequentially, and how much to have ready for it, is decided in
-//! `window.rs`. What was decided is done in `prefetch.rs` (decoding), `fetch.rs` (requests to a remote store) and
-//! `replies.rs` (whole replies). This file has the place of each reader, and asks the one and then the other.
+//! Uses its neighbours in `array`. `window.rs` is the policy: it decides which readers are sequential and how much to
+//! have ready for them. `prefetch.rs` (decoding), `fetch.rs` (requests to a remote store) and `replies.rs` (whole
+//! replies) carry that out, and `consumed.rs` says what need not be prepared. This file keeps the place of each reader,
+//! asks the policy, and passes its answer on.
 //!
 //! Slabs that the reader has passed are the first to leave the cache.
 
@@ -32,7 +33,7 @@ use crate::array::served::ServedArray;
 use crate::array::sync::Mutex;
 use crate::array::sync::atomic::{AtomicUsize, Ordering};
 
-/// If only this cache keeps what was read, an array of at most this fraction of the cache stays in it.
+/// If reads bypass the page cache, an array of at most this fraction of the cache stays in it.
 const STAYING_PART: u64 = 16;
 
 /// What is prepared for a reader that goes through an array sequentially.
@@ -62,16 +63,16 @@ pub struct Reader {
 struct ScanState {
     /// Where a sequential reader is expected to continue.
     next_offset: u64,
-    /// What it has received ends here. Of a remote store more was asked for, perhaps.
+    /// The end of what it has received. It may have asked a remote store for more.
     received: u64,
     /// What is ready for the reader, if it is sequential.
     sequence: Option<SequentialRead>,
 }
 
-/// A sequential read of one array. It counts as one as long as it lives.
+/// A sequential read of one array. It counts toward the array's sequential readers while it lives.
 struct SequentialRead {
     array: Arc<ArrayReadahead>,
-    /// The slabs that are queued and not passed.
+    /// The slabs that are queued and that the reader has not passed.
     slabs: Option<SlabWindow>,
     /// The first slab that this reader has not added to [`ConsumedSlabs`]; `None` if it never adds any.
     first_unconsumed: Option<u64>,
@@ -164,7 +165,7 @@ impl Reader {
 }
 
 impl ArrayReadahead {
-    /// Returns the readahead of an array.
+    /// Creates the readahead of an array.
     pub fn new(reader: &Arc<FileReader>, resources: &Arc<ReadaheadResources>) -> Self {
         ArrayReadahead {
             reader: Arc::clone(reader),
@@ -198,8 +199,9 @@ impl ArrayReadahead {
         }
     }
 
-    /// Has a remote store fetch what a reader will probably ask for next, while it waits for `range`. `false` for other stores,
-    /// and if the reader does not wait.
+    /// Has a remote store fetch what a reader will probably ask for next, while the reader waits for `range`. Returns
+    /// `false` for other stores, and if the reader does not wait. If the next requests followed only the reply, the
+    /// first reads of an array would take two to four round trips.
     pub fn prefetch_before(
         self: &Arc<Self>,
         reader: &Reader,
@@ -218,7 +220,8 @@ impl ArrayReadahead {
     }
 
     /// Has what a reader will probably ask for next prepared, after it received `range`. `is_foreseen` is what
-    /// [`ArrayReadahead::prefetch_before`] returned. Returns where a sequential reader continues; `None` for any other reader.
+    /// [`ArrayReadahead::prefetch_before`] returned. Returns where a sequential reader continues, and `None` for any
+    /// other reader.
     pub fn prefetch_after(
         self: &Arc<Self>,
         reader: &Reader,
@@ -232,7 +235,7 @@ impl ArrayReadahead {
         if !is_foreseen && !reader.continues(&mut scan, range) {
             return None;
         }
-        // A reader that was noted before it waited may have moved elsewhere meanwhile, on another thread.
+        // While the reader waited, a request on another thread may have moved it elsewhere.
         if range.end <= scan.next_offset {
             scan.received = scan.received.max(range.end);
         }
@@ -268,7 +271,8 @@ impl ArrayReadahead {
             return self.prefetcher.decode(strips.into_iter(), &reader.wanted, u64::MAX);
         }
         let now = slabs.at(offset);
-        // A reader that asks for what readers keep shows that they do not, so what it has is not known either.
+        // A reader that asks for a consumed slab shows that readers do not keep what they receive, so its window starts
+        // anew.
         let is_asked_again = self.consumed.forget_if_asked(slabs.at(asked.saturating_sub(1)));
         let window = match sequence.slabs.take().filter(|window| window.contains(now) && !is_asked_again) {
             Some(window) => window,
@@ -294,7 +298,7 @@ impl ArrayReadahead {
         }
     }
 
-    /// As [`ArrayReadahead::extend_readahead`], where chunks come from a remote store. The last request began at `asked`.
+    /// Fetches and queues what a sequential reader of a remote store needs next. Its last request began at `asked`.
     fn extend_remote_readahead(self: &Arc<Self>, reader: &Reader, scan: &mut ScanState, asked: u64) {
         let (offset, received) = (scan.next_offset, scan.received);
         if offset >= self.served().size_bytes() {
@@ -302,7 +306,7 @@ impl ArrayReadahead {
         }
         let cache = self.prefetcher.strips();
         let strips = if self.served().source().is_uncompressed() {
-            Some(cache.strips_at(offset)) // which asks the store nothing
+            Some(cache.strips_at(offset)) // which does not ask the store
         } else {
             cache.strips()
         };
@@ -322,8 +326,8 @@ impl ArrayReadahead {
         self.demote(slabs.strips_of(window.pass(passed)));
     }
 
-    /// Records that a reader received these slabs in full. Returns whether they count as [`ConsumedSlabs`]: whether readers keep
-    /// what they receive. Beside a writer some readers bypass the page cache.
+    /// Records that a reader received these slabs in full. Returns whether they count as [`ConsumedSlabs`], which they
+    /// do only if readers keep what they receive: while the array is written, some readers bypass the page cache.
     fn record_consumed(&self, slabs: Range<u64>) -> bool {
         let readers_keep = self.prefetcher.resources().readers_keep() && !self.reader.dirty().is_written();
         let is_consumed = !slabs.is_empty() && readers_keep;

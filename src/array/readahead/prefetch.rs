@@ -1,4 +1,4 @@
-//! The mechanism of readahead: decodes strips before a reader asks for them, and lets go of those that it has received.
+//! Decoding ahead: strips are decoded before a reader asks for them.
 //!
 //! Uses `resources.rs` and `served/`. `window.rs` says which strips.
 //!
@@ -10,22 +10,22 @@ use crate::array::readahead::resources::{Counted, ReadaheadResources};
 use crate::array::served::strip_cache::StripCache;
 use crate::array::sync::atomic::{AtomicU64, Ordering};
 
-/// Which of the queued strips a reader still wants.
+/// Says which of the queued strips a reader still wants.
 #[derive(Default)]
 pub struct ScanGeneration {
-    /// Changes when the reader wants none of the queued strips any more.
+    /// Changes when the reader no longer wants any queued strip.
     generation: AtomicU64,
     /// The first slab that the reader has not passed.
     first_slab: AtomicU64,
 }
 
 impl ScanGeneration {
-    /// The reader wants none of the queued strips any more.
+    /// Ends the reader's interest in all queued strips.
     pub fn end(&self) {
         self.generation.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The reader has passed all slabs before this one.
+    /// Ends the reader's interest in all slabs before this one.
     pub fn pass(&self, first_slab: u64) {
         self.first_slab.store(first_slab, Ordering::Relaxed);
     }
@@ -66,8 +66,8 @@ impl Prefetcher {
         self.strips.workers().waiting_ahead() > 0
     }
 
-    /// Queues strips of a slab for a reader. A strip that it no longer wants when its turn comes is skipped. `slab` is the
-    /// largest number if the reader wants the strips wherever it is.
+    /// Queues strips of a slab for a reader. A strip that it no longer wants when its turn comes is skipped. `slab` is
+    /// [`u64::MAX`] if the reader wants the strips wherever it is.
     pub fn decode(&self, strips: impl Iterator<Item = u64>, wanted: &Arc<ScanGeneration>, slab: u64) {
         let generation = wanted.now();
         let epoch = self.strips.served().epoch();

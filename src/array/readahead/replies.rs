@@ -1,5 +1,7 @@
-//! Replies prepared ahead of a sequential reader that sends one request at a time (direct I/O): while the kernel
-//! copies one reply, another thread prepares the next.
+//! Replies prepared ahead of a sequential reader that sends one request at a time (direct I/O): while the kernel copies
+//! one reply, another thread prepares the next. Otherwise the copy into the reply and the kernel's copy take turns on
+//! one processor: a read of an uncompressed array took 0.226 s instead of 0.160 s, of a zstd array 0.447 s instead of
+//! 0.380 s.
 //!
 //! Uses its neighbours in `array`, `memory` and `cancellation`. A span of the file is copied from memory; for uncompressed
 //! chunks it is read from the store.
@@ -42,7 +44,7 @@ struct ReplySpan {
 enum ReplyState {
     /// In the queue.
     Queued,
-    /// A thread fills it. `may_block`: that thread may wait for the store.
+    /// A thread fills it. `may_block` says whether that thread may wait for the store.
     Filling {
         may_block: bool,
     },
@@ -50,7 +52,7 @@ enum ReplyState {
         bytes: Arc<Buffer>,
         epoch: u64,
     },
-    /// Not in memory, failed, or no longer wanted.
+    /// The bytes are not in memory, could not be read, or are no longer wanted.
     Void,
 }
 
@@ -128,7 +130,7 @@ impl PreparedReplies {
         request_bytes: u64,
     ) {
         let step = request_bytes.saturating_mul(SPAN_BYTES.div_ceil(request_bytes.max(1)));
-        // Spans are no longer than what is prepared ahead, and useless next to a writer.
+        // A longer span would exceed what is prepared ahead. Next to a writer, no span is ever used.
         if step == 0 || step > AHEAD_BYTES || array.dirty().is_written() {
             return;
         }
@@ -218,7 +220,7 @@ mod tests {
     use crate::store::{MemoryStore, Store};
 
     const MIB: u64 = 1 << 20;
-    /// Of a cache of 64 MiB.
+    /// The limit of prepared replies, with a cache of 64 MiB.
     const LIMIT: u64 = 8 * MIB;
 
     /// Returns whether replies of this many bytes could be prepared.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::array::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The limit for the prepared replies of all readers. For a small cache, this fraction of it.
+/// The limit of the prepared replies of all readers: this many bytes, or this fraction of a small cache.
 const MOST_REPLY_BYTES: u64 = 16 << 20;
 const REPLY_PART_OF_CACHE: u64 = 8;
 
@@ -15,9 +15,9 @@ pub struct ReadaheadResources {
     /// Bytes of replies that are prepared, or will be, and their limit.
     reply_bytes: AtomicU64,
     reply_limit_bytes: u64,
-    /// Sequential readers of remote stores.
+    /// How many sequential readers of remote stores there are.
     fetching_readers: AtomicUsize,
-    /// Strips that are decoded ahead of readers, or wait for that.
+    /// How many strips are being decoded ahead of readers, or wait for that.
     strips_ahead: AtomicU64,
     /// Whether readers keep what they receive, as the kernel's page cache does.
     readers_keep: bool,
@@ -92,7 +92,7 @@ impl ReadaheadResources {
 }
 
 impl CountGuard {
-    /// Returns what counts.
+    /// Returns the resources in which it counts.
     pub fn resources(&self) -> &ReadaheadResources {
         &self.resources
     }

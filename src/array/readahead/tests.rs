@@ -11,7 +11,7 @@ use crate::store::{Claim, Content, Entry, Info, MaybeClaim, MemoryStore, Object,
 
 const MIB: u64 = 1 << 20;
 
-/// A remote store without chunks, which notes what it is asked to transfer. Nothing ever arrives.
+/// A remote store without chunks, which records what it is asked to transfer. Nothing ever arrives.
 #[derive(Default)]
 struct Remote {
     objects: MemoryStore,

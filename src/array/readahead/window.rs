@@ -1,29 +1,33 @@
 //! The policy of readahead: what a sequential reader will need next, and how much of it to have ready.
 //!
-//! Uses `geometry/`. Nothing here reads, decodes or waits: [`SlabWindow`] and [`FetchWindow`] turn a reader's place into what
-//! `prefetch.rs` and `transfers.rs` are to do.
+//! Uses `geometry/`. Nothing here reads, decodes or waits: [`SlabWindow`] and [`FetchWindow`] turn a reader's place
+//! into work for `prefetch.rs` and `fetch.rs`.
 //!
 //! A sequential read visits one row of strips, a *slab*, again and again before it moves on. So a slab is decoded as a whole.
 //!
-//! How far ahead of a reader things are ready is bounded twice. **Backpressure** from memory: no more is decoded than the cache
-//! holds together with what the reader has not passed, since what was decoded first would be evicted first. Backpressure from the
-//! processor: no later slab is queued while tasks of readahead wait for a thread.
+//! **Backpressure** bounds twice how far ahead of a reader chunks are decoded. From memory: no more is decoded than the
+//! cache holds together with what the reader has not passed, because what was decoded first would be evicted first.
+//! From the processor: no later slab is queued while tasks of readahead wait for a thread.
 
 use std::ops::Range;
 
 use crate::array::geometry::strips::{Slab, Strips};
 
-/// How far apart requests of one sequential reader may arrive: the kernel sends readahead from several threads.
+/// How far from the expected place a request of a sequential reader may begin: the kernel sends its own readahead from
+/// several threads, in any order.
 pub const SEEK_WINDOW_BYTES: u64 = 4 << 20;
-/// The same for a reader that was not sequential so far, in lengths of a request.
+/// The same for a reader that was not sequential so far, in lengths of a request. With the larger window, random
+/// readers counted as sequential by chance, and megabytes were decoded ahead of each read.
 const SEEK_WINDOW_REQUESTS: u64 = 2;
 /// Late requests may still want bytes this far before the reader's place.
 pub const LATE_BYTES: u64 = 1 << 20;
 /// If the cache has no room for a slab, readahead covers this many bytes of the file.
 const BYTE_WINDOW: u64 = 8 << 20;
-/// Readahead for each decoding thread, shared by all readers, if there is room. At least the next slab.
+/// How much is decoded ahead for each decoding thread, shared by all readers, if there is room; at least the next slab.
+/// With only two small slabs ahead, threads slept until the reader took one and woke late: planes of 4 MiB (blosc-lz4)
+/// took 0.293 s instead of 0.247 s.
 pub const AHEAD_BYTES_PER_THREAD: u64 = 32 << 20;
-/// A slab of more strips is not queued as a whole, because that would delay the request that queues it. The same limit
+/// A slab of more strips is not queued as a whole, because that would delay the request that queues it. The limit also
 /// holds if the cache has no room for a slab.
 const MOST_QUEUED: u64 = 4096;
 
@@ -81,7 +85,7 @@ pub struct SlabWindow {
 }
 
 impl SlabWindow {
-    /// Nothing is queued for a reader in this slab.
+    /// Creates the window of a reader in this slab, with nothing queued.
     pub fn new(slab: u64) -> Self {
         SlabWindow { first: slab, end: slab, is_partly_queued: false }
     }
@@ -104,9 +108,9 @@ impl SlabWindow {
         left
     }
 
-    /// Returns what to queue next for a reader in the slab `now`, if anything. The reader's own slab is queued always.
-    /// `is_consumed`: readers keep a slab themselves, so that nobody will ask for it. `is_busy`: tasks of readahead
-    /// wait for a thread.
+    /// Returns what to queue next for a reader in the slab `now`, if anything. The reader's own slab is always queued.
+    /// `is_consumed` says whether readers keep a slab themselves, so that no reader is expected to ask for it;
+    /// `is_busy`, whether tasks of readahead wait for a thread.
     pub fn next(
         &mut self,
         now: u64,
@@ -133,7 +137,7 @@ impl SlabWindow {
                 return None;
             }
             if !is_whole {
-                // Slabs that the reader passes give their memory to the rest.
+                // The rest is queued when slabs that the reader passes give their memory back.
                 self.is_partly_queued = true;
                 let end = strips.end.min(strips.start + room);
                 return Some(SlabPart { slab, strips: strips.start..end });
@@ -196,8 +200,8 @@ impl<'a> Slabs<'a> {
         (self.at(offset) + 1) * self.slab.strips
     }
 
-    /// If the cache has no room for a slab, or a slab has too many strips to queue them as a whole: the strips of the next few
-    /// bytes of the file.
+    /// Returns the strips of the next few bytes of the file, if the cache has no room for a slab, or if a slab has too
+    /// many strips to queue it as a whole.
     pub fn byte_window(&self, offset: u64, budget: &ReadaheadBudget) -> Option<Vec<u64>> {
         let limit = budget.cache_limit_bytes;
         if self.slab.bytes <= limit / 4 * 3 && self.slab.strips <= MOST_QUEUED {
@@ -249,7 +253,9 @@ impl FetchWindow {
     /// Returns how much to have for a reader at `place`, which has `left` bytes before it. `None` if the window need
     /// not move: the reader is near the place where it moved last, or at the end.
     pub fn extent(&self, place: ReaderPlace, left: u64) -> Option<FetchExtent> {
-        // Not of what is asked for: a reader of a plane asks for all of it at once, and goes on elsewhere.
+        // The window grows with what was received, not with what was asked for: a reader of planes asks for all of one
+        // at once and continues elsewhere. When requests grew the window, such readers fetched 6.4 bytes for each byte
+        // that they read instead of 4.6, and waited 2.5 s instead of 1.1 s.
         let grown = place.received.saturating_sub(self.start).saturating_mul(FETCH_GROWTH);
         let fetched = grown.clamp(MIN_FETCH_BYTES, MAX_FETCH_BYTES).min(left);
         let decoded = fetched.min(MAX_DECODE_BYTES);

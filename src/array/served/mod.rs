@@ -1,7 +1,8 @@
 //! One array as the file shows it: where its elements lie in the file, and where its chunks are stored.
 //!
-//! Uses `geometry/`, `cache/`, `source/`, and `metadata`, `codec`, `store` and `error`. `open.rs` builds a [`ServedArray`] from
-//! metadata. `strip_cache.rs` reads its chunks through the cache. Nothing here is dirty: `write/` knows what is not stored yet.
+//! Uses `geometry/`, `cache/`, `source/`, and `metadata`, `codec`, `store` and `error`. `open.rs` builds a
+//! [`ServedArray`] from metadata. `strip_cache.rs` reads its chunks through the cache. Nothing here is dirty: `write/`
+//! has what is not stored yet.
 //!
 //! Invariant: only two things change in a [`ServedArray`]: its epoch, and the versions of objects that readers have seen.
 
@@ -32,12 +33,12 @@ use crate::store::{FileId, ObjectVersion, Store};
 /// One array, served as a flat file. The parts of an [`Array`](crate::array::Array) that read and write share it.
 pub struct ServedArray {
     loads: Arc<LoadResources>,
-    /// Looks at the form of the array's objects, where the store knows forms.
+    /// The store. If it knows the forms of arrays, it checks that of each object.
     store: Arc<dyn Store>,
     metadata: Arc<ArrayMetadata>,
     /// Path of the array, `""` for the root.
     path: String,
-    /// Tells its entries in the shared caches apart from those of other arrays.
+    /// Distinguishes its entries in the shared caches from those of other arrays.
     number: u64,
     /// Advances when content that was loaded before must be compared with the store before it is used again.
     epoch: AtomicU64,
@@ -121,7 +122,7 @@ impl ServedArray {
         self.shard_shape.as_deref()
     }
 
-    /// Unknown codecs that were skipped because the document allows it.
+    /// Returns the unknown codecs that were skipped because the document allows it.
     pub fn skipped_codecs(&self) -> &[String] {
         &self.skipped_codecs
     }
@@ -140,12 +141,12 @@ impl ServedArray {
         })
     }
 
-    /// Fails if a request's reply is no longer waited for.
+    /// Fails if the request was cancelled.
     pub fn check(&self, cancellation: &Cancellation) -> Result<()> {
         cancellation.check(self.document_key())
     }
 
-    /// Fails if the data type does not have the values of these bytes.
+    /// Fails if these bytes are not values of the data type.
     pub fn check_values(&self, data: &[u8]) -> Result<()> {
         if self.metadata.data_type == DataType::Bool && data.iter().any(|&byte| byte > 1) {
             return Err(Error::InvalidValue("a bool is one byte, 0 or 1".to_owned()));
@@ -184,7 +185,7 @@ impl ServedArray {
         Ok(loaded)
     }
 
-    /// Loads these bytes of a chunk, past the cache. `None` if only a whole chunk can be loaded.
+    /// Loads these bytes of a chunk, past the cache. Returns `None` if only a whole chunk can be loaded.
     pub fn load_part(
         &self,
         ctx: &LoadContext<'_>,
@@ -197,7 +198,7 @@ impl ServedArray {
     }
 
     /// Returns whether a reader's bytes are ranges of uncompressed objects, without the cache. A sequential reader of a
-    /// remote store takes whole chunks, which can be transferred ahead.
+    /// remote store takes whole chunks, because these can be transferred ahead.
     pub fn reads_ranges(&self, is_sequential: bool) -> bool {
         self.source.is_uncompressed() && !(is_sequential && self.store.is_remote())
     }
@@ -231,7 +232,7 @@ impl ServedArray {
         spans.zip(ends).any(|(span, end)| span.start + span.length > end)
     }
 
-    /// Returns what the array's folder is, if the store can tell.
+    /// Returns the identity of the array's folder, if the store has one.
     pub fn folder_identity(&self) -> Result<Option<FileId>> {
         if self.store.is_remote() {
             return Ok(None);
@@ -242,7 +243,8 @@ impl ServedArray {
     /// Returns whether a document still describes the array as it was opened. Its attributes do not matter.
     pub fn is_described_by(&self, document: &[u8]) -> bool {
         parse_array(self.document_key(), document).is_ok_and(|parsed| {
-            // The document's own words: what clears the chunks' padding has a longer shape (`write/clear.rs`).
+            // The documents' own shapes are compared, because an array that is opened to clear padding has a longer one
+            // (`write/clear.rs`).
             let is_of_shape =
                 |now: &ArrayMetadata| now.document.get("shape") == self.metadata.document.get("shape");
             parsed.is_some_and(|now| is_of_shape(&now) && now.is_stored_as(&self.metadata))
@@ -256,7 +258,7 @@ impl ServedArray {
         ArrayMetadata { shape, ..metadata }
     }
 
-    /// Returns the objects with the versions that they have now. Those that are not stored are left out.
+    /// Returns the the objects at these keys that are stored, with their present versions.
     pub fn with_versions(&self, keys: Vec<String>) -> Result<Vec<(String, ObjectVersion)>> {
         let found = self.store.head_many(&keys.iter().map(String::as_str).collect::<Vec<_>>());
         let versions =

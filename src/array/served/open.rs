@@ -92,19 +92,19 @@ impl ServedArray {
         })
     }
 
-    /// Returns the same array with other metadata: another shape.
+    /// Opens the same array with other metadata, which differ in the shape.
     pub fn reopened(&self, metadata: Arc<ArrayMetadata>) -> Result<ServedArray> {
         let (store, path, layout) = (&self.store, self.path(), self.layout);
         ServedArray::open(&self.loads, ArrayToOpen { store, path, metadata, layout })
     }
 
-    /// Fails if the store says by now that the array's chunks are of another form than its document says.
+    /// Fails if the store knows by now that the array's chunks have another form than its document says.
     pub fn check_form(&self) -> Result<()> {
         store_of_form(&self.store, &self.path, &self.metadata).map(drop)
     }
 }
 
-/// Returns the store, where it looks at the form of the array that objects are of.
+/// Returns a view of the store that checks the form of each object of the array, if the store knows forms.
 fn store_of_form(
     store: &Arc<dyn Store>,
     path: &str,
@@ -118,7 +118,7 @@ fn store_of_form(
     })
 }
 
-/// Returns the reason why an array has no flat form.
+/// Returns the reason why an array does not have a flat file.
 fn no_item_size(metadata: &ArrayMetadata) -> String {
     let stored = |member: &str| metadata.document.get(member).map(ToString::to_string).unwrap_or_default();
     let member = match metadata.zarr_format {

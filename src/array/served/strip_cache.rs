@@ -22,7 +22,7 @@ const MAX_FIRST_CHUNKS: usize = 256;
 /// The most strips that one read holds, unless each decoding thread could not have two.
 const MAX_HELD_STRIPS: usize = 256;
 
-/// Marks cache keys of strips that are smaller than chunks. Shards are never nested so deep.
+/// The level in cache keys of strips that are smaller than chunks. Shards are never nested this deep.
 const STRIP_LEVEL: u32 = u32::MAX;
 
 /// The chunks of one array as readers and readahead get them.
@@ -34,7 +34,7 @@ pub struct StripCache {
 }
 
 impl StripCache {
-    /// Returns the chunks of an array that no one has read yet.
+    /// Creates the cache of an array that was not read yet.
     pub fn new(served: &Arc<ServedArray>, workers: &Arc<Workers>) -> Self {
         StripCache { served: Arc::clone(served), workers: Arc::clone(workers), strips: OnceLock::new() }
     }
@@ -62,7 +62,7 @@ impl StripCache {
             let block = if served.store().is_remote() {
                 self.block_bytes_of_remote(chunk)
             } else {
-                // A missing or damaged chunk gives no block size. A reader of that chunk gets the error.
+                // A missing or damaged chunk does not have a block size. The reader of that chunk gets the error.
                 let index = served.grid().index(chunk);
                 let block = served.source().block_bytes(&served.load_context(), &index).ok().flatten();
                 block.map(|(block, _)| block)
@@ -71,8 +71,8 @@ impl StripCache {
         })
     }
 
-    /// Returns the size of a block of a chunk in a remote store, if memory can hold the stored chunks of a slab: each
-    /// of its strips needs them again. Of uncompressed chunks, sequential readers take the whole.
+    /// Returns the size of a block of a chunk in a remote store, if memory can hold the stored chunks of a slab,
+    /// because each of its strips needs them again. Sequential readers take uncompressed chunks as a whole.
     fn block_bytes_of_remote(&self, chunk: u64) -> Option<u64> {
         let served = &self.served;
         if served.source().is_uncompressed() {
@@ -148,12 +148,12 @@ impl StripCache {
         CacheKey { array: self.served.number(), level, number: strip }
     }
 
-    /// Returns whether a strip is cached, or somebody loads it, in this epoch.
+    /// Returns whether a strip is cached or being loaded, in this epoch.
     pub fn is_known(&self, strip: u64, epoch: u64) -> bool {
         self.served.loads().cache.is_known(self.key(strip), epoch)
     }
 
-    /// Calls `each` with the content of those of these strips that are cached, and the name given with each. Loads nothing.
+    /// Calls `each` with the name and the content of each of these strips that is cached. Loads nothing.
     pub fn peek<T>(
         &self,
         strips: impl IntoIterator<Item = (T, u64)>,
@@ -180,7 +180,7 @@ impl StripCache {
         }));
     }
 
-    /// Returns one strip, from the cache or the store. A reader that is not `is_sequential` will probably want the chunk's
+    /// Returns one strip, from the cache or the store. A reader that is not sequential will probably want the chunk's
     /// other strips, too.
     pub fn load(&self, number: u64, is_sequential: bool) -> Result<CachedContent> {
         let served = &self.served;
@@ -231,7 +231,7 @@ impl StripCache {
         // A sequential reader comes to the other strips much later, when these would be evicted again.
         if !is_sequential {
             let version = ValidatedVersion { object: loaded.version, epoch: ctx.epoch };
-            for (number, other) in strips.of_chunk(strip.chunk) {
+            for (number, other) in strips.strips_in(strip.chunk) {
                 if other != *strip {
                     self.served.loads().cache.put(self.key(number), part(&other), version);
                 }
@@ -240,8 +240,9 @@ impl StripCache {
         Ok(LoadedContent { content: part(strip), version: loaded.version })
     }
 
-    /// Keeps a chunk that was just stored, if a reader would load the same bytes as one strip. `is_demoted`: no reader is
-    /// expected to ask for it, and others need the memory more. Otherwise drops what the cache has of it.
+    /// Keeps a chunk that was just stored, if a reader would load the same bytes as one strip. It is demoted if
+    /// `is_demoted`: no reader is expected to ask for it, and others need the memory more. If a reader would load other
+    /// bytes, drops the cached chunk.
     pub fn keep_stored(
         &self,
         number: u64,
@@ -263,7 +264,7 @@ impl StripCache {
         }
     }
 
-    /// Has these strips leave the cache before all others.
+    /// Makes these strips leave the cache before all others.
     pub fn demote(&self, strips: impl Iterator<Item = u64>) {
         self.served.loads().cache.demote(strips.map(|strip| self.key(strip)));
     }

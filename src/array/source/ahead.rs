@@ -15,24 +15,25 @@ use crate::store::{Claim, MaybeClaim, Wanted};
 /// Whether to wait for indexes of shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::array) enum Indexes {
-    /// The chunks of shards whose indexes are not here are left for later.
+    /// Chunks of shards whose indexes are not here are left for later.
     AsTheyCome,
     /// A reader waits for the chunks anyway.
     Waited,
 }
 
-/// The claims to chunks.
+/// The claims on chunks.
 #[derive(Default)]
 pub(in crate::array) struct ChunkClaims {
-    /// To the bytes of each chunk, from the first on; `None` where there are none, and perhaps several times the same. Fewer than
-    /// were asked for if the store has no room for more, or if the index of the next one's shard is not here yet.
+    /// The claims on the bytes of each chunk, from the first on. `None` if nothing is stored; several chunks may share
+    /// one claim. There are fewer than were asked for if the store has no room for more, or if the index of the next
+    /// chunk's shard is not here yet.
     pub chunks: Vec<MaybeClaim>,
-    /// To indexes of their shards.
+    /// The claims on indexes of their shards.
     pub indexes: Vec<Arc<dyn Claim>>,
 }
 
 impl ChunkClaims {
-    /// Returns the claims, for a reader that waits for all of the chunks.
+    /// Returns all claims, for a reader that waits for all of the chunks.
     pub fn all(self) -> Vec<Arc<dyn Claim>> {
         self.chunks.into_iter().flatten().chain(self.indexes).collect()
     }
@@ -70,7 +71,7 @@ impl Source {
         ChunkClaims { chunks, indexes }
     }
 
-    /// Returns the key of a chunk's object, and what is asked for of it.
+    /// Returns the key of a chunk's object, and what to ask it for.
     fn wanted(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<(String, InnerWanted)> {
         let key = self.key(ctx, chunk)?;
         if self.levels.is_sharded() {
@@ -112,8 +113,9 @@ impl Source {
     }
 }
 
-/// As [`Remote::will_need`](crate::store::Remote::will_need), with the ranges of one object together and in the order in which
-/// they are stored, which inner chunks seldom have in the file. The replies are in the order of `wanted`.
+/// Calls [`Remote::will_need`](crate::store::Remote::will_need) with the ranges of each object together and in stored
+/// order, so that neighbours come with one request: in the file, inner chunks seldom have that order. The replies are
+/// in the order of `wanted`.
 fn will_need_in_order(ctx: &LoadContext<'_>, wanted: Vec<(String, Wanted)>) -> Vec<MaybeClaim> {
     let mut first_of: HashMap<String, usize> = HashMap::new();
     for (place, (key, _)) in wanted.iter().enumerate() {

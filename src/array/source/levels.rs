@@ -109,14 +109,10 @@ impl Levels {
         self.chunks_below(self.object_axes(), &numbers(self.object_axes(), object))
     }
 
-    /// Returns the per-axis numbers of the chunks in the box that `index` is in a coarser grid.
+    /// Returns the per-axis numbers of the chunks in one box of a coarser grid.
     fn chunks_below(&self, coarser: &[Axis], index: &[u64]) -> Vec<Range<u64>> {
         let axes = self.chunk_axes.iter().zip(coarser).zip(index);
-        axes.map(|((axis, outer), &number)| {
-            let elements = outer.elements(number);
-            axis.locate(elements.start).index..axis.locate(elements.end.saturating_sub(1)).index + 1
-        })
-        .collect()
+        axes.map(|((axis, outer), &number)| axis.chunks_of(&outer.elements(number))).collect()
     }
 
     /// Returns how many chunks an object has.
@@ -171,8 +167,8 @@ impl Levels {
         Ok(place as usize)
     }
 
-    /// Returns the inverse of [`Levels::place_in_shard`]: per-axis numbers, over the whole array, of the inner chunk at
-    /// a place of a shard. `None` if it lies past the array's edge.
+    /// Returns the per-axis numbers, over the whole array, of the inner chunk at a place of a shard: the inverse of
+    /// [`Levels::place_in_shard`]. `None` if the inner chunk lies past the array's edge.
     pub fn inner_at(
         &self,
         depth: usize,

@@ -40,7 +40,7 @@ impl Source {
     }
 
     /// Loads these bytes of the decoded chunk, which begin and end between elements. Also returns how many bytes were
-    /// decoded for them. `None` if only a whole chunk can be loaded.
+    /// decoded for them. Returns `None` if only a whole chunk can be loaded.
     pub(in crate::array) fn load_part(
         &self,
         ctx: &LoadContext<'_>,
@@ -66,7 +66,8 @@ impl Source {
         Ok(block.map(|block| (block, stored.size_bytes())))
     }
 
-    /// Opens the object of an uncompressed chunk, for reading ranges, first this one. `None` if the chunk is missing.
+    /// Opens the object of an uncompressed chunk, for a reader of ranges that begins with `first`. `None` if the chunk
+    /// is missing.
     pub(in crate::array) fn open_uncompressed(
         &self,
         ctx: &LoadContext<'_>,
@@ -109,7 +110,7 @@ impl ChunkLoad<'_> {
             FoundChunk::Stored(stored) => stored,
             FoundChunk::Unstored(loaded) => return Ok(loaded),
         };
-        // The bytes that a remote store received are the chunk itself: they are not copied.
+        // What a remote store received is the chunk itself and is not copied.
         if self.pipeline.is_identity()
             && let Some(whole) = stored
                 .object

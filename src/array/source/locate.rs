@@ -1,10 +1,8 @@
 //! Locating a chunk: an object, or a range of one, or nowhere.
 //!
 //! Spec: v3 core "Chunk storage"; v3 "Sharding codec". A chunk of an array without shards is the whole of an object.
-//! Locating an inner chunk needs the shard's index, which is read once. Shards may be nested: each level is a
-//! [`Level`](crate::array::source::levels::Level), and the indexes lead from level to level. Transposes and elementwise codecs before the sharding codec apply to each
-//! inner chunk instead of to the shard.
-//! Uses its neighbours, `array/cache`, `array/geometry`, `store`, `codec` and `memory`.
+//! Locating an inner chunk needs the shard's index, which is read once. Shards may be nested, and the indexes lead from
+//! level to level (`levels.rs`). Uses its neighbours, `array/cache`, `array/geometry`, `store`, `codec` and `memory`.
 //!
 //! Invariant: an index and the chunks that it leads to are of the same version of the object.
 
@@ -31,7 +29,7 @@ pub(in crate::array) enum Location {
     Missing(Option<ObjectVersion>),
     /// Nowhere: the shard says that it is empty. Codecs changed the fill value, so it repeats this element, as served.
     Empty(Vec<u8>, ObjectVersion),
-    /// In an object.
+    /// A range of an object.
     Stored(StoredChunk),
 }
 
@@ -78,7 +76,7 @@ impl StoredBytes for StoredChunk {
     }
 }
 
-/// Fills `out` from an offset of an object, and counts that.
+/// Fills `out` from an offset of an object, and counts the read.
 fn read_counted(reads: &ReadCounts, object: &dyn Object, offset: u64, out: &mut [u8]) -> Result<()> {
     let started = Instant::now();
     object.read_exact_at(offset, out)?;
@@ -112,13 +110,13 @@ impl ShardStep {
     }
 }
 
-/// What is asked for first of a shard.
+/// What a load asks a shard for first.
 pub(in crate::array) enum InnerWanted {
     /// The inner chunk.
     Chunk(Wanted),
     /// The index, which is not in the cache.
     Index(Wanted),
-    /// The index in the cache says that the inner chunk is empty. The object's present index, to be sure.
+    /// The object's present index, because the one in the cache says that the inner chunk is empty.
     Nothing(Wanted),
 }
 
@@ -130,7 +128,7 @@ impl InnerWanted {
     }
 }
 
-/// So much of a shard is asked for together with its index: small shards are there at once.
+/// This many bytes of a shard are asked for together with its index, so that a small shard takes one request.
 const INDEX_BYTES: u64 = 128 << 10;
 /// A shard whose decoded form is no larger is asked for as a whole.
 const SMALL_SHARD_BYTES: u64 = 4 << 20;
@@ -146,7 +144,7 @@ impl Source {
         wanted: &Wanted,
     ) -> Result<Location> {
         let elements = self.levels.first_elements(chunk);
-        // Only a remote store needs to know at once what of the shard is wanted.
+        // Only a remote store needs to know which part of the shard is wanted before it opens the object.
         let of_shard = if self.levels.is_sharded() && ctx.store.is_remote() {
             Some(self.wanted_of_shard(ctx, key, &elements)?)
         } else {
@@ -168,8 +166,8 @@ impl Source {
         Ok(Location::Stored(StoredChunk::new(object, range, ctx.reads)))
     }
 
-    /// Returns what is asked for first of the shard that holds `elements`: the inner chunk, if the index in the cache
-    /// says where it is. It may be of another version; then the object is asked again. Otherwise the index.
+    /// Returns what to ask the shard that holds `elements` for first: the inner chunk, if the index in the cache says
+    /// where it is, otherwise the index. A cached index may be of another version; then the object is asked again.
     pub(in crate::array) fn wanted_of_shard(
         &self,
         ctx: &LoadContext<'_>,

@@ -1,6 +1,6 @@
 //! The replacement of a stored object: its encoded chunks, and where they go.
 //!
-//! Uses `codec`, `memory` and `store`. `write/encode.rs` makes the encoded chunks; the sources store them.
+//! Uses `codec`, `memory` and `store`. `write/encode.rs` makes the encoded chunks; `rewrite.rs` stores them.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -11,7 +11,7 @@ use crate::codec::{CodecResult, EncodedBytes};
 use crate::memory::Buffer;
 use crate::store::{Info, Precondition, PutOptions, Store, Writer};
 
-/// Where and how a source stores an object.
+/// Where and how to store an object.
 pub(in crate::array) struct PutTarget<'a> {
     /// The store, for the object's present content.
     pub store: &'a dyn Store,
@@ -21,14 +21,14 @@ pub(in crate::array) struct PutTarget<'a> {
     pub within: &'a str,
     /// Owner and mode for new objects.
     pub like: &'a Info,
-    /// What is replaced.
+    /// The condition on what is replaced.
     pub precondition: Precondition,
-    /// The array is zero where nothing was written: the object's present content does not count.
+    /// Whether the array is zero where nothing was written, so that the object's present content does not count.
     pub is_zero: bool,
 }
 
 impl<'a> PutTarget<'a> {
-    /// How the object is put.
+    /// Returns how to put the object.
     pub fn options(&self) -> PutOptions<'a> {
         PutOptions { precondition: self.precondition, ..PutOptions::new(self.within, self.like) }
     }

@@ -88,7 +88,7 @@ impl Source {
     ) -> Result<(String, Option<ObjectVersion>)> {
         let index = numbers(self.levels.object_axes(), object);
         let key = self.keys.key(ctx.store, &index)?;
-        // Nothing was encoded: all its chunks are retired.
+        // Nothing was encoded, because all chunks are retired.
         if encoded.is_empty() {
             let version = target.store.head_object(&key)?.map(|info| info.version);
             return Ok((key, version));
@@ -159,7 +159,7 @@ impl<'a> Rewrite<'a> {
             let kept = kept.map(|range| base + range.start..base + range.end);
             let inner = source.levels.inner_at(depth, shard, &sharded, number);
             let new = match inner {
-                // Past the array's edge: no reader sees it, but this program must not drop it.
+                // It lies past the array's edge: no reader sees it, but a rewrite must not drop it.
                 None => kept.map(|range| vec![ShardPart::Copy(range)]),
                 Some(inner) => self.inner_parts(depth, &inner, kept)?,
             };

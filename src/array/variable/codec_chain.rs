@@ -4,15 +4,15 @@
 //! in `array` `cache` and `source`.
 //!
 //! A chain has transposes, then `vlen-utf8`, `vlen-bytes` or a `sharding_indexed` with such a chain inside, then
-//! bytes-to-bytes codecs. A transpose moves nothing here: it says where in its chunk an element is stored. A shard is
-//! split in memory. Its index is that of a `sharding_indexed` over elements of one byte, so that codec applies all the
-//! rules.
+//! bytes-to-bytes codecs. A transpose does not move elements here: it says where in its chunk an element is stored. A
+//! shard is split in memory. Its index is that of a `sharding_indexed` over elements of one byte, so that codec applies
+//! its rules.
 
 use serde_json::json;
 
 use crate::array::reservation::Reservation;
 use crate::array::source::corrupt;
-use crate::array::variable::element_row::{ChunkLayout, ElementRow, hold, step};
+use crate::array::variable::element_row::{ChunkLayout, ElementRow, next_index, reserve};
 use crate::codec::shard_index::ShardIndex;
 use crate::codec::sharding_indexed::ShardingIndexed;
 use crate::codec::vlen::Vlen;
@@ -50,19 +50,20 @@ pub struct DecodeTarget<'a> {
     /// The key of the object.
     pub key: &'a str,
     /// Receives the elements.
-    pub slab: &'a mut ElementRow,
+    pub elements: &'a mut ElementRow,
     /// The reservation for all the memory.
     pub held: &'a mut Reservation,
 }
 
 impl VariableChain {
-    /// Returns the chain for chunks of this shape, with elements of `vlen`.
+    /// Builds the chain for chunks of this shape, with elements of `vlen`.
     pub fn build(specs: &[CodecSpec], shape: &[u64], vlen: Vlen) -> CodecResult<VariableChain> {
         let axes: Vec<usize> = (0..shape.len()).collect();
         VariableChain::build_level(specs, shape, axes, vlen, 0)
     }
 
-    /// `axes[i]` is the axis of the array that is axis i at this level. `shape` is in the order of this level.
+    /// Builds the chain of one level of sharding. `axes[i]` is the axis of the array that is axis i at this level.
+    /// `shape` is in the order of this level.
     fn build_level(
         specs: &[CodecSpec],
         shape: &[u64],
@@ -100,7 +101,7 @@ impl VariableChain {
         Ok(VariableChain { inside, bytes_codecs })
     }
 
-    /// Decodes a chunk that begins at element `origin`. Skips elements outside the slab.
+    /// Decodes a chunk that begins at element `origin`. Skips elements outside the row.
     pub fn decode(&self, encoded: &[u8], origin: &[u64], into: &mut DecodeTarget<'_>) -> Result<()> {
         self.undo(self.bytes_codecs.len(), encoded, origin, into)
     }
@@ -116,7 +117,7 @@ impl VariableChain {
             let reason = format!("codec \"{name}\": {}", error.reason);
             corrupt(into.key)(CodecError { reason, ..error })
         })?;
-        into.hold(decoded.len())?;
+        into.reserve(decoded.len())?;
         self.undo(before, &decoded, origin, into)?;
         into.held.shrink(decoded.len() as u64);
         Ok(())
@@ -126,7 +127,7 @@ impl VariableChain {
         match &self.inside {
             ChainEnd::Elements { vlen, chunk } => {
                 let elements = vlen.decode(bytes, chunk.count).map_err(corrupt(into.key))?;
-                into.slab.put(origin, chunk, &elements, into.held, into.key)
+                into.elements.put(origin, chunk, &elements, into.held, into.key)
             }
             ChainEnd::Shard { codec, steps, inner } => {
                 let Some(sharding) = ShardingIndexed::of(codec.as_ref()) else {
@@ -136,7 +137,7 @@ impl VariableChain {
                 // Both ends are at most `bytes.len()`.
                 let encoded = bytes.get(place.start as usize..place.end as usize).unwrap_or_default();
                 let index_bytes = sharding.index_pipeline.decoded_bytes();
-                into.hold(index_bytes)?;
+                into.reserve(index_bytes)?;
                 let mut entries = vec![0; index_bytes];
                 let decoded = sharding.index_pipeline.decode(encoded, &mut entries);
                 decoded.map_err(|error| {
@@ -153,13 +154,13 @@ impl VariableChain {
                         }
                     }
                     // The padding past the array's edge may hold anything.
-                    if into.slab.holds(&start)
+                    if into.elements.holds(&start)
                         && let Some(range) = index.chunk(chunk).map_err(corrupt(into.key))?
                     {
                         let encoded = bytes.get(range.start as usize..range.end as usize);
                         inner.decode(encoded.unwrap_or_default(), &start, into)?;
                     }
-                    step(&mut number, &sharding.chunks_per_shard);
+                    next_index(&mut number, &sharding.chunks_per_shard);
                 }
                 drop(index);
                 into.held.shrink(index_bytes as u64);
@@ -171,8 +172,8 @@ impl VariableChain {
 
 impl DecodeTarget<'_> {
     /// Reserves memory for this many bytes.
-    pub fn hold(&mut self, bytes: usize) -> Result<()> {
-        hold(self.held, bytes as u64, self.key)
+    pub fn reserve(&mut self, bytes: usize) -> Result<()> {
+        reserve(self.held, bytes as u64, self.key)
     }
 }
 
@@ -208,7 +209,7 @@ fn misplaced(spec: &CodecSpec) -> CodecError {
 
 /// Returns the order of a transpose: axis i after it is axis `order[i]` before it.
 fn permutation(spec: &CodecSpec, shape: &[u64]) -> CodecResult<Vec<usize>> {
-    // The smallest chunk will do: nothing is moved.
+    // The smallest chunk is enough, because no elements are moved.
     let order = match registry::build(spec, Input::Array(&stand_in(&vec![1; shape.len()])))? {
         Codec::ArrayToArray(codec) => codec.permutation().map(<[usize]>::to_vec),
         _ => None,

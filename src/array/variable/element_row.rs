@@ -36,7 +36,7 @@ pub struct ChunkLayout {
 }
 
 /// Reserves bytes. Fails if the elements at `key` together are too large.
-pub fn hold(held: &mut Reservation, bytes: u64, key: &str) -> Result<()> {
+pub fn reserve(held: &mut Reservation, bytes: u64, key: &str) -> Result<()> {
     if held.grow(bytes) {
         return Ok(());
     }
@@ -48,7 +48,7 @@ pub fn hold(held: &mut Reservation, bytes: u64, key: &str) -> Result<()> {
 }
 
 /// Advances to the next index in C order over `counts`. After the last one returns `false` and starts again.
-pub fn step(index: &mut [u64], counts: &[u64]) -> bool {
+pub fn next_index(index: &mut [u64], counts: &[u64]) -> bool {
     for (position, &count) in index.iter_mut().zip(counts).rev() {
         *position += 1;
         if *position < count {
@@ -60,7 +60,7 @@ pub fn step(index: &mut [u64], counts: &[u64]) -> bool {
 }
 
 impl ElementRow {
-    /// Creates a slab without elements.
+    /// Creates a row in which all elements are missing.
     pub fn new(axes: &[Axis], row: u64, held: &mut Reservation, document_key: &str) -> Result<ElementRow> {
         let mut shape: Vec<u64> = axes.iter().map(Axis::extent).collect();
         let mut origin = vec![0; shape.len()];
@@ -77,29 +77,29 @@ impl ElementRow {
             count = count.saturating_mul(length);
         }
         let elements = if shape.contains(&0) { 0 } else { count };
-        hold(held, elements.saturating_mul(size_of::<u64>() as u64), document_key)?;
+        reserve(held, elements.saturating_mul(size_of::<u64>() as u64), document_key)?;
         // The reservation succeeded, so the memory exists.
         let places = vec![MISSING; elements as usize];
         Ok(ElementRow { origin, shape, strides, places, bytes: Vec::new() })
     }
 
-    /// Returns how many elements the slab has.
-    pub fn elements(&self) -> usize {
+    /// Returns how many elements the row has.
+    pub fn count(&self) -> usize {
         self.places.len()
     }
 
-    /// Returns the elements on each axis from `start` on.
+    /// Returns how many elements the row has on each axis from `start` on.
     fn left<'a>(&'a self, start: &'a [u64]) -> impl Iterator<Item = u64> + 'a {
         let ends = self.origin.iter().zip(&self.shape).map(|(origin, length)| origin + length);
         ends.zip(start).map(|(end, &start)| end.saturating_sub(start))
     }
 
-    /// Returns whether the slab has the element at `start`, which no element of the slab precedes.
+    /// Returns whether the row has the element at `start`, if that is not before the row.
     pub fn holds(&self, start: &[u64]) -> bool {
         self.left(start).all(|left| left > 0)
     }
 
-    /// Adds the elements of a chunk that begins at `start`. Skips elements outside the slab.
+    /// Adds the elements of a chunk that begins at `start`. Skips elements outside the row.
     pub fn put(
         &mut self,
         start: &[u64],
@@ -122,7 +122,7 @@ impl ElementRow {
         let mut index = vec![0; counts.len()];
         let before = self.bytes.len();
         let at_most = elements.iter().map(|element| size_of::<u32>() + element.len()).sum::<usize>();
-        hold(held, at_most as u64, key)?;
+        reserve(held, at_most as u64, key)?;
         loop {
             let place = first + dot(index.iter().copied(), &self.strides);
             let element = dot(index.iter().copied(), &chunk.strides);
@@ -139,7 +139,7 @@ impl ElementRow {
                 self.bytes.extend_from_slice(&length.to_ne_bytes());
                 self.bytes.extend_from_slice(element);
             }
-            if !step(&mut index, &counts) {
+            if !next_index(&mut index, &counts) {
                 held.shrink((at_most - (self.bytes.len() - before)) as u64);
                 return Ok(());
             }
@@ -151,7 +151,7 @@ impl ElementRow {
         self.visit_places(0..self.places.len(), fill, visit)
     }
 
-    /// As [`ElementRow::visit`], of a range of the elements in C order.
+    /// Calls `visit` with each element of a range of the elements in C order.
     pub fn visit_places(
         &self,
         places: Range<usize>,
@@ -172,7 +172,7 @@ impl ElementRow {
     }
 }
 
-/// Returns the sum of products.
+/// Returns the sum of the products.
 fn dot(index: impl Iterator<Item = u64>, strides: &[u64]) -> u64 {
     index.zip(strides).map(|(position, stride)| position * stride).sum()
 }

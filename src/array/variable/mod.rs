@@ -4,8 +4,8 @@
 //! `geometry` and `source`. `codec_chain.rs` decodes a chunk.
 //!
 //! Such an array has no flat file of which a part could be read, so no chunk is cached. A read goes through the array
-//! in C order, row of chunks by row of chunks along the first axis. Memory holds one such row as a [`ElementRow`], within the
-//! limit of the chunk cache.
+//! in C order, row of chunks by row of chunks along the first axis. Memory holds one row at a time, as an
+//! [`ElementRow`], within the limit of the chunk cache.
 
 pub mod codec_chain;
 pub mod element_row;
@@ -24,7 +24,7 @@ use crate::array::reservation::Reservation;
 use crate::array::source::corrupt;
 use crate::array::source::objects::keys::Keys;
 use crate::array::variable::codec_chain::{DecodeTarget, VariableChain};
-use crate::array::variable::element_row::{ElementRow, hold, step};
+use crate::array::variable::element_row::{ElementRow, next_index, reserve};
 use crate::codec::CodecError;
 use crate::codec::vlen::Vlen;
 use crate::error::{Error, Result};
@@ -43,7 +43,7 @@ pub struct VariableArray {
     keys: Keys,
     axes: Vec<Axis>,
     vlen: Vlen,
-    /// The chain of the largest chunk. In a regular grid, of every chunk.
+    /// The chain of the largest chunk. In a regular grid, all chunks have it.
     chain: VariableChain,
     chain_shape: Vec<u64>,
 }
@@ -51,7 +51,7 @@ pub struct VariableArray {
 /// The row of chunks that a reader of an array of one axis read last, with its memory.
 pub struct ChunkOfStrings {
     row: u64,
-    slab: ElementRow,
+    elements: ElementRow,
     _held: Reservation,
 }
 
@@ -96,7 +96,8 @@ impl VariableArray {
         self.metadata.shape.iter().fold(1, |product, &length| product.saturating_mul(length))
     }
 
-    /// Returns a number that changes, in all likelihood, when a chunk is written, replaced or deleted. Reads no chunk.
+    /// Returns a number that changes, in all likelihood, when a chunk is written, replaced or deleted. Reads only
+    /// versions.
     pub fn version(&self) -> Result<u64> {
         self.check_objects()?;
         let mut version = DefaultHasher::new();
@@ -130,8 +131,8 @@ impl VariableArray {
         Ok(version.finish())
     }
 
-    /// Calls `visit` with each element of a range of an array of one axis. `last` is the chunk that was read last, which
-    /// a reader that goes on keeps.
+    /// Calls `visit` with each element of a range of an array of one axis. `last` is the chunk that was read last; a
+    /// reader passes it on to its next read.
     pub fn read_range(
         &self,
         engine: &Arc<Engine>,
@@ -153,17 +154,17 @@ impl VariableArray {
                 None => {
                     self.check_objects()?;
                     let mut held = Reservation::new(engine);
-                    let slab = self.read_row(row, &mut held, &mut DefaultHasher::new())?;
-                    last.insert(ChunkOfStrings { row, slab, _held: held })
+                    let elements = self.read_row(row, &mut held, &mut DefaultHasher::new())?;
+                    last.insert(ChunkOfStrings { row, elements, _held: held })
                 }
             };
             let start = axis.span(row).start;
-            let end = range.end.min(start + chunk.slab.elements() as u64);
+            let end = range.end.min(start + chunk.elements.count() as u64);
             if end <= at {
                 return Err(past_the_end());
             }
             let places = (at - start) as usize..(end - start) as usize;
-            chunk.slab.visit_places(places, &self.metadata.fill_value.bytes, visit)?;
+            chunk.elements.visit_places(places, &self.metadata.fill_value.bytes, visit)?;
             at = end;
         }
         Ok(())
@@ -202,7 +203,7 @@ impl VariableArray {
             let spans: Vec<Span> =
                 self.axes.iter().zip(&index).map(|(axis, &number)| axis.span(number)).collect();
             visit(&spans, &key)?;
-            if !step(&mut number, &counts) {
+            if !next_index(&mut number, &counts) {
                 return Ok(());
             }
         }
@@ -210,7 +211,7 @@ impl VariableArray {
 
     fn read_row(&self, row: u64, held: &mut Reservation, version: &mut DefaultHasher) -> Result<ElementRow> {
         let document_key = self.metadata.document_key.as_str();
-        let mut slab = ElementRow::new(&self.axes, row, held, document_key)?;
+        let mut elements = ElementRow::new(&self.axes, row, held, document_key)?;
         self.for_each_chunk_of(row, |spans, key| {
             let found = self.read_object(key, held)?;
             found.as_ref().map(|(_, version)| *version).hash(version);
@@ -225,18 +226,18 @@ impl VariableArray {
                 of_this_shape = built.map_err(of_document(document_key))?;
                 &of_this_shape
             };
-            chain.decode(&encoded, &origin, &mut DecodeTarget { key, slab: &mut slab, held })?;
+            chain.decode(&encoded, &origin, &mut DecodeTarget { key, elements: &mut elements, held })?;
             held.shrink(encoded.len() as u64);
             Ok(())
         })?;
-        Ok(slab)
+        Ok(elements)
     }
 
     /// Reads a whole object and its version.
     fn read_object(&self, key: &str, held: &mut Reservation) -> Result<Option<(Vec<u8>, ObjectVersion)>> {
         let Some(object) = self.store.open(key)? else { return Ok(None) };
         let size_bytes = object.size_bytes();
-        hold(held, size_bytes, key)?;
+        reserve(held, size_bytes, key)?;
         let length = usize::try_from(size_bytes)
             .map_err(|_| Error::corrupt(key, "more bytes than this machine can address"))?;
         let mut encoded = vec![0; length];

@@ -65,7 +65,7 @@ fn name(index: &[u64]) -> Vec<u8> {
     name.chars().take(length).collect::<String>().into_bytes()
 }
 
-/// Some are not stored, some empty.
+/// Whether a chunk or inner chunk is not stored.
 fn is_missing(number: u64) -> bool {
     number % 5 == 3
 }

@@ -1,10 +1,11 @@
-//! What is stored outside an array: objects of a longer one, and the parts of chunks after its end.
+//! Removing what is stored outside an array: objects of a longer array, and the parts of chunks after its end.
 //!
-//! Uses its neighbours in `array`, `store` and `error`. An array that is made longer shows what is stored there, so
-//! whatever makes one shorter, or longer, removes it: such elements are fill value.
+//! Uses its neighbours in `array`, `store` and `error`. An array that becomes longer shows what is stored there, so
+//! code that changes an array's length removes it: new elements are fill value.
 //!
-//! Invariant: what is removed was looked at first, then the document, and only what is still as it was looked at is removed. Another
-//! program that makes the array longer replaces the document before it stores elements there, so that it loses none.
+//! Invariant: the versions of the objects are read first, then the document is checked, and only objects that still
+//! have these versions are changed. Another program that makes the array longer replaces the document before it stores
+//! elements there, so it loses nothing.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -22,13 +23,13 @@ use crate::memory::Buffer;
 use crate::metadata::ArrayMetadata;
 use crate::store::{Info, ObjectVersion, Precondition};
 
-/// How often the objects are listed again: a folder that loses names while it is listed may hide some.
+/// How often the objects are listed: a folder that loses names while it is listed may hide some.
 const MAX_PASSES: usize = 8;
-/// How many objects are looked at together.
+/// How many objects are looked up together.
 const MAX_KEYS: usize = 1024;
 
-/// The stored elements outside a box at the origin of an array. The array has them all, so it is perhaps longer than its document
-/// says.
+/// The stored elements outside a box at the origin of an array. The array has them all, so it may be longer than its
+/// document says.
 pub struct OutsideElements<'a> {
     objects: ObjectWriter,
     /// Where the box ends on each served axis.
@@ -53,8 +54,9 @@ impl<'a> OutsideElements<'a> {
         self.objects.served()
     }
 
-    /// Deletes the objects that have no element inside. Only objects are deleted that were there before `may_delete` last
-    /// returned, so that it can tell whether another program has begun to use them. Returns how many there were.
+    /// Deletes the objects that do not have an element inside. An object is deleted only if it was there before
+    /// `may_delete` last returned, so `may_delete` can check whether another program has begun to use it. Returns how
+    /// many objects were deleted.
     pub fn delete_objects(&self, may_delete: &dyn Fn() -> Result<()>) -> Result<u64> {
         let mut deleted = 0;
         for _ in 0..MAX_PASSES {
@@ -67,7 +69,7 @@ impl<'a> OutsideElements<'a> {
         Ok(deleted)
     }
 
-    /// Lists the objects once, and deletes those that have no element inside.
+    /// Lists the objects once, and deletes those that do not have an element inside.
     fn delete_listed(&self, may_delete: &dyn Fn() -> Result<()>) -> Result<u64> {
         let served = self.served();
         let mut deleted = 0;
@@ -93,8 +95,8 @@ impl<'a> OutsideElements<'a> {
         Ok(deleted)
     }
 
-    /// Makes the elements outside fill value in all objects that have some inside, are stored, and were there before
-    /// `may_clear` last returned. Durable when this returns. Returns how many chunks changed.
+    /// Sets the elements outside to the fill value, in all stored objects that were there before `may_clear` last
+    /// returned. The change is durable when this returns. Returns how many chunks changed.
     pub fn clear(&self, may_clear: &(dyn Fn() -> Result<Info> + Sync)) -> Result<u64> {
         let axes = self.served().levels().object_axes();
         let mut objects = Vec::new();
@@ -107,7 +109,8 @@ impl<'a> OutsideElements<'a> {
         self.clear_objects(&objects, may_clear)
     }
 
-    /// As [`OutsideElements::clear`], of these objects: several at a time, since most of the time is spent in waiting.
+    /// Does the same for these objects only, several at a time, because most of the time is spent waiting for the
+    /// store.
     pub fn clear_objects(
         &self,
         objects: &[u64],
@@ -115,7 +118,7 @@ impl<'a> OutsideElements<'a> {
     ) -> Result<u64> {
         let writer = self.objects.writer()?;
         let most = self.objects.storing_threads(self.cores, THREADS_PER_CORE);
-        // What is read, what is left of it, and that encoded.
+        // A thread has an object's chunks as they were read, as they are cleared, and encoded.
         let threads = self.objects.threads_within(self.served().object_bytes().saturating_mul(3), most);
         let cleared: Mutex<Vec<(String, u64)>> = Mutex::default();
         let outcome = self.objects.for_each(objects.len() as u64, threads, "clear", |place| {
@@ -135,8 +138,8 @@ impl<'a> OutsideElements<'a> {
         outcome.map(|()| cleared.iter().map(|(_, chunks)| chunks).sum())
     }
 
-    /// Makes the elements of an object outside fill value, in the store, if that is still what was read before `may_clear`
-    /// returned: else `Changed`. Returns how many chunks have other bytes now.
+    /// Sets the elements of an object outside to the fill value. Fails with `Changed` if the object is no longer the
+    /// one that was read before `may_clear` returned. Returns how many chunks have other bytes now.
     fn clear_object(&self, object: u64, key: &str, may_clear: &dyn Fn() -> Result<Info>) -> Result<u64> {
         let served = self.served();
         let Some(old) = served.store().head_object(key)?.map(|info| info.version) else { return Ok(0) };
@@ -159,7 +162,7 @@ impl<'a> OutsideElements<'a> {
         Ok(encoded.len() as u64)
     }
 
-    /// Encodes a chunk of an object in version `old` with fill value outside, unless that is what it has.
+    /// Encodes a chunk of an object in version `old` with fill value outside, unless it has that already.
     fn clear_chunk(&self, number: u64, old: ObjectVersion, encoded: &mut Encoded) -> Result<()> {
         let (served, source) = (self.served(), self.served().source());
         let (ctx, index) = (served.load_context(), served.grid().index(number));
@@ -190,9 +193,8 @@ impl<'a> OutsideElements<'a> {
     }
 }
 
-/// Returns the array whose first `axes` axes, of its file, end where their last chunks do: what is stored in these
-/// chunks outside
-/// `served` is inside it. `None` if that is nothing.
+/// Returns the array with the first `axes` axes of its file extended to where their last chunks end, so that all that these
+/// chunks store lies inside. `None` if they end there already.
 pub fn padded(served: &ServedArray, axes: usize) -> Result<Option<Arc<ServedArray>>> {
     let order = served.source().keys().axis_order();
     let mut shape = order.served(&served.metadata().shape);

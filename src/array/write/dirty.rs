@@ -81,7 +81,7 @@ pub struct DirtyMap {
 pub struct DirtyObject {
     /// The object's number.
     pub object: u64,
-    /// The chunks, by number. None for an object of a zeroed array that no writer has touched since.
+    /// The chunks, by number. Empty for an object of a zeroed array that no writer has touched since.
     pub chunks: Vec<(u64, Arc<DirtyChunk>)>,
 }
 
@@ -99,7 +99,7 @@ pub enum FlushScope {
 }
 
 impl ChunkState {
-    /// Creates a chunk without writes.
+    /// Creates a chunk without written bytes.
     pub fn new(bytes: Buffer) -> Self {
         ChunkState {
             bytes: Arc::new(bytes),
@@ -145,8 +145,8 @@ impl ChunkState {
         self.last_write = Instant::now();
     }
 
-    /// Copies the base's bytes to where no writer has written. `None`: the base is all zeros. `fill` is one element of a base
-    /// that is not stored.
+    /// Copies the base's bytes to where no writer has written. If `base` is `None`, it is all zeros. `fill` is one
+    /// element of a base that is not stored.
     pub fn merge(&mut self, mut base: Option<LoadedContent>, fill: &[u8]) {
         let ChunkState { bytes, written, .. } = &mut *self;
         if bytes.is_sparse()
@@ -191,12 +191,12 @@ impl ChunkState {
 }
 
 impl DirtyObject {
-    /// Returns an object of which no chunk is dirty.
+    /// Creates an object without dirty chunks.
     pub fn without_chunks(object: u64) -> Self {
         DirtyObject { object, chunks: Vec::new() }
     }
 
-    /// Returns whether none of its chunks was written to for `delay`.
+    /// Returns whether all its chunks were last written to at least `delay` ago.
     pub fn is_settled(&self, delay: Duration) -> bool {
         let now = Instant::now();
         let is_settled = |state: &ChunkState| now.duration_since(state.last_write) >= delay;

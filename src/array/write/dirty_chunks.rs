@@ -1,4 +1,4 @@
-//! What happens to the dirty chunks of one array: writers fill them, readers read them, and write-back makes them clean.
+//! The dirty chunks of one array: writers fill them, readers read them, and write-back makes them clean.
 //!
 //! Uses `dirty.rs` and `resources.rs`, `served/`, and `memory`, `store` and `error`. The invariants are those of `dirty.rs`.
 
@@ -27,7 +27,7 @@ const LOCK_PATIENCE: Duration = Duration::from_micros(200);
 /// Requests of this length come from programs that write whole chunks.
 const MIN_FULL_REQUEST_BYTES: usize = 16 << 10;
 
-/// How many objects are looked up per lock of the map, for which writers wait.
+/// How many objects are visited before the map's lock, for which writers wait, is released.
 const LOOKS_PER_LOCK: usize = 4096;
 
 /// Where a reader finds the bytes of a chunk.
@@ -36,7 +36,7 @@ pub enum ChunkSource {
     Stored(CachedContent),
     /// In a dirty chunk with its base loaded.
     Dirty(Arc<DirtyChunk>),
-    /// Nowhere: all of it is zero since a truncation to 0.
+    /// All of it is zero, since a truncation to 0.
     Zero,
 }
 
@@ -78,7 +78,7 @@ struct DirtyState {
 }
 
 impl DirtyChunks {
-    /// Creates no dirty chunks.
+    /// Creates an empty set of dirty chunks.
     pub fn new(served: &Arc<ServedArray>, workers: &Arc<Workers>, resources: &Arc<WriteResources>) -> Self {
         DirtyChunks {
             served: Arc::clone(served),
@@ -108,7 +108,7 @@ impl DirtyChunks {
         self.state.is_written.load(Ordering::Acquire)
     }
 
-    /// Has readers look for dirty chunks from now on.
+    /// Makes readers look for dirty chunks from now on.
     pub fn mark_written(&self) {
         self.state.is_written.store(true, Ordering::Release);
     }
@@ -160,7 +160,7 @@ impl DirtyChunks {
         }
     }
 
-    /// As [`DirtyChunks::find`], without the store and without waiting.
+    /// Finds a chunk as [`DirtyChunks::find`] does, without the store and without waiting.
     pub fn try_find(&self, number: u64) -> DirtyLookup {
         let chunks = self.state.chunks.lock();
         if let Some(chunk) = chunks.dirty.get(&number) {
@@ -196,7 +196,8 @@ impl DirtyChunks {
         Ok(())
     }
 
-    /// As for a reader, before a chunk is stored in place of an object that has version `now`: its base must be of that version.
+    /// Completes a chunk before it is stored in place of an object that has version `now`: its base must be of that
+    /// version.
     pub fn complete_for_storing(
         &self,
         number: u64,
@@ -252,7 +253,7 @@ impl DirtyChunks {
         }
     }
 
-    /// As [`DirtyChunks::write`], to a chunk that is locked.
+    /// Copies a part of `data` to its chunk, which is locked. Returns what [`DirtyChunks::write`] returns.
     pub fn write_locked(&self, copy: &StridedCopy<'_>, data: &[u8], state: &mut ChunkState) -> u64 {
         let was_written = state.written.total();
         state.put(copy, data);
@@ -297,7 +298,7 @@ impl DirtyChunks {
         }
         let buffer = self.served.load_context().buffer(length);
         if let Some(untouched) = buffer.untouched() {
-            // Provides the memory on another thread: the writer waits for each reply and leaves a processor idle.
+            // Another thread provides the memory: the writer waits for each reply and leaves a processor idle.
             self.workers.ahead(Box::new(move || untouched.provide()));
         }
         buffer
@@ -315,7 +316,8 @@ impl DirtyChunks {
         }
     }
 
-    /// Makes the parts of dirty chunks after the end of the array fill value, where they were loaded from the store.
+    /// Sets the parts of dirty chunks after the end of the array to the fill value, where they were loaded from the
+    /// store.
     pub fn clear_bases(&self) {
         for (number, chunk) in self.all() {
             let mut state = chunk.lock();
@@ -333,7 +335,7 @@ impl DirtyChunks {
         chunks.dirty.iter().map(|(&number, chunk)| (number, Arc::clone(chunk))).collect()
     }
 
-    /// Drops all dirty chunks: the array is zero from now on, or its end. The caller holds the lock of write-back.
+    /// Drops all dirty chunks: from now on the array is zero, or it has ended. The caller holds the lock of write-back.
     pub fn drop_all(&self, zero: Option<ZeroMark>) {
         let forgotten: Vec<_> = {
             let mut chunks = self.state.chunks.lock();
@@ -365,7 +367,7 @@ impl DirtyChunks {
         match scope {
             FlushScope::Settled(delay) => objects.retain(|_, object| object.is_settled(delay)),
             FlushScope::Full => objects.retain(|_, object| self.is_full_object(object)),
-            // Full chunks gain nothing by waiting. If there are none, any chunk has to go.
+            // Full chunks gain nothing by waiting for more writes. Without a full chunk, any chunk has to go.
             FlushScope::ToMakeRoom => {
                 let full = objects.values().filter(|object| self.is_full_object(object));
                 let full: HashSet<u64> = full.map(|object| object.object).collect();
@@ -413,7 +415,7 @@ impl DirtyChunks {
         }
     }
 
-    /// Makes a chunk clean, all of whose bytes are in the store. `keep` takes them.
+    /// Makes a chunk clean, because all of its bytes are in the store. `keep` takes them.
     pub fn retire(&self, number: u64, state: &mut ChunkState, keep: impl FnOnce(Arc<Buffer>)) {
         self.resources.remove_dirty(std::mem::take(&mut state.counted));
         keep(std::mem::take(&mut state.bytes));
@@ -422,14 +424,15 @@ impl DirtyChunks {
         self.state.chunks.lock().dirty.remove(&number);
     }
 
-    /// Records that a chunk was stored, and written to meanwhile: of `version` are the bytes that were written before.
+    /// Records that a chunk was stored while a writer wrote to it. The bytes that were written before are those of
+    /// `version` now.
     pub fn keep_rest(&self, state: &mut ChunkState, version: Option<Option<ObjectVersion>>) {
         state.written = state.since.take().unwrap_or_default();
         state.base = version;
         self.count(state);
     }
 
-    /// Once everything is stored, the zero mark is no longer needed.
+    /// Removes the zero mark, if everything was stored since.
     pub fn end_zero(&self) {
         let mut chunks = self.state.chunks.lock();
         let objects = self.served.levels().objects();

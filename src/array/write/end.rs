@@ -1,6 +1,6 @@
-//! The end of an array that its node is removed or renamed: no write reaches the store after it.
+//! The end of an array whose node is removed or renamed: no write reaches the store afterwards.
 //!
-//! Uses `sync.rs`. Invariant: what another array of the same name has never comes from a handle of this one.
+//! Uses `sync.rs`. Invariant: a later array of the same name never gets bytes from a handle of this one.
 
 use crate::array::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,7 +21,7 @@ impl ArrayEnd {
         self.refuses_writes.load(Ordering::Acquire)
     }
 
-    /// Has writes fail, or succeed again.
+    /// Makes writes fail, or succeed again.
     pub fn refuse_writes(&self, refuses: bool) {
         self.refuses_writes.store(refuses, Ordering::Release);
     }
@@ -31,7 +31,7 @@ impl ArrayEnd {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// Has nothing be stored any more.
+    /// Records that the node is gone, so nothing is stored any more.
     pub fn mark_ended(&self) {
         self.has_ended.store(true, Ordering::Release);
     }

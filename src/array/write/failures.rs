@@ -1,5 +1,5 @@
-//! Failures of the write-back of one array: counted so that each handle reports them once, logged seldom, and a reason for the
-//! timer to wait longer.
+//! Failures of the write-back of one array: they are counted so that each handle reports them once, logged at a limited
+//! rate, and make the timer wait longer.
 //!
 //! Uses `error` and `sync.rs`.
 
@@ -24,7 +24,7 @@ pub struct FailureLog {
     failures: Mutex<Failures>,
 }
 
-/// Counted so that each handle reports them once (like errseq_t in the kernel).
+/// Failures are counted so that each handle reports them once, as errseq_t does in the kernel.
 #[derive(Default)]
 struct Failures {
     count: u64,
@@ -45,7 +45,7 @@ impl FailureLog {
         failures.last = Some(error.clone());
     }
 
-    /// Returns how many there were, and the last one.
+    /// Returns how many failures there were, and the last one.
     pub fn counted(&self) -> (u64, Option<Error>) {
         let failures = self.failures.lock();
         (failures.count, failures.last.clone())
@@ -78,8 +78,8 @@ impl FailureLog {
         }
     }
 
-    /// Logs the failures of one attempt; none is a success. Not each time: a program that keeps writing while storing fails
-    /// must not fill the disk with the log.
+    /// Logs the failures of one attempt, which succeeded if there are no failures. The rate is limited, because a
+    /// program that keeps writing while storing fails must not fill the disk with the log.
     pub fn log(&self, errors: &[Error]) {
         let mut failures = self.failures.lock();
         if errors.is_empty() {

@@ -1,12 +1,12 @@
 //! Making an array longer along its slowest served axis while it is open for writing.
 //!
-//! Uses its neighbours in `array`, `metadata`, `store` and `error`. All bytes of the file keep their place. What the store has after the
-//! end of the array becomes fill value before the document says that it is inside, so a crash at any step leaves the old array, or the
-//! longer one with fill values.
+//! Uses its neighbours in `array`, `metadata`, `store` and `error`. All bytes of the file keep their place. What the
+//! store has after the end of the array becomes fill value before the document says that it is inside. A crash at any
+//! step leaves the old array, or the longer one with fill values.
 //!
-//! What is after the end may be what another program has just grown by, and nothing locks it out. So what is there is looked at first, then
-//! the document, and only what is still as it was is removed (`clear.rs`). The document is replaced last, on the condition that it is the
-//! one that was looked at.
+//! What lies after the end may be rows that another program has just appended, and no lock excludes that program. So
+//! the objects' versions are read first, then the document is checked, and only what still has its version is removed
+//! (`clear.rs`). The document is replaced last, on the condition that it is the one that was checked.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ use crate::store::ObjectVersion;
 /// Up to this many new objects are looked up by key. Beyond it, the array is listed.
 const MAX_KEYS: u64 = 1024;
 
-/// Returns the array's metadata with the least shape, longer along the slowest axis of the file, that has `size_bytes`.
-/// `TooLarge` if there is no such shape.
+/// Returns the array's metadata with the smallest shape that has `size_bytes`, longer along the slowest axis of the
+/// file. Fails with `TooLarge` if there is no such shape.
 pub fn longer(served: &ServedArray, size_bytes: u64) -> Result<ArrayMetadata> {
     let metadata = served.metadata();
     let refused = |reason: &str| {
@@ -50,8 +50,9 @@ pub fn longer(served: &ServedArray, size_bytes: u64) -> Result<ArrayMetadata> {
 }
 
 impl ArrayWriter {
-    /// Makes the array as long as `longer` said, while it is open for writing. `replace` replaces the document. Dirty chunks,
-    /// handles and lock move to `longer`. `Changed` if the array is zeroed: then it must be flushed first.
+    /// Makes the array as long as `longer` said, while it is open for writing. `replace` replaces the document. Dirty
+    /// chunks, handles and lock move to `longer`. Fails with `Changed` if the array is zeroed: then it must be flushed
+    /// first.
     pub fn lengthen(&self, longer: &Arc<ArrayWriter>, replace: impl FnOnce() -> Result<()>) -> Result<()> {
         let key = longer.served.document_key().to_owned();
         let session = self.write_back.session();
@@ -72,8 +73,8 @@ impl ArrayWriter {
         longer.succeed(self)
     }
 
-    /// Makes what the store has after the end of the array fill value in the objects that hold the end. Nothing else stores chunks of
-    /// the array meanwhile.
+    /// Sets what the store has after the end of the array to the fill value, in the objects that hold the end. The
+    /// caller makes sure that no chunk of the array is stored meanwhile.
     fn clear_end(&self) -> Result<()> {
         let (served, session) = (&self.served, self.write_back.session());
         if session.is_end_clear() {

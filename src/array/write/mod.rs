@@ -1,8 +1,9 @@
 //! Writing: from a range of the flat file to dirty chunks, and from there to the store.
 //!
-//! Uses its neighbours in `array`, `codec`, `memory`, `store` and `error`. An [`ArrayWriter`] is what the handles of a file use.
-//! `dirty_chunks.rs` collects what they write, `write_back.rs` stores it, `session.rs` has the lock and the document, and
-//! `streaming.rs` says how far a writer may get ahead of the store. All arrays share `resources.rs` and `written.rs`.
+//! Uses its neighbours in `array`, `codec`, `memory`, `store` and `error`. The handles of a file use an
+//! [`ArrayWriter`]. `dirty_chunks.rs` collects what they write, `write_back.rs` stores it, `session.rs` has the lock
+//! and the document, and `streaming.rs` says how far a writer may get ahead of the store. All arrays share
+//! `resources.rs` and `written.rs`.
 
 pub mod clear;
 pub mod dirty;
@@ -42,7 +43,8 @@ use crate::error::{Error, Result};
 /// The most objects of an array that can be zeroed.
 const MAX_ZEROED_OBJECTS: u64 = 1 << 24;
 
-/// A write to more chunks goes to a thread that may wait, because all their locks are held during the copy.
+/// A write to more chunks goes to a thread that may wait, which locks them one by one. A session thread holds all their
+/// locks during the copy: with chunks of one byte, these could be a million.
 const MAX_CHUNKS_WITHOUT_WAITING: usize = 1024;
 
 /// Writes one array.
@@ -65,7 +67,7 @@ pub struct WriterShared {
 }
 
 impl ArrayWriter {
-    /// Returns the writer of an array that is not open for writing.
+    /// Creates the writer of an array that is not open for writing.
     pub fn new(strips: &Arc<StripCache>, workers: &Arc<Workers>, shared: &WriterShared) -> Self {
         let (served, resources) = (strips.served(), &shared.resources);
         let dirty = Arc::new(DirtyChunks::new(served, workers, resources));
@@ -151,9 +153,9 @@ impl ArrayWriter {
         Ok(())
     }
 
-    /// As [`ArrayWriter::take_over`], while nothing is stored.
+    /// Does what [`ArrayWriter::take_over`] does. The caller makes sure that nothing is stored meanwhile.
     fn succeed(self: &Arc<Self>, old: &ArrayWriter) -> Result<()> {
-        // The zero mark does not say which chunks the other program has added.
+        // The zero mark does not cover chunks that another program has added.
         let is_possible = || !self.dirty.is_zeroed();
         let taken = || {
             if self.shared.written.is_registered(self) {
@@ -195,8 +197,8 @@ impl ArrayWriter {
         Ok(states.map(|states| PendingWrite { writer: Arc::clone(self), data, plan, states }))
     }
 
-    /// Like [`ArrayWriter::write_at`], for pages of a memory map. Never fails because storing fails, since the kernel would
-    /// drop the page for good. The failure is counted, and the next flush reports it.
+    /// Writes as [`ArrayWriter::write_at`] does, for pages of a memory map. It does not fail because storing fails: the
+    /// kernel would drop the page for good. The failure is counted, and the next flush reports it.
     pub fn write_page(self: &Arc<Self>, offset: u64, data: &[u8]) -> Result<()> {
         self.check_write(offset, data)?;
         let _ = self.make_room();
@@ -220,7 +222,8 @@ impl ArrayWriter {
         self.dirty.is_zeroed()
     }
 
-    /// Returns whether these bytes can be written there: the file ends after them, and the data type has their values.
+    /// Fails if these bytes cannot be written there: they lie past the end of the file, or are not values of the data
+    /// type.
     pub fn check_write(&self, offset: u64, data: &[u8]) -> Result<()> {
         if self.write_back.end().refuses_writes() {
             return Err(self.write_back.session().stale());
@@ -229,7 +232,7 @@ impl ArrayWriter {
         self.served.check_values(data)
     }
 
-    /// Returns whether the data type has the values of these bytes.
+    /// Fails if these bytes are not values of the data type.
     pub fn check_values(&self, data: &[u8]) -> Result<()> {
         self.served.check_values(data)
     }
@@ -310,18 +313,19 @@ impl ArrayWriter {
 
     // --- the end of the array ---
 
-    /// From now on, writes fail with `Stale`. What was written before can still be stored.
+    /// Makes writes fail with `Stale` from now on. What was written before can still be stored.
     pub fn refuse_writes(&self) {
         self.write_back.end().refuse_writes(true);
     }
 
-    /// The node stays after all: takes writes again.
+    /// Takes writes again, because the node stays.
     pub fn accept_writes(&self) {
         self.write_back.end().refuse_writes(false);
     }
 
     /// Runs `remove`, which takes the array's node out of the store, while nothing is being stored. Then drops what was
-    /// written and not stored: it is never stored. Returns whether there was something. If `remove` fails, the array goes on.
+    /// written and not stored: it is never stored. Returns whether there was something. If `remove` fails, the array
+    /// stays as it is.
     pub fn end(&self, remove: impl FnOnce() -> Result<()>) -> Result<bool> {
         self.refuse_writes();
         let _storing = self.write_back.storing().lock();

@@ -1,5 +1,5 @@
-//! Storing one object of an array: encoding its chunks and putting them in place of what is stored, under the condition that
-//! nobody else was first.
+//! Storing one object of an array: encoding its chunks and putting them in place of what is stored, on the condition
+//! that no other program was first.
 //!
 //! Uses `resources.rs`, `session.rs`, `served/`, and `memory`, `store` and `error`.
 //!
@@ -24,7 +24,7 @@ use crate::store::{Info, ObjectVersion, Precondition, Writer};
 
 /// How often an object is read again because another program was first.
 const MAX_MERGES: u32 = 12;
-/// The longest pause before the first of these attempts; doubled each time.
+/// The longest pause before the first of these attempts. It doubles each time, up to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -33,7 +33,7 @@ pub const THREADS_PER_CORE: usize = 2;
 /// Threads that store at a service: nearly all of them wait for a reply.
 pub const REMOTE_THREADS: usize = 32;
 
-/// Stores objects of one array. It knows nothing of dirty chunks.
+/// Stores objects of one array. It does not know about dirty chunks.
 #[derive(Clone)]
 pub struct ObjectWriter {
     served: Arc<ServedArray>,
@@ -50,7 +50,7 @@ pub struct NewObject<'a> {
     pub like: &'a Info,
     /// What is replaced.
     pub precondition: Precondition,
-    /// Whether the object's present content does not count: chunks that are not encoded are zero.
+    /// Whether chunks that are not encoded are zero, so that the object's present content does not count.
     pub is_zero: bool,
 }
 
@@ -78,8 +78,8 @@ impl ObjectWriter {
             .ok_or_else(|| Error::ReadOnly(format!("{} does not support writing", store.describe())))
     }
 
-    /// Returns how many threads store whole objects at most, with `cores` processors. `per_core` is the number for each
-    /// of them.
+    /// Returns how many threads store whole objects at most, with `cores` processors: `per_core` for each of them, but
+    /// another number at a service.
     pub fn storing_threads(&self, cores: usize, per_core: usize) -> usize {
         if self.served.store().is_remote() { REMOTE_THREADS } else { per_core * cores }
     }
@@ -90,12 +90,14 @@ impl ObjectWriter {
         usize::try_from(allowed).unwrap_or(most).clamp(1, most)
     }
 
-    /// Fills a chunk's part past the edge of the array, and encodes the chunk, if a thread may. `None` if it need not be
-    /// stored, because it is all fill value.
+    /// Fills a chunk's part past the edge of the array and encodes the chunk. Returns `None` if it need not be stored,
+    /// because it is all fill value.
     pub fn encode(&self, number: u64, bytes: &mut Arc<Buffer>) -> Result<Option<EncodedChunk>> {
         let index = self.served.grid().index(number);
         let chunk: &mut Buffer = Arc::make_mut(bytes);
         self.served.grid().fill_padding(&index, self.served.fill(), chunk);
+        // More threads store than there are processors, but only as many encode: eight threads that encoded on two processors were
+        // slower than two.
         let _permit = self.resources.encoder();
         self.served.source().encode(&self.served.load_context(), &index, bytes)
     }
@@ -130,9 +132,9 @@ impl ObjectWriter {
         Ok(version)
     }
 
-    /// Calls `store`, which stores the object at `key`, and calls it again where another program was first, as long as the document
-    /// of the session describes this array.
-    pub fn while_others_are_first(
+    /// Calls `store`, which stores the object at `key`, and calls it again if another program was first, as long as the
+    /// session's document describes this array.
+    pub fn retry_if_overtaken(
         &self,
         key: &str,
         session: &WriteSession,
@@ -148,7 +150,7 @@ impl ObjectWriter {
                     log::debug!("{key}: another program was first; its change is merged");
                     thread::sleep(pause(merges));
                     merges += 1;
-                    // It may have made another array, whose chunks this one does not merge into.
+                    // It may have made a new array in the place of this one, into which no chunk of this one may go.
                     session.check_document()?;
                 }
                 stored => return stored,
@@ -156,7 +158,7 @@ impl ObjectWriter {
         }
     }
 
-    /// Deletes objects, durably, if they still have these versions. Returns how many had.
+    /// Deletes those objects that still have these versions, durably. Returns how many it deleted.
     pub fn delete(&self, objects: Vec<(String, ObjectVersion)>) -> Result<u64> {
         let writer = self.writer()?;
         // One key for each folder that lost names.
@@ -164,7 +166,7 @@ impl ObjectWriter {
         let mut deleted = 0;
         for (key, version) in objects {
             match writer.delete(&key, Precondition::Version(version)) {
-                // Another program has stored it since. It is the next one's to decide about.
+                // Another program has stored it since, so it stays.
                 Err(Error::Changed { .. }) => continue,
                 is_deleted => deleted += u64::from(is_deleted?),
             }

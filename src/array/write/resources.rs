@@ -64,7 +64,7 @@ impl WriteResources {
         self.dirty_limit_bytes
     }
 
-    /// Returns the bytes written and not yet stored, of all arrays.
+    /// Returns how many bytes of all arrays are written and not yet stored.
     pub fn dirty_bytes(&self) -> u64 {
         self.dirty_bytes.load(Ordering::Acquire)
     }
@@ -91,7 +91,7 @@ impl WriteResources {
         self.room.changed.notify_all();
     }
 
-    /// Asks `decide` what to do, and does it, after each change until it says that the wait is over.
+    /// Waits as `decide` says, and asks it again after each change, until it says that the wait is over.
     pub fn wait_for_room(&self, mut decide: impl FnMut() -> RoomWait) {
         let mut lock = self.room.lock.lock();
         loop {
@@ -126,17 +126,17 @@ impl WriteResources {
         self.chunks_encoded.fetch_add(chunks as u64, Ordering::Relaxed);
     }
 
-    /// Returns the chunks loaded because a write covered only a part of them.
+    /// Returns how many chunks were loaded because a write covered only a part of them.
     pub fn bases_read(&self) -> u64 {
         self.bases_read.load(Ordering::Relaxed)
     }
 
-    /// Returns the chunks encoded.
+    /// Returns how many chunks were encoded.
     pub fn chunks_encoded(&self) -> u64 {
         self.chunks_encoded.load(Ordering::Relaxed)
     }
 
-    /// Returns the objects put or deleted.
+    /// Returns how many objects were put or deleted.
     pub fn objects_stored(&self) -> u64 {
         self.objects_stored.load(Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
-//! The time in which an array is open for writing: the lock that excludes other writers, and the document that the array had
-//! then.
+//! An array that is open for writing: the lock that excludes other writers, and the document that described the array
+//! when it was opened.
 //!
 //! Uses `served/`, `metadata`, `store` and `error`.
 //!
@@ -32,7 +32,8 @@ struct OpenSession {
     array: u64,
     /// Device and inode of the array's folder, if the store has them.
     folder: Option<FileId>,
-    /// What the store has after the array's end is known to be fill value, as long as nobody else replaces the document.
+    /// Whether what the store has after the array's end is known to be fill value. That holds as long as no other
+    /// program replaces the document.
     is_end_clear: bool,
 }
 
@@ -44,7 +45,7 @@ pub struct WriteSession {
 }
 
 impl WriteSession {
-    /// Creates an array that is not open for writing.
+    /// Creates the session of an array that is not open for writing.
     pub fn new(served: &Arc<ServedArray>) -> Self {
         WriteSession { served: Arc::clone(served), opened: Arc::default() }
     }
@@ -108,7 +109,7 @@ impl WriteSession {
         Ok(())
     }
 
-    /// Fails if the array can be read only.
+    /// Fails if the array can only be read.
     fn check_writable(&self) -> Result<()> {
         let served = &self.served;
         let document_key = served.document_key();
@@ -154,13 +155,14 @@ impl WriteSession {
         written.is_some_and(|folder| self.served.folder_identity().is_ok_and(|now| now != folder))
     }
 
-    /// Returns whether this array stores, and none that has grown from it.
+    /// Returns whether this array stores, and not one that has grown from it.
     pub fn is_current_writer(&self) -> bool {
         self.opened.lock().as_ref().is_some_and(|opened| opened.array == self.served.number())
     }
 
-    /// Lets this array store from now on, in place of the one that it grew from. Fails with `Stale` if that one does not store,
-    /// or if `is_possible` says so. Calls `taken` before any other thread can find the new array open.
+    /// Lets this array store from now on, in place of the one that it grew from. Fails with `Stale` if that one does
+    /// not store, or if `is_possible` returns `false`. Calls `taken` before any other thread can find the new array
+    /// open.
     pub fn take_over(
         &self,
         old: &WriteSession,
@@ -193,7 +195,8 @@ impl WriteSession {
         }
     }
 
-    /// Returns the metadata document's owner and mode, if the document still describes this array.
+    /// Returns the metadata document's owner and mode. Fails with `Stale` if the document no longer describes this
+    /// array.
     pub fn check_document(&self) -> Result<Info> {
         let (served, store) = (&self.served, self.served.store());
         let key = served.document_key();
@@ -229,7 +232,7 @@ impl WriteSession {
         let (Some(writer), Some(opened)) = (store.writer(), opened.as_mut()) else { return };
         let Some(version) = opened.version else { return };
         match writer.touch(self.served.document_key(), version) {
-            // `None`: another program has just changed it. The next flush reads it.
+            // `None` means that another program has just changed it. The next flush reads it.
             Ok(touched) => opened.version = touched,
             // The data are stored. A document of another owner keeps its time.
             Err(error) => log::debug!("{error}"),

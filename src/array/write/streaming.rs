@@ -1,8 +1,8 @@
-//! Storing full chunks while their writer goes on, and how far the writer may get ahead: while a program writes an array from end to
-//! end, its full chunks are encoded already.
+//! Storing full chunks while their writer continues, and how far the writer may get ahead.
 //!
-//! Uses `resources.rs`, `geometry/` and `sync.rs`. A chunk that is written in full gains nothing by waiting. When enough
-//! of them are dirty, a thread stores the objects that have only such chunks.
+//! Uses `resources.rs`, `geometry/` and `sync.rs`. A chunk that is written in full gains nothing by waiting for more
+//! writes. When enough of them are dirty, a thread stores the objects that have only full chunks, while the program
+//! writes the next.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,9 +31,9 @@ pub struct FullChunks {
 
 #[derive(Default)]
 struct FullState {
-    /// Bytes of chunks that became full since the last look.
+    /// Bytes of chunks that became full since a thread last took them.
     bytes: AtomicU64,
-    /// A thread is storing them.
+    /// Whether a thread is storing them.
     is_storing: AtomicBool,
 }
 
@@ -45,7 +45,7 @@ pub struct StoringGuard {
 }
 
 impl FullChunks {
-    /// Creates no full chunks, in an array with this grid.
+    /// Creates an empty count for an array with this grid.
     pub fn new(grid: &Grid, resources: &Arc<WriteResources>) -> Self {
         let slab_bytes = slab(grid).map_or(u64::MAX, |slab| slab.bytes);
         let lead_bytes = slab_bytes.saturating_add(slab_bytes.max(LEAD_BYTES));
@@ -57,8 +57,8 @@ impl FullChunks {
         FullChunks { state: Arc::clone(&self.state), ..FullChunks::new(grid, &self.resources) }
     }
 
-    /// Counts bytes of chunks that became full. If they are enough, and no thread stores them, the caller is to start one with
-    /// what this returns.
+    /// Counts bytes of chunks that became full. If they are enough, and no thread stores them, returns a guard, with
+    /// which the caller starts one.
     pub fn add(&self, bytes: u64) -> Option<StoringGuard> {
         if bytes == 0 {
             return None;
@@ -89,7 +89,7 @@ impl FullChunks {
             if !self.is_crowded() || !self.is_storing() {
                 return RoomWait::Over;
             }
-            // Above the limit there is no other way than to wait for the thread that stores.
+            // Above the limit, the writer can only wait for the thread that stores.
             if self.resources.is_over_dirty_limit() {
                 return RoomWait::UntilChange;
             }
@@ -103,7 +103,7 @@ impl FullChunks {
 }
 
 impl StoringGuard {
-    /// Returns whether enough chunks became full since the last look.
+    /// Takes the bytes that became full. Returns whether they are enough for one more pass.
     pub fn has_enough(&self) -> bool {
         self.state.bytes.swap(0, Ordering::AcqRel) >= ENOUGH_BYTES
     }

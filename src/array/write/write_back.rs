@@ -34,12 +34,12 @@ const REMOTE_ENCODED_BYTES: u64 = 64 << 20;
 /// The most keys that are reported for one array.
 const MAX_REPORTED_KEYS: usize = 10_000;
 
-/// Objects of one array for which dirty chunks are not stored.
+/// The objects of one array that have dirty chunks.
 #[derive(Clone, Debug)]
 pub struct DirtyReport {
     /// The array's path.
     pub path: String,
-    /// Their keys; not all if there are very many.
+    /// Their keys; not all of them if there are very many.
     pub keys: Vec<String>,
     /// How many there are.
     pub count: u64,
@@ -68,7 +68,7 @@ struct WriteBackState {
 }
 
 impl WriteBack {
-    /// Write-back of an array.
+    /// Creates the write-back of an array.
     pub fn new(strips: &Arc<StripCache>, dirty: &Arc<DirtyChunks>, resources: &Arc<WriteResources>) -> Self {
         WriteBack {
             strips: Arc::clone(strips),
@@ -79,7 +79,7 @@ impl WriteBack {
         }
     }
 
-    /// Write-back of an array that continues this one. `dirty` has the dirty chunks of this one.
+    /// Creates the write-back of an array that continues this one. `dirty` has the dirty chunks of this one.
     pub fn successor(
         &self,
         strips: &Arc<StripCache>,
@@ -123,12 +123,12 @@ impl WriteBack {
         &self.state.end
     }
 
-    /// Held while chunks are stored, by one thread at a time.
+    /// Returns the lock that a thread holds while it stores chunks.
     pub fn storing(&self) -> &Mutex<()> {
         &self.state.storing
     }
 
-    /// Returns whether all that was put or deleted is durable. `false` while that is being found out.
+    /// Returns whether all that was put or deleted is durable. Returns `false` while a sync is running.
     pub fn is_synced(&self) -> bool {
         // A directory fsync that is running may still fail.
         let syncing = self.state.syncing.try_lock();
@@ -152,7 +152,8 @@ impl WriteBack {
         })
     }
 
-    /// Drops what a write left that was running when the array ended. The caller holds [`WriteBack::storing`].
+    /// Drops what a write left behind that was running when the array ended. Fails if anything is lost. The caller
+    /// holds [`WriteBack::storing`].
     pub fn check_end(&self) -> Result<()> {
         if !self.end().has_ended() {
             return Ok(());
@@ -208,7 +209,7 @@ impl WriteBack {
         let is_stale =
             |error: &&Error| matches!(error, Error::Stale { key } if key == self.served().document_key());
         match failures.iter().find(is_stale) {
-            // As before: another program was first while objects were stored.
+            // Another program was first while objects were stored. The array may have grown, as above.
             Some(stale) => Err(stale.clone()),
             None => Ok(failures),
         }
@@ -253,7 +254,7 @@ impl WriteBack {
     fn store_object(&self, object: &DirtyObject, like: &Info, threads: usize) -> Result<()> {
         let key = self.served().key_of_object(object.object)?;
         let replace = || self.replace_object(object, &key, like, threads);
-        self.objects.while_others_are_first(&key, &self.session, replace)
+        self.objects.retry_if_overtaken(&key, &self.session, replace)
     }
 
     fn replace_object(&self, dirty: &DirtyObject, key: &str, like: &Info, threads: usize) -> Result<()> {
@@ -263,8 +264,8 @@ impl WriteBack {
         // What was transferred for readers may be older.
         served.store().forget_transfers(key);
         if old.is_some() && served.is_padded(object) {
-            // What lies after the array's end is stored as fill value. It may be what another program has just made the array longer by: then
-            // it has replaced the document before it stored what was found here.
+            // The put stores fill value after the array's end. Another program may have just made the array longer and
+            // stored elements there; it replaced the document before that, so the document is checked once more.
             self.session.check_document()?;
         }
         let encoder = DirtyEncoder { dirty: &self.dirty, objects: &self.objects, is_zero, old };
@@ -272,8 +273,8 @@ impl WriteBack {
         if is_zero {
             self.objects.encode_zeros(object, &mut encoded)?;
         }
-        // Even where programs wrote all of it: a put whose reply was lost may be carried out after later ones, and must not
-        // replace what they put.
+        // The put has a condition even if programs wrote all of the object: a put whose reply was lost may be carried
+        // out after later ones, and must not replace what they put.
         let precondition = Precondition::found(old);
         let replacement = served.seen().replace(key);
         let version =
@@ -313,7 +314,7 @@ impl WriteBack {
         }
     }
 
-    /// Returns what is not in the store yet, by key. `None` if everything is.
+    /// Returns the objects that are not in the store yet. `None` if everything is stored.
     pub fn unsaved(&self) -> Option<DirtyReport> {
         let served = self.served();
         // Whether a writer has written to the object since a truncation.

@@ -1,6 +1,6 @@
 //! The arrays of one process that have writers or dirty chunks, and storing several of them, some of which may hang in the store.
 //!
-//! Uses `resources.rs`, `sync.rs` and `error`. It knows of an array only what [`WrittenArray`] says.
+//! Uses `resources.rs`, `sync.rs` and `error`. It uses arrays only through [`WrittenArray`].
 //!
 //! Arrays follow one another, because storing one array is parallel already. An array that takes long does not hold up
 //! the next.
@@ -51,12 +51,12 @@ pub struct WrittenArrays<A> {
     /// The timer stores a chunk after this time without a write. `None`: there is no timer.
     writeback_delay: Option<Duration>,
     timer: Once,
-    /// Counts stored objects: as long as there are more, nothing hangs.
+    /// Counts stored objects: as long as the count grows, nothing hangs.
     resources: Arc<WriteResources>,
 }
 
 impl<A: WrittenArray> WrittenArrays<A> {
-    /// Creates no arrays.
+    /// Creates an empty list.
     pub fn new(writeback_delay: Option<Duration>, resources: &Arc<WriteResources>) -> Self {
         WrittenArrays {
             arrays: Mutex::default(),
@@ -117,11 +117,11 @@ impl<A: WrittenArray> WrittenArrays<A> {
         });
     }
 
-    /// Stores dirty chunks of all arrays but `but`, until dirty bytes are below the limit. Each array counts its own
+    /// Stores dirty chunks of all arrays except one, until dirty bytes are below the limit. Each array counts its own
     /// failures.
-    pub fn make_others_store(self: &Arc<Self>, but: &A) {
+    pub fn make_others_store(self: &Arc<Self>, except: &A) {
         let mut others = self.answering();
-        others.retain(|array| !array.is_same_file(but) && array.is_dirty());
+        others.retain(|array| !array.is_same_file(except) && array.is_dirty());
         self.store_each(others, QUIET, A::store_to_make_room);
     }
 

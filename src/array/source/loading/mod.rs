@@ -1,4 +1,5 @@
-//! What a load uses besides the source: the store and its record of versions, memory, and what is kept from earlier loads.
+//! What a load uses in addition to the source: the store and the record of its versions, memory, and what earlier loads
+//! left.
 //!
 //! Uses `array/cache`, `codec`, `memory`, `store` and `error`.
 

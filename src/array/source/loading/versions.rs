@@ -1,4 +1,4 @@
-//! The versions of the objects that readers have seen. open(2) compares them with the store.
+//! The versions of the objects that readers have seen. open(2) compares these versions with the store.
 //!
 //! Uses `store`, `error` and `sync.rs`.
 //!
@@ -29,11 +29,11 @@ struct SeenState {
     objects: HashMap<String, SeenObject>,
     /// Objects that write-back is replacing now.
     replacing: HashMap<String, OngoingReplacements>,
-    /// Everything that readers hold came from `objects` in the recorded versions.
+    /// Whether everything that readers hold came from `objects` in the recorded versions.
     is_complete: bool,
-    /// How many times [`SeenVersions::look`] was called.
-    looks: u64,
-    /// When another program made the newest change that was seen.
+    /// How many comparisons have begun.
+    comparisons: u64,
+    /// The time of the newest change by another program that was seen.
     changed_at: Option<SystemTime>,
 }
 
@@ -58,7 +58,7 @@ struct OngoingReplacements {
 /// The state of the record before the store is asked for an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Snapshot {
-    looks: u64,
+    comparisons: u64,
     replacements: u64,
 }
 
@@ -77,7 +77,8 @@ impl SeenState {
         }
     }
 
-    /// Another program changed an object: at the time of the new one, or about now where that is no newer than the old.
+    /// Records that another program changed an object. The change has the time of the new version, or the present time
+    /// if the new version is not newer than the old one.
     fn record_foreign_change(&mut self, old: Option<SystemTime>, new: Option<SystemTime>) {
         let newer = new.filter(|new| old.is_none_or(|old| old < *new));
         let at = newer.unwrap_or_else(SystemTime::now);
@@ -114,7 +115,7 @@ pub struct Replacement<'a> {
 }
 
 impl Replacement<'_> {
-    /// Records that the object was replaced in version `old`. If readers saw another version before, they have not seen
+    /// Records that version `new` replaced version `old`. If readers saw a third version before, they have not seen
     /// what another program did in between.
     pub fn record(&self, old: Option<ObjectVersion>, new: Option<ObjectVersion>) {
         let mut state = self.served.state.lock();
@@ -155,7 +156,7 @@ impl SeenVersions {
         )
     }
 
-    /// Returns the version of an object for a reader that holds something of it.
+    /// Returns the version of an object for a reader that holds content of it.
     pub fn version(&self, store: &dyn Store, key: &str) -> Result<Option<ObjectVersion>> {
         let found = self.ask(store, key, || store.head_object(key), |info| *info)?;
         Ok(found.map(|info| info.version))
@@ -174,17 +175,17 @@ impl SeenVersions {
             let found = ask()?;
             let info = info(&found);
             let mut state = self.state.lock();
-            let now = Snapshot { looks: state.looks, replacements: state.replacements(key) };
+            let now = Snapshot { comparisons: state.comparisons, replacements: state.replacements(key) };
             if now.replacements != before.replacements {
-                // Write-back has replaced the object since. The result may be older, and must not be recorded now.
+                // Write-back has replaced the object since. The result may be older than that and must not be recorded.
                 continue;
             }
             state.record(key, info);
             drop(state);
-            // A comparison for open(2) in between missed this object. That does no harm if its version is still the
-            // same.
+            // A comparison for open(2) began in between and missed this object. That does no harm if the object still
+            // has the same version.
             let is_same = |now: Option<Info>| now.map(|now| now.version) == info.map(|info| info.version);
-            if now.looks == before.looks || is_same(store.head_object(key)?) {
+            if now.comparisons == before.comparisons || is_same(store.head_object(key)?) {
                 return Ok(found);
             }
         }
@@ -192,7 +193,7 @@ impl SeenVersions {
 
     fn before(&self, key: &str) -> Snapshot {
         let state = self.state.lock();
-        Snapshot { looks: state.looks, replacements: state.replacements(key) }
+        Snapshot { comparisons: state.comparisons, replacements: state.replacements(key) }
     }
 
     /// Announces that write-back replaces an object.
@@ -206,11 +207,11 @@ impl SeenVersions {
         self.state.lock().is_complete = false;
     }
 
-    /// Returns the keys of all objects of which readers hold something. `None` if that is unknown; the record then starts
-    /// afresh.
-    pub fn look(&self) -> Option<Vec<String>> {
+    /// Begins a comparison for open(2): returns the keys of all objects that readers hold content of. Returns `None` if
+    /// they are not all known; then the record starts afresh.
+    pub fn begin_comparison(&self) -> Option<Vec<String>> {
         let mut state = self.state.lock();
-        state.looks += 1;
+        state.comparisons += 1;
         if std::mem::replace(&mut state.is_complete, true) {
             return Some(state.objects.keys().cloned().collect());
         }
@@ -218,7 +219,7 @@ impl SeenVersions {
         None
     }
 
-    /// Returns whether readers hold only what was recorded since the last look.
+    /// Returns whether readers hold only what was recorded since the last comparison began.
     pub fn is_complete(&self) -> bool {
         self.state.lock().is_complete
     }
@@ -245,8 +246,8 @@ impl SeenVersions {
         }
     }
 
-    /// Returns whether another program has made the version found `now`, which differs from the one seen before. `false` if
-    /// write-back may have made it: then the question is asked again.
+    /// Returns whether another program has made the version found `now`, which differs from the one seen before.
+    /// Returns `false` if write-back may have made it: then the caller compares again.
     fn is_change(&self, key: &str, seen: SeenObject, now: Option<Info>) -> bool {
         let mut state = self.state.lock();
         let is_theirs = !state.replacing.contains_key(key) && state.objects.get(key) == Some(&seen);
@@ -256,7 +257,7 @@ impl SeenVersions {
         is_theirs
     }
 
-    /// As [`SeenVersions::is_unchanged`] for several objects, which the store is asked for in one batch.
+    /// Compares several objects as [`SeenVersions::is_unchanged`] does. The store comparisons them up in one batch.
     pub fn are_unchanged(&self, store: &dyn Store, keys: &[String]) -> Vec<Result<bool>> {
         let seen: Vec<Option<SeenObject>> = {
             let state = self.state.lock();
@@ -275,12 +276,12 @@ impl SeenVersions {
         keys.iter().zip(seen).zip(store.head_many(&asked)).map(compare).collect()
     }
 
-    /// When another program made the newest change that was seen; `None` if none was.
+    /// Returns when another program made the newest change that was seen. `None` if there was no change.
     pub fn changed_at(&self) -> Option<SystemTime> {
         self.state.lock().changed_at
     }
 
-    /// Removes objects that are no longer what readers received.
+    /// Removes objects that differ from what readers received.
     pub fn forget(&self, keys: &[String]) {
         let mut state = self.state.lock();
         for key in keys {
@@ -300,31 +301,31 @@ mod tests {
     }
 
     #[test]
-    fn a_look_is_complete_or_none() {
+    fn a_comparison_is_complete_or_none() {
         let store = MemoryStore::new();
         store.put("a", vec![1]).unwrap();
         let served = SeenVersions::default();
         served.open(&store, "a", &Wanted::Last(1)).unwrap().unwrap();
-        assert!(served.look().is_none(), "what came before is not known");
-        assert!(served.look().unwrap().is_empty());
+        assert!(served.begin_comparison().is_none(), "what came before is not known");
+        assert!(served.begin_comparison().unwrap().is_empty());
         assert!(
             served.open(&store, "a", &Wanted::Last(1)).unwrap().is_some()
                 && served.version(&store, "b").unwrap().is_none()
         );
-        assert_eq!(served.look().unwrap().len(), 2);
+        assert_eq!(served.begin_comparison().unwrap().len(), 2);
         let (old, new) = (served.version(&store, "a").unwrap(), None);
         served.replace("a").record(old, new);
-        assert!(served.look().is_some(), "ours");
+        assert!(served.begin_comparison().is_some(), "ours");
         served.replace("a").record(old, old);
-        assert!(served.look().is_none(), "another program's before");
-        assert!(served.version(&store, "a").unwrap() == old && served.look().is_some());
+        assert!(served.begin_comparison().is_none(), "another program's before");
+        assert!(served.version(&store, "a").unwrap() == old && served.begin_comparison().is_some());
         let replacement = served.replace("a");
         store.put("a", vec![2]).unwrap();
         let new = served.version(&store, "a").unwrap();
         assert!(new != old);
         replacement.record(old, new);
         drop(replacement);
-        assert!(served.look().is_some(), "ours, which a reader found before it was noted");
+        assert!(served.begin_comparison().is_some(), "ours, which a reader found before it was noted");
         assert!(served.is_unchanged(&store, "a").unwrap());
         let replacement = served.replace("a");
         store.put("a", vec![3]).unwrap();
@@ -332,10 +333,10 @@ mod tests {
         store.put("a", vec![4]).unwrap();
         replacement.record(new, served_by(&store));
         drop(replacement);
-        assert!(served.look().is_none(), "another program's in between");
+        assert!(served.begin_comparison().is_none(), "another program's in between");
         for number in 0..=MAX_OBJECTS {
             served.version(&store, &number.to_string()).unwrap();
         }
-        assert!(served.look().is_none() && served.look().unwrap().is_empty());
+        assert!(served.begin_comparison().is_none() && served.begin_comparison().unwrap().is_empty());
     }
 }

@@ -18,7 +18,7 @@ pub struct Keys {
     encoding: ChunkKeyEncoding,
     /// How the numbers in a key become those of the served axes.
     axis_order: AxisOrder,
-    /// The separator found in the store, if the document names none.
+    /// The separator found in the store, if the document does not name one.
     found: OnceLock<char>,
 }
 
@@ -51,8 +51,8 @@ impl Keys {
         Ok(join(&self.path, &encoding.key(&index)))
     }
 
-    /// v2 leaves the separator open: it is the one in the key of the first chunk that is stored, `.` before `/`. A chunk that
-    /// is missing under both keys is missing, and the next one decides.
+    /// Finds the separator where v2 leaves it open: it is the one in the key of the first chunk that is stored, `.`
+    /// before `/`. A chunk that is missing under both keys is missing, and the next one decides.
     fn find_separator(&self, store: &dyn Store, index: &[u64]) -> Result<char> {
         const SEPARATORS: [char; 2] = ['.', '/'];
         let key =
@@ -86,8 +86,8 @@ impl Keys {
     }
 }
 
-/// `.`, unless the folder has folders with numbers as names and no object like `0.1`. It is the specification's own default, which
-/// holds where the store does not list the folder.
+/// Returns `.`, unless the folder has folders with numbers as names and no object like `0.1`. `.` is also the
+/// specification's default, which holds if the store does not list the folder.
 fn probe_separator(store: &dyn Store, folder: &str) -> Result<char> {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     let (mut nested, mut flat) = (false, false);

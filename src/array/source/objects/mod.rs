@@ -1,4 +1,4 @@
-//! The objects of an array: their keys, those that are stored, and what lies among them and is none of them.
+//! The objects of an array: their keys, those that are stored, and strays, which lie among them and are not theirs.
 //!
 //! Uses `array/geometry`, `metadata`, `store` and `error`.
 

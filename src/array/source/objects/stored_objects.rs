@@ -146,7 +146,7 @@ impl FolderWalk<'_> {
         let is_whole = index.len() == self.axes.len();
         match (entry.is_folder, is_whole, self.separator) {
             (true, false, '/') => self.folder(&join(folder, &entry.name), &parts),
-            // A file is where a folder should be. The store reports the problem for the first object below it.
+            // A file is where a folder should be. The store reports that for the first object below it.
             (false, true, _) | (false, false, '/') => {
                 let number = self.number(index);
                 (self.found)(number)

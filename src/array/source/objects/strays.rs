@@ -1,16 +1,16 @@
 //! Strays: objects in the folder of a node that are neither documents nor chunks, so that no reader ever sees them.
 //!
-//! Uses `metadata` and `store`. Programs that name chunks otherwise than the document says leave an array that reads as fill value
-//! everywhere. Nothing fails then, and only the names of the strays show the mistake.
+//! Uses `metadata` and `store`. If a program names chunks otherwise than the document says, the array reads as fill
+//! value everywhere. Nothing fails, and only the names of the strays show the mistake.
 
 use std::ops::ControlFlow;
 
 use crate::metadata::ChunkKeyEncoding;
 use crate::store::{Entry, Store, join};
 
-/// How many are counted at most.
+/// The most strays that are counted.
 const MAX_COUNTED: u64 = 10_000;
-/// How many are named at most.
+/// The most strays that are named.
 const MAX_NAMED: usize = 8;
 /// Documents that are not hidden: those of v3 and v1.
 const DOCUMENTS: [&str; 3] = ["zarr.json", "meta", "attrs"];
@@ -52,13 +52,13 @@ pub struct Strays {
 }
 
 impl Strays {
-    /// None yet, of an array with as many axes.
+    /// Creates an empty set for an array with `rank` axes.
     pub(super) fn in_array(encoding: ChunkKeyEncoding, rank: usize) -> Self {
         Strays { expected: Some((encoding, rank)), ..Strays::default() }
     }
 
-    /// Returns the objects in a group's folder that have a backslash in their names: a zip file made on Windows may
-    /// have it instead of `/`. Any other object may lie in a group.
+    /// Finds the objects in a group's folder that have a backslash in their names, which a zip file made on Windows may
+    /// have instead of `/`. Any other object may lie in a group.
     pub fn in_group(store: &dyn Store, path: &str) -> Self {
         let mut strays = Strays::default();
         let listed = store.each_name(path, &mut |entry| {
@@ -83,12 +83,12 @@ impl Strays {
         self.looked_at >= MAX_COUNTED
     }
 
-    /// Returns the names of the first, below the node, sorted.
+    /// Returns the first names, relative to the node, sorted.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Why most of them are strays, if their names tell.
+    /// Returns why most of them are strays, if their names show it.
     pub fn reason(&self) -> Option<String> {
         let most = self.causes.iter().zip(CAUSES).max_by_key(|(count, _)| **count)?.1;
         let (separator, is_prefixed) = match &self.expected {
@@ -116,15 +116,15 @@ impl Strays {
         })
     }
 
-    /// Takes an entry of a folder that leads to no chunk. `below` is the folder's path below the node.
+    /// Adds an entry of a folder that leads to no chunk. `below` is the folder's path below the node.
     pub(super) fn add(&mut self, store: &dyn Store, folder: &str, below: &str, entry: Entry) {
         if below.is_empty() && DOCUMENTS.contains(&entry.name.as_str()) {
             return;
         }
-        // A list instead of a recursion: only the store's limits bound the depth.
+        // This is a list and not a recursion, because only the store's limits bound the depth.
         let mut waiting = vec![(join(below, &entry.name), join(folder, &entry.name), entry)];
         while let Some((below, key, entry)) = waiting.pop() {
-            // Hidden files are other programs' notes, or our own unfinished ones.
+            // Hidden files are other programs' notes, or unfinished files of this one.
             if self.is_cut() || entry.name.starts_with('.') {
                 continue;
             }
@@ -167,7 +167,7 @@ impl Strays {
         if self.is_cut() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Why the object with this name below the node may have it.
+    /// Returns why an object may have this name below the node.
     fn cause(&self, name: &str) -> StrayCause {
         if name.contains('\\') {
             return StrayCause::Backslash;
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_why() {
+    fn names_show_why() {
         for (prefixed, separator, name, expected) in [
             (false, '.', "0/1", "with '/' while the document says '.'"),
             (false, '/', "0.1", "with '.' while the document says '/'"),

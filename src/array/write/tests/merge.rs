@@ -1,5 +1,5 @@
-//! Two mounts write the same chunks and shards of a remote store. Each has its own bytes, down to parts of elements, and none of
-//! them is lost.
+//! Two mounts write the same chunks and shards of a remote store. Each has its own bytes, down to parts of elements,
+//! and no byte is lost.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::test_store::{Hook, Hooked, Operation, Request};
 /// What happens between the reads for a put and the put.
 type Meanwhile = Box<dyn FnOnce() + Send>;
 
-/// A store behind a network, of which another program has its own.
+/// A store behind a network. Another program has its own store over the same objects.
 type Remote = Hooked<Others>;
 
 #[derive(Default)]
@@ -141,7 +141,7 @@ proptest! {
     }
 }
 
-/// What is in the store already is no change of ours any more: a put that began after it must not bring it back.
+/// Bytes that are in the store already are no longer our change: a later put must not bring them back.
 #[test]
 fn bytes_that_are_stored_are_not_laid_over_later_ones() {
     let bytes = json!({"name":"bytes","configuration":{"endian":"little"}});

@@ -297,7 +297,7 @@ fn little() -> serde_json::Value {
     json!([{"name":"bytes","configuration":{"endian":"little"}}])
 }
 
-/// A session thread that finds a chunk locked must not take it for clean and read from the cache.
+/// A session thread that finds a chunk locked must not treat it as clean and read from the cache.
 #[test]
 fn a_locked_dirty_chunk_bypasses_the_cache() {
     let case = simple(
@@ -319,7 +319,7 @@ fn a_locked_dirty_chunk_bypasses_the_cache() {
 /// Another program changes one inner chunk, and this mount stores another one of the same shard. The kernel's pages of
 /// the first are old, although this mount wrote the shard.
 #[test]
-fn an_open_sees_foreign_changes_beside_ours() {
+fn an_open_sees_foreign_changes_next_to_ours() {
     let case = simple(little());
     let store = make(&case);
     let (_engine, array) = open(&case, &store);
@@ -331,7 +331,7 @@ fn an_open_sees_foreign_changes_beside_ours() {
     assert!(array.revalidate(&Cancellation::never()).unwrap());
     array.writer().write_at(0, &[2; 2]).unwrap();
     array.writer().flush().unwrap();
-    assert!(array.revalidate(&Cancellation::never()).unwrap(), "our own writes are no news");
+    assert!(array.revalidate(&Cancellation::never()).unwrap(), "our own writes are not changes");
     let like = store.head("a/zarr.json").unwrap().unwrap();
     let foreign = [crate::store::ObjectPart::Bytes(&[7; 2048])];
     store.writer().unwrap().put("a/c/0/0", &foreign, &crate::store::PutOptions::new("a", &like)).unwrap();
