@@ -5,7 +5,6 @@
 //! fill value is rarely a whole number to the last bit, and casting it to an integer and scaling it back still
 //! gives the fill value.
 
-use super::kernels::exact_number::Format;
 use super::{ArrayToArray, CodecError, CodecResult, Representation};
 
 /// Checks the fill value after the last codec that requires it, back to `decoded`, or as far back as elements can
@@ -43,7 +42,7 @@ pub fn check(decoded: &Representation, codecs: &[&dyn ArrayToArray]) -> CodecRes
 /// Whether `fill` is the number that the fill value of `level` is.
 fn same(level: &Representation, fill: &[u8]) -> CodecResult<()> {
     let stored = &level.fill_value;
-    let Some(format) = Format::of(&level.data_type) else { return Ok(()) };
+    let Some(format) = level.data_type.real_format() else { return Ok(()) };
     let code = |bytes: &[u8]| bytes.iter().rev().fold(0, |code, &byte| code << 8 | u64::from(byte));
     let (before, after) = (code(&stored.bytes), code(fill));
     if format.read(before).is_same_number(format.read(after)) {

@@ -10,62 +10,11 @@ use crate::formats::virtual_file::{Segment, VirtualFile};
 use crate::formats::{Content, Subject};
 use crate::hierarchy::Node;
 use crate::metadata::DataType;
+use crate::metadata::data_type::numeric::NumericType;
 
-/// Types of numbers that have the same bits everywhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Number {
-    I8,
-    I16,
-    I32,
-    I64,
-    U8,
-    U16,
-    U32,
-    U64,
-    F16,
-    F32,
-    F64,
-    C64,
-    C128,
-}
-
-impl Number {
-    /// The type of the elements, if they are plain numbers. A truth value, a time or a text is none.
-    pub fn of(data_type: &DataType) -> Option<Self> {
-        Some(match data_type {
-            DataType::Int2 | DataType::Int4 | DataType::Int8 => Number::I8,
-            DataType::Int16 => Number::I16,
-            DataType::Int32 => Number::I32,
-            DataType::Int64 => Number::I64,
-            DataType::UInt2 | DataType::UInt4 | DataType::UInt8 => Number::U8,
-            DataType::UInt16 => Number::U16,
-            DataType::UInt32 => Number::U32,
-            DataType::UInt64 => Number::U64,
-            DataType::Float16 => Number::F16,
-            DataType::Float32 => Number::F32,
-            DataType::Float64 => Number::F64,
-            DataType::Complex64 => Number::C64,
-            DataType::Complex128 => Number::C128,
-            _ => return None,
-        })
-    }
-
-    /// Bytes of one.
-    pub fn size(self) -> u64 {
-        match self {
-            Number::I8 | Number::U8 => 1,
-            Number::I16 | Number::U16 | Number::F16 => 2,
-            Number::I32 | Number::U32 | Number::F32 => 4,
-            Number::I64 | Number::U64 | Number::F64 | Number::C64 => 8,
-            Number::C128 => 16,
-        }
-    }
-
-    /// Bits of one.
-    pub fn bits(self) -> u16 {
-        self.size() as u16 * 8
-    }
+/// The type of the elements, if they are plain numbers. A truth value, a time or a text is not one.
+pub fn number_type(data_type: &DataType) -> Option<NumericType> {
+    data_type.numeric_type().filter(|&numeric_type| numeric_type != NumericType::Bool)
 }
 
 /// One axis.
@@ -83,7 +32,7 @@ pub struct FlatArray {
     /// The axes, the fastest first.
     pub axes: Vec<FlatAxis>,
     /// The type of the elements.
-    pub number: Number,
+    pub number: NumericType,
     /// Whether the most significant byte of a component comes first. `false` for bytes.
     pub is_big_endian: bool,
     /// Bytes of the file.
@@ -112,7 +61,7 @@ impl FlatArray {
     /// of grids can express.
     pub fn of(node: &Node, layout: Layout) -> Option<Self> {
         let Node::Array { metadata, .. } = node else { return None };
-        let number = Number::of(&metadata.data_type)?;
+        let number = number_type(&metadata.data_type)?;
         let size_bytes = metadata.flat_size().filter(|&size| size > 0)?;
         let axis = |(index, &length): (usize, &u64)| FlatAxis { index, length };
         let mut axes: Vec<_> = metadata.shape.iter().enumerate().map(axis).collect();
@@ -131,6 +80,11 @@ impl FlatArray {
     pub fn of_subject(subject: &Subject<'_>) -> Result<Self> {
         let stale = || Error::Stale { key: subject.path.to_owned() };
         FlatArray::of(subject.node, subject.layout()).ok_or_else(stale)
+    }
+
+    /// Bytes of an element.
+    pub fn item_bytes(&self) -> u64 {
+        self.number.size() as u64
     }
 
     /// The lengths, the fastest axis first.

@@ -5,12 +5,13 @@
 //!
 //! Absent: types without a mode (the eight-bit mode is signed), other ranks.
 
-use super::flat_array::{FlatArray, Number, before_array};
+use super::flat_array::{FlatArray, before_array};
 use super::geometry::{self, Geometry, metres};
 use super::{Content, Format, Role, Subject, documents_info};
 use crate::array::Layout;
 use crate::error::Result;
 use crate::hierarchy::Node;
+use crate::metadata::data_type::numeric::NumericType;
 
 /// `mrc`.
 pub const FORMAT: Format = Format {
@@ -41,14 +42,14 @@ fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
     FlatArray::of(node, layout).filter(fits)
 }
 
-fn mode(number: Number) -> Option<i32> {
+fn mode(number: NumericType) -> Option<i32> {
     Some(match number {
-        Number::I8 => 0,
-        Number::I16 => 1,
-        Number::F32 => 2,
-        Number::C64 => 4,
-        Number::U16 => 6,
-        Number::F16 => 12,
+        NumericType::I8 => 0,
+        NumericType::I16 => 1,
+        NumericType::F32 => 2,
+        NumericType::C64 => 4,
+        NumericType::U16 => 6,
+        NumericType::F16 => 12,
         _ => return None,
     })
 }

@@ -8,12 +8,13 @@
 //!
 //! Absent: half precision, more than seven axes.
 
-use super::flat_array::{FlatArray, Number, before_array};
+use super::flat_array::{FlatArray, before_array};
 use super::geometry::{self, Geometry, Regular, metres};
 use super::{Content, Format, Role, Subject, documents_info};
 use crate::array::Layout;
 use crate::error::Result;
 use crate::hierarchy::Node;
+use crate::metadata::data_type::numeric::NumericType;
 
 /// `nifti`.
 pub const FORMAT: Format = Format {
@@ -40,21 +41,21 @@ fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
         .filter(|array| array.axes.len() <= MAX_AXES && type_of(array.number).is_some())
 }
 
-fn type_of(number: Number) -> Option<i16> {
+fn type_of(number: NumericType) -> Option<i16> {
     Some(match number {
-        Number::U8 => 2,
-        Number::I16 => 4,
-        Number::I32 => 8,
-        Number::F32 => 16,
-        Number::C64 => 32,
-        Number::F64 => 64,
-        Number::I8 => 256,
-        Number::U16 => 512,
-        Number::U32 => 768,
-        Number::I64 => 1024,
-        Number::U64 => 1280,
-        Number::C128 => 1792,
-        Number::F16 => return None,
+        NumericType::U8 => 2,
+        NumericType::I16 => 4,
+        NumericType::I32 => 8,
+        NumericType::F32 => 16,
+        NumericType::C64 => 32,
+        NumericType::F64 => 64,
+        NumericType::I8 => 256,
+        NumericType::U16 => 512,
+        NumericType::U32 => 768,
+        NumericType::I64 => 1024,
+        NumericType::U64 => 1280,
+        NumericType::C128 => 1792,
+        NumericType::Bool | NumericType::F16 => return None,
     })
 }
 
@@ -139,7 +140,7 @@ fn version_1(array: &FlatArray, space: &Space) -> Vec<u8> {
     }
     header.resize(70, 0);
     header.extend(short(type_of(array.number).unwrap_or(0)));
-    header.extend(short(array.number.bits() as i16));
+    header.extend(short(array.item_bytes() as i16 * 8));
     header.extend(short(0));
     for size in pixel_sizes(space) {
         header.extend(real(size));
@@ -169,7 +170,7 @@ fn version_2(array: &FlatArray, space: &Space) -> Vec<u8> {
     let mut header = word(540).to_vec();
     header.extend(b"n+2\0\r\n\x1a\n");
     header.extend(short(type_of(array.number).unwrap_or(0)));
-    header.extend(short(array.number.bits() as i16));
+    header.extend(short(array.item_bytes() as i16 * 8));
     for length in dimensions(array) {
         header.extend(long(i64::try_from(length).unwrap_or(i64::MAX)));
     }

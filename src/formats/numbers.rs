@@ -5,7 +5,7 @@
 use std::io::Write as _;
 
 use crate::metadata::data_type::TimeUnit;
-use crate::metadata::data_type::minifloat::Minifloat;
+use crate::metadata::data_type::exact_number::{FloatFormat, ScalarFormat};
 use crate::metadata::{ByteOrder, DataType};
 
 /// How elements are read.
@@ -18,7 +18,7 @@ pub enum Numbers {
     /// Times and time differences of 8 bytes.
     Time,
     /// Floats of at most 16 bits, in so many bytes.
-    Small(Minifloat, usize),
+    Small(FloatFormat, usize),
     /// Floats of 4 bytes.
     F32,
     /// Floats of 8 bytes.
@@ -30,20 +30,18 @@ pub enum Numbers {
 impl Numbers {
     /// How elements of a type are read; `None` if they are no numbers.
     pub fn of(data_type: &DataType) -> Option<Self> {
-        if let Some(format) = Minifloat::of(data_type) {
-            return Some(Numbers::Small(format, data_type.item_size()?));
+        if matches!(data_type, DataType::DateTime64(_) | DataType::TimeDelta64(_)) {
+            return Some(Numbers::Time);
         }
-        let size = data_type.item_size()?;
-        Some(match data_type {
-            DataType::Int2 | DataType::Int4 | DataType::Int8 => Numbers::Signed(1),
-            DataType::Int16 | DataType::Int32 | DataType::Int64 => Numbers::Signed(size),
-            DataType::Bool | DataType::UInt2 | DataType::UInt4 | DataType::UInt8 => Numbers::Unsigned(1),
-            DataType::UInt16 | DataType::UInt32 | DataType::UInt64 => Numbers::Unsigned(size),
-            DataType::Float32 => Numbers::F32,
-            DataType::Float64 => Numbers::F64,
-            DataType::Complex64 | DataType::Complex128 => Numbers::Complex(size / 2),
-            DataType::DateTime64(_) | DataType::TimeDelta64(_) => Numbers::Time,
-            _ => return None,
+        let format = data_type.number_format()?;
+        let size = format.scalar.width();
+        Some(match format.scalar {
+            ScalarFormat::Integer(integer) if integer.is_signed => Numbers::Signed(size),
+            ScalarFormat::Integer(_) => Numbers::Unsigned(size),
+            ScalarFormat::Float(_) if format.components == 2 => Numbers::Complex(size),
+            ScalarFormat::Float(_) if size == 4 => Numbers::F32,
+            ScalarFormat::Float(_) if size == 8 => Numbers::F64,
+            ScalarFormat::Float(float) => Numbers::Small(float, size),
         })
     }
 

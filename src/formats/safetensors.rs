@@ -17,6 +17,7 @@ use crate::array::{ByteOrder, Layout, Order};
 use crate::error::Result;
 use crate::hierarchy::Node;
 use crate::metadata::DataType;
+use crate::metadata::data_type::numeric::NumericType;
 
 /// `safetensors`.
 pub const FORMAT: Format = Format {
@@ -48,23 +49,25 @@ fn expresses(node: &Node, layout: Layout) -> bool {
 
 fn type_of(data_type: &DataType) -> Option<&'static str> {
     Some(match data_type {
-        DataType::Bool => "BOOL",
-        DataType::Int2 | DataType::Int4 | DataType::Int8 => "I8",
-        DataType::UInt2 | DataType::UInt4 | DataType::UInt8 => "U8",
-        DataType::Int16 => "I16",
-        DataType::UInt16 => "U16",
-        DataType::Int32 => "I32",
-        DataType::UInt32 => "U32",
-        DataType::Int64 => "I64",
-        DataType::UInt64 => "U64",
         DataType::Float8E4M3Fn => "F8_E4M3",
         DataType::Float8E5M2 => "F8_E5M2",
         DataType::Float8E8M0Fnu => "F8_E8M0",
-        DataType::Float16 => "F16",
         DataType::BFloat16 => "BF16",
-        DataType::Float32 => "F32",
-        DataType::Float64 => "F64",
-        _ => return None,
+        _ => match data_type.numeric_type()? {
+            NumericType::Bool => "BOOL",
+            NumericType::I8 => "I8",
+            NumericType::I16 => "I16",
+            NumericType::I32 => "I32",
+            NumericType::I64 => "I64",
+            NumericType::U8 => "U8",
+            NumericType::U16 => "U16",
+            NumericType::U32 => "U32",
+            NumericType::U64 => "U64",
+            NumericType::F16 => "F16",
+            NumericType::F32 => "F32",
+            NumericType::F64 => "F64",
+            NumericType::C64 | NumericType::C128 => return None,
+        },
     })
 }
 

@@ -13,6 +13,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
+use super::data_type::exact_number::{IntegerFormat, ScalarFormat};
+use super::data_type::numeric::NUMBER_FORMATS;
 use super::{ArrayMetadata, CodecFamily, DataType, FillValue, ZarrFormat};
 
 /// Where xarray and NCZarr keep the names of dimensions in v2.
@@ -147,16 +149,17 @@ fn elements(metadata: &ArrayMetadata, value: &Value) -> Option<Vec<Vec<u8>>> {
 /// The type that elements are read as: `_Unsigned` makes integers of the other sign of them. `None` where it contradicts
 /// the type, or is something else than "true" or "false".
 pub fn read_as(metadata: &ArrayMetadata) -> Option<DataType> {
-    use DataType::{Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64};
     let stored = &metadata.data_type;
     let Some(value) = metadata.attributes.get(UNSIGNED_ATTRIBUTE) else { return Some(stored.clone()) };
-    let pairs = [(Int8, UInt8), (Int16, UInt16), (Int32, UInt32), (Int64, UInt64)];
-    let (signed, unsigned) = pairs.into_iter().find(|(a, b)| a == stored || b == stored)?;
-    match value {
-        Value::String(text) if text.eq_ignore_ascii_case("true") => Some(unsigned),
-        Value::String(text) if text.eq_ignore_ascii_case("false") => Some(signed),
-        _ => None,
-    }
+    let is_signed = match value {
+        Value::String(text) if text.eq_ignore_ascii_case("true") => false,
+        Value::String(text) if text.eq_ignore_ascii_case("false") => true,
+        _ => return None,
+    };
+    let bits = stored.integer_format()?.bits;
+    let format = ScalarFormat::Integer(IntegerFormat { bits, is_signed });
+    let row = NUMBER_FORMATS.iter().find(|row| row.scalar == format && bits >= 8)?;
+    Some(row.data_type.clone())
 }
 
 /// The bytes of an element with this value.

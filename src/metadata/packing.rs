@@ -135,12 +135,8 @@ fn float_for(data_type: &DataType) -> Option<DataType> {
 
 /// Bytes of an element that is an integer or a usual float.
 fn plain_number_bytes(data_type: &DataType) -> Option<usize> {
-    use DataType::*;
-    match data_type {
-        Int2 | Int4 | Int8 | Int16 | Int32 | Int64 | UInt2 | UInt4 | UInt8 | UInt16 | UInt32 | UInt64
-        | Float16 | Float32 | Float64 => data_type.item_size(),
-        _ => None,
-    }
+    let numeric_type = data_type.numeric_type()?;
+    (numeric_type.is_integer() || numeric_type.is_float()).then(|| numeric_type.size())
 }
 
 #[cfg(test)]

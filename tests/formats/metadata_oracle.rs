@@ -5,7 +5,6 @@
 use std::process::Command;
 
 use serde_json::{Map, Value};
-use zarrfs::metadata::data_type::minifloat::Minifloat;
 use zarrfs::metadata::{self, ArrayMetadata, ByteOrder, DataType, Document};
 
 /// The lines of one part of the script; `None`, loudly, where Python or a package is missing.
@@ -89,7 +88,7 @@ fn small_floats_of_ml_dtypes() {
     for case in &cases {
         let name = case["name"].clone();
         let data_type: DataType = metadata::parse_data_type_v3(&name).unwrap();
-        let format = Minifloat::of(&data_type).unwrap();
+        let format = data_type.minifloat().unwrap();
         for (code, value) in case["values"].as_array().into_iter().flatten().enumerate() {
             let (expected, found) = (float(value), format.decode(code as u16));
             let same = expected.to_bits() == found.to_bits() || (expected.is_nan() && found.is_nan());

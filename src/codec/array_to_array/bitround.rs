@@ -21,6 +21,7 @@ use crate::codec::{
     Representation,
 };
 use crate::metadata::DataType;
+use crate::metadata::data_type::exact_number::ScalarFormat;
 
 /// The codec in the registry.
 pub const ENTRY: Entry = Entry { v3: &["bitround", "numcodecs.bitround"], v2: &["bitround"], build };
@@ -73,21 +74,18 @@ struct Rounding {
 
 impl Rounding {
     fn of(data_type: &DataType, keep_bits: u32) -> Option<Rounding> {
-        let (kind, width) = match data_type {
-            DataType::Float16 => (Kind::Float(10), 2),
-            DataType::BFloat16 => (Kind::Float(7), 2),
-            DataType::Float32 | DataType::Complex64 => (Kind::Float(23), 4),
-            DataType::Float64 | DataType::Complex128 => (Kind::Float(52), 8),
-            DataType::Int8 => (Kind::Signed, 1),
-            DataType::Int16 => (Kind::Signed, 2),
-            DataType::Int32 => (Kind::Signed, 4),
-            DataType::Int64 | DataType::DateTime64(_) | DataType::TimeDelta64(_) => (Kind::Signed, 8),
-            DataType::UInt8 => (Kind::Unsigned, 1),
-            DataType::UInt16 => (Kind::Unsigned, 2),
-            DataType::UInt32 => (Kind::Unsigned, 4),
-            DataType::UInt64 => (Kind::Unsigned, 8),
-            _ => return None,
+        let format = match data_type {
+            DataType::DateTime64(_) | DataType::TimeDelta64(_) => DataType::Int64.number_format()?,
+            _ => data_type.number_format()?,
         };
+        let kind = match format.scalar {
+            ScalarFormat::Float(float) if float.bits() >= 16 => Kind::Float(float.mantissa_bits),
+            ScalarFormat::Integer(integer) if integer.bits < 8 => return None,
+            ScalarFormat::Integer(integer) if integer.is_signed => Kind::Signed,
+            ScalarFormat::Integer(_) => Kind::Unsigned,
+            ScalarFormat::Float(_) => return None,
+        };
+        let width = format.scalar.width();
         Some(Rounding { kind, width, keep_bits })
     }
 

@@ -8,9 +8,10 @@
 use serde_json::{Map, Value, json};
 
 use crate::codec::config::Configuration;
-use crate::codec::kernels::dtype::NumericKind;
-use crate::codec::kernels::element::{Element, Number, with_element};
+use crate::codec::kernels::dtype::computed_type;
+use crate::codec::kernels::element::{Element, Number};
 use crate::codec::{ArrayToArray, Codec, CodecError, CodecResult, Context, Entry, Input, Representation};
+use crate::metadata::data_type::numeric::{NumericType, with_numeric_type};
 use crate::metadata::packing::Packed;
 use crate::metadata::{ByteOrder, CodecFamily, CodecSpec, DataType, FillValue, parse_data_type_v3};
 
@@ -83,8 +84,8 @@ impl Unpack {
             bytes: bytes(member("fill_value")?).ok_or_else(wrong)?,
             is_undefined: member("is_undefined")?.as_bool().ok_or_else(wrong)?,
         };
-        let from = kind(&read_as).ok_or_else(wrong)?;
-        let to = kind(&decoded.data_type).ok_or_else(wrong)?;
+        let from = type_in_memory(&read_as).ok_or_else(wrong)?;
+        let to = type_in_memory(&decoded.data_type).ok_or_else(wrong)?;
         let (scale, offset) = (factor("scale_factor_bits")?, factor("add_offset_bits")?);
         let encoded = Representation { shape: decoded.shape.clone(), data_type: stored, fill_value };
         if encoded.item_size()? != from.size() || encoded.fill_value.bytes.len() != from.size() {
@@ -92,16 +93,18 @@ impl Unpack {
         }
         let kernel = match (scale, offset) {
             // These change no number, -0 included.
-            (Some(_), _) | (_, Some(_)) => with_element!(from, T => {
+            (Some(_), _) | (_, Some(_)) => with_numeric_type!(from, T => {
                 let (scale, offset) = (scale.unwrap_or(1.0), offset.unwrap_or(-0.0));
                 scaled::<T>(elements(&missing), scale, offset)
             }),
-            (None, None) if from == to => with_element!(from, T => masked_in_place::<T>(elements(&missing))),
-            (None, None) if to == NumericKind::F32 => {
-                with_element!(from, T => masked::<T, f32>(elements(&missing), f32::NAN))
+            (None, None) if from == to => {
+                with_numeric_type!(from, T => masked_in_place::<T>(elements(&missing)))
             }
-            (None, None) if to == NumericKind::F64 => {
-                with_element!(from, T => masked::<T, f64>(elements(&missing), f64::NAN))
+            (None, None) if to == NumericType::F32 => {
+                with_numeric_type!(from, T => masked::<T, f32>(elements(&missing), f32::NAN))
+            }
+            (None, None) if to == NumericType::F64 => {
+                with_numeric_type!(from, T => masked::<T, f64>(elements(&missing), f64::NAN))
             }
             _ => return Err(wrong()),
         };
@@ -114,13 +117,9 @@ fn bytes(value: &Value) -> Option<Vec<u8>> {
     value.as_array()?.iter().map(|byte| u8::try_from(byte.as_u64()?).ok()).collect()
 }
 
-/// The kind of elements as they lie in memory.
-fn kind(data_type: &DataType) -> Option<NumericKind> {
-    match data_type {
-        DataType::Int2 | DataType::Int4 => Some(NumericKind::I8),
-        DataType::UInt2 | DataType::UInt4 => Some(NumericKind::U8),
-        _ => NumericKind::of(data_type),
-    }
+/// The type of elements as they lie in memory.
+fn type_in_memory(data_type: &DataType) -> Option<NumericType> {
+    data_type.numeric_type().or_else(|| computed_type(data_type))
 }
 
 fn elements<T: Element>(bytes: &[Vec<u8>]) -> Vec<T> {

@@ -14,6 +14,7 @@
 use crate::codec::config::Configuration;
 use crate::codec::{ArrayToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, Input};
 use crate::metadata::DataType;
+use crate::metadata::data_type::exact_number::ScalarFormat;
 
 /// The codec in the registry.
 pub const ENTRY: Entry = Entry { v3: &["packbits"], v2: &[], build };
@@ -48,31 +49,15 @@ struct Component {
 
 impl Component {
     fn of(data_type: &DataType) -> Option<Component> {
-        use DataType::*;
-        let of = |bits: u32, count, is_signed| {
-            let width = bits.div_ceil(8) as usize;
-            Some(Component { bits, width, count, is_signed })
+        let format = match data_type {
+            DataType::DateTime64(_) | DataType::TimeDelta64(_) => DataType::Int64.number_format()?,
+            _ => data_type.number_format()?,
         };
-        match data_type {
-            Bool => of(1, 1, false),
-            UInt2 => of(2, 1, false),
-            UInt4 | Float4E2M1Fn => of(4, 1, false),
-            Float6E2M3Fn | Float6E3M2Fn => of(6, 1, false),
-            Int2 => of(2, 1, true),
-            Int4 => of(4, 1, true),
-            Int8 => of(8, 1, true),
-            Int16 => of(16, 1, true),
-            Int32 => of(32, 1, true),
-            Int64 | DateTime64(_) | TimeDelta64(_) => of(64, 1, true),
-            UInt8 | Float8E3M4 | Float8E4M3 | Float8E4M3Fn | Float8E4M3B11Fnuz | Float8E4M3Fnuz
-            | Float8E5M2 | Float8E5M2Fnuz | Float8E8M0Fnu => of(8, 1, false),
-            UInt16 | Float16 | BFloat16 => of(16, 1, false),
-            UInt32 | Float32 => of(32, 1, false),
-            UInt64 | Float64 => of(64, 1, false),
-            Complex64 => of(32, 2, false),
-            Complex128 => of(64, 2, false),
-            Raw(_) | NullTerminatedBytes(_) | FixedLengthUtf32(_) | Struct(_) | VariableLength(_) => None,
-        }
+        let (bits, is_signed) = match format.scalar {
+            ScalarFormat::Integer(integer) => (integer.bits, integer.is_signed),
+            ScalarFormat::Float(float) => (float.bits(), false),
+        };
+        Some(Component { bits, width: format.scalar.width(), count: format.components, is_signed })
     }
 }
 

@@ -17,10 +17,10 @@ use pco::{ChunkConfig, DeltaSpec, FULL_BATCH_N, ModeSpec, PagingSpec};
 
 use super::whole_array::{ArrayCompressor, NumericArray, build as build_compressor};
 use crate::codec::config::Configuration;
-use crate::codec::kernels::dtype::NumericKind;
 use crate::codec::kernels::element::Element;
 use crate::codec::{Codec, CodecError, CodecResult, Context, Entry};
 use crate::metadata::ByteOrder;
+use crate::metadata::data_type::numeric::{NumericType, with_numeric_type};
 
 /// The codec's names and constructor.
 pub const ENTRY: Entry = Entry {
@@ -32,73 +32,20 @@ pub const ENTRY: Entry = Entry {
 /// Numbers decoded at a time; Pcodec wants a multiple of its own batch.
 const BATCH: usize = 16 * FULL_BATCH_N;
 
-/// Runs `$body` with `$T` as the Rust type of a kind of number that Pcodec supports, else returns `$other`.
-macro_rules! with_number {
-    ($kind:expr, $T:ident => $body:expr, else $other:expr) => {
-        match $kind {
-            NumericKind::I8 => {
-                type $T = i8;
-                $body
-            }
-            NumericKind::I16 => {
-                type $T = i16;
-                $body
-            }
-            NumericKind::I32 => {
-                type $T = i32;
-                $body
-            }
-            NumericKind::I64 => {
-                type $T = i64;
-                $body
-            }
-            NumericKind::U8 => {
-                type $T = u8;
-                $body
-            }
-            NumericKind::U16 => {
-                type $T = u16;
-                $body
-            }
-            NumericKind::U32 => {
-                type $T = u32;
-                $body
-            }
-            NumericKind::U64 => {
-                type $T = u64;
-                $body
-            }
-            NumericKind::F16 => {
-                type $T = half::f16;
-                $body
-            }
-            NumericKind::F32 => {
-                type $T = f32;
-                $body
-            }
-            NumericKind::F64 => {
-                type $T = f64;
-                $body
-            }
-            NumericKind::Bool | NumericKind::C64 | NumericKind::C128 => $other,
-        }
-    };
-}
-
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
     let mut configuration = Configuration::of(context);
     let config = read_config(&mut configuration)?;
     configuration.finish()?;
     let array = NumericArray::of(context)?;
-    let kind = match array.kind {
-        NumericKind::Bool => {
+    let numeric_type = match array.numeric_type {
+        NumericType::Bool => {
             return Err(CodecError::unsupported(format_args!("codec \"{}\" for bools", context.name)));
         }
-        NumericKind::C64 => NumericKind::F32,
-        NumericKind::C128 => NumericKind::F64,
-        kind => kind,
+        NumericType::C64 => NumericType::F32,
+        NumericType::C128 => NumericType::F64,
+        numeric_type => numeric_type,
     };
-    Ok(build_compressor(context, Pcodec { kind, config }, array.size_bytes))
+    Ok(build_compressor(context, Pcodec { numeric_type, config }, array.size_bytes))
 }
 
 /// The encoder's settings, by numcodecs' rules.
@@ -134,7 +81,7 @@ fn read_config(configuration: &mut Configuration<'_>) -> CodecResult<ChunkConfig
 
 struct Pcodec {
     /// Of the array's numbers; never bool or complex.
-    kind: NumericKind,
+    numeric_type: NumericType,
     /// Encoder only.
     config: ChunkConfig,
 }
@@ -148,21 +95,23 @@ impl ArrayCompressor for Pcodec {
         let (file, source) = FileDecompressor::new(encoded).map_err(failed)?;
         let stored = match file.peek_number_type_or_termination(source).map_err(failed)? {
             Some(number_type) => kind_of(number_type),
-            None => self.kind,
+            None => self.numeric_type,
         };
         // One integer can be seen as another, as NumPy's view does.
-        let is_alike = stored.is_integer() && self.kind.is_integer() && stored.size() == self.kind.size();
-        if stored != self.kind && !is_alike {
+        let is_alike = stored.is_integer()
+            && self.numeric_type.is_integer()
+            && stored.size() == self.numeric_type.size();
+        if stored != self.numeric_type && !is_alike {
             return Err(CodecError::new(format_args!(
                 "{stored:?} numbers where {:?} were expected",
-                self.kind
+                self.numeric_type
             )));
         }
-        with_number!(stored, T => decode::<T>(&file, source, out), else Ok(()))
+        with_numeric_type!(stored, real T => decode::<T>(&file, source, out), else Ok(()))
     }
 
     fn encode(&self, input: &[u8]) -> CodecResult<Vec<u8>> {
-        with_number!(self.kind, T => {
+        with_numeric_type!(self.numeric_type, real T => {
             let numbers = input.chunks_exact(T::SIZE).map(|bytes| T::read(bytes, ByteOrder::Little));
             let numbers: Vec<T> = numbers.collect();
             pco::standalone::simple_compress(&numbers, &self.config).map_err(failed)
@@ -175,21 +124,21 @@ fn failed(error: pco::errors::PcoError) -> CodecError {
     CodecError::new(error)
 }
 
-fn kind_of(number_type: NumberType) -> NumericKind {
+fn kind_of(number_type: NumberType) -> NumericType {
     match number_type {
-        NumberType::I8 => NumericKind::I8,
-        NumberType::I16 => NumericKind::I16,
-        NumberType::I32 => NumericKind::I32,
-        NumberType::I64 => NumericKind::I64,
-        NumberType::U8 => NumericKind::U8,
-        NumberType::U16 => NumericKind::U16,
-        NumberType::U32 => NumericKind::U32,
-        NumberType::U64 => NumericKind::U64,
-        NumberType::F16 => NumericKind::F16,
-        NumberType::F32 => NumericKind::F32,
-        NumberType::F64 => NumericKind::F64,
+        NumberType::I8 => NumericType::I8,
+        NumberType::I16 => NumericType::I16,
+        NumberType::I32 => NumericType::I32,
+        NumberType::I64 => NumericType::I64,
+        NumberType::U8 => NumericType::U8,
+        NumberType::U16 => NumericType::U16,
+        NumberType::U32 => NumericType::U32,
+        NumberType::U64 => NumericType::U64,
+        NumberType::F16 => NumericType::F16,
+        NumberType::F32 => NumericType::F32,
+        NumberType::F64 => NumericType::F64,
         // Pcodec may support more types in the future; no array here has them.
-        _ => NumericKind::Bool,
+        _ => NumericType::Bool,
     }
 }
 
@@ -237,24 +186,24 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn codec(kind: NumericKind) -> Pcodec {
-        Pcodec { kind, config: ChunkConfig::default().with_enable_8_bit(true) }
+    fn codec(numeric_type: NumericType) -> Pcodec {
+        Pcodec { numeric_type, config: ChunkConfig::default().with_enable_8_bit(true) }
     }
 
     #[test]
     fn counts_and_types_are_checked() {
         let numbers: Vec<u8> = (0..1000u32).flat_map(u32::to_le_bytes).collect();
-        let encoded = codec(NumericKind::U32).encode(&numbers).unwrap();
+        let encoded = codec(NumericType::U32).encode(&numbers).unwrap();
         let mut out = vec![0; 4000];
-        codec(NumericKind::I32).decode(&encoded, &mut out).unwrap();
+        codec(NumericType::I32).decode(&encoded, &mut out).unwrap();
         assert_eq!(out, numbers);
-        assert!(codec(NumericKind::F32).decode(&encoded, &mut out).is_err());
-        assert!(codec(NumericKind::U64).decode(&encoded, &mut [0; 8000]).is_err());
+        assert!(codec(NumericType::F32).decode(&encoded, &mut out).is_err());
+        assert!(codec(NumericType::U64).decode(&encoded, &mut [0; 8000]).is_err());
         for wrong in [0, 3996, 4004] {
-            assert!(codec(NumericKind::U32).decode(&encoded, &mut vec![0; wrong]).is_err(), "{wrong}");
+            assert!(codec(NumericType::U32).decode(&encoded, &mut vec![0; wrong]).is_err(), "{wrong}");
         }
-        let empty = codec(NumericKind::F16).encode(&[]).unwrap();
-        codec(NumericKind::F16).decode(&empty, &mut []).unwrap();
+        let empty = codec(NumericType::F16).encode(&[]).unwrap();
+        codec(NumericType::F16).decode(&empty, &mut []).unwrap();
     }
 
     proptest! {
@@ -264,19 +213,19 @@ mod tests {
             flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
             cut in any::<prop::sample::Index>(),
         ) {
-            for kind in [NumericKind::I8, NumericKind::U16, NumericKind::F32, NumericKind::I64, NumericKind::F64] {
+            for numeric_type in [NumericType::I8, NumericType::U16, NumericType::F32, NumericType::I64, NumericType::F64] {
                 let input = &bytes[..bytes.len() / 8 * 8];
-                let mut encoded = codec(kind).encode(input).unwrap();
+                let mut encoded = codec(numeric_type).encode(input).unwrap();
                 let mut out = vec![0xa5; input.len()];
-                codec(kind).decode(&encoded, &mut out).unwrap();
+                codec(numeric_type).decode(&encoded, &mut out).unwrap();
                 prop_assert_eq!(&out, input);
                 for (at, byte) in &flips {
                     let at = at.index(encoded.len());
                     encoded[at] = *byte;
                 }
-                let _ = codec(kind).decode(&encoded, &mut out);
+                let _ = codec(numeric_type).decode(&encoded, &mut out);
                 encoded.truncate(cut.index(encoded.len() + 1));
-                let _ = codec(kind).decode(&encoded, &mut out);
+                let _ = codec(numeric_type).decode(&encoded, &mut out);
             }
         }
     }

@@ -6,17 +6,18 @@
 
 use std::borrow::Cow;
 
-use crate::codec::kernels::dtype::NumericKind;
+use crate::codec::kernels::dtype::computed_type;
 use crate::codec::{
     ArrayToBytes, BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Input, scratch,
 };
 use crate::metadata::CodecFamily;
+use crate::metadata::data_type::numeric::NumericType;
 
 /// The array that a compressor is built for. Its elements are little-endian.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumericArray {
     /// The type of the elements.
-    pub kind: NumericKind,
+    pub numeric_type: NumericType,
     /// Elements per dimension, slowest first.
     pub shape: Vec<u64>,
     /// Bytes of all elements.
@@ -29,17 +30,17 @@ impl NumericArray {
         let name = context.name;
         let lacking = |what: &str| CodecError::unsupported(format_args!("codec \"{name}\" for {what}"));
         let of_type =
-            |data_type| NumericKind::of(data_type).ok_or_else(|| lacking("elements that are not numbers"));
+            |data_type| computed_type(data_type).ok_or_else(|| lacking("elements that are not numbers"));
         match context.input {
             Input::Array(array) => Ok(NumericArray {
-                kind: of_type(&array.data_type)?,
+                numeric_type: of_type(&array.data_type)?,
                 shape: array.shape.clone(),
                 size_bytes: array.size_bytes()?,
             }),
             Input::Bytes { size, items, .. } if context.family == CodecFamily::V2 => {
                 let items = items.ok_or_else(|| lacking("plain bytes"))?;
-                let kind = of_type(&items.data_type)?;
-                if items.is_big_endian && kind.size() > 1 {
+                let numeric_type = of_type(&items.data_type)?;
+                if items.is_big_endian && numeric_type.size() > 1 {
                     return Err(lacking("big-endian elements"));
                 }
                 let size_bytes = match size {
@@ -47,7 +48,7 @@ impl NumericArray {
                     EncodedSize::AtMost(_) => None,
                 };
                 let size_bytes = size_bytes.ok_or_else(|| lacking("bytes after a compressor"))?;
-                Ok(NumericArray { kind, shape: items.shape.clone(), size_bytes })
+                Ok(NumericArray { numeric_type, shape: items.shape.clone(), size_bytes })
             }
             Input::Bytes { .. } => Err(context.array().err().unwrap_or_else(|| lacking("bytes"))),
         }

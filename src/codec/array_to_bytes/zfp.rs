@@ -17,10 +17,11 @@ use zfp_rs::{
 
 use super::whole_array::{ArrayCompressor, NumericArray, build as build_compressor};
 use crate::codec::config::Configuration;
-use crate::codec::kernels::dtype::NumericKind;
-use crate::codec::kernels::element::{Element, Number, with_element};
+use crate::codec::kernels::element::{Element, Number};
 use crate::codec::{Codec, CodecError, CodecResult, Context, Entry, scratch};
 use crate::metadata::ByteOrder;
+use crate::metadata::data_type::exact_number::IntegerFormat;
+use crate::metadata::data_type::numeric::{NumericType, with_numeric_type};
 
 /// The codec's names and constructor.
 pub const ENTRY: Entry =
@@ -114,7 +115,7 @@ impl ArrayCompressor for Zfp {
 #[derive(Clone, Debug)]
 pub struct Blocks {
     /// Of the array's elements.
-    kind: NumericKind,
+    numeric_type: NumericType,
     /// Of the elements that are coded.
     scalar: ZfpScalarType,
     /// Lengths, fastest first, 0 where there is no dimension; `None` for more than four dimensions.
@@ -138,21 +139,23 @@ fn failed(error: impl std::fmt::Display) -> CodecError {
 }
 
 impl Blocks {
-    /// The array, if its elements are of a kind that zfp codes.
+    /// The array, if its elements are of a numeric_type that zfp codes.
     pub fn of(context: &Context<'_>, array: &NumericArray) -> CodecResult<Blocks> {
-        let scalar = match array.kind {
-            NumericKind::I8 | NumericKind::U8 | NumericKind::I16 | NumericKind::U16 => ZfpScalarType::I32,
-            NumericKind::I32 | NumericKind::U32 => ZfpScalarType::I32,
-            NumericKind::I64 | NumericKind::U64 => ZfpScalarType::I64,
-            NumericKind::F32 => ZfpScalarType::F32,
-            NumericKind::F64 => ZfpScalarType::F64,
-            NumericKind::Bool | NumericKind::F16 | NumericKind::C64 | NumericKind::C128 => {
-                let (name, kind) = (context.name, array.kind);
-                return Err(CodecError::unsupported(format_args!("codec \"{name}\" for {kind:?} elements")));
+        let scalar = match array.numeric_type {
+            NumericType::I8 | NumericType::U8 | NumericType::I16 | NumericType::U16 => ZfpScalarType::I32,
+            NumericType::I32 | NumericType::U32 => ZfpScalarType::I32,
+            NumericType::I64 | NumericType::U64 => ZfpScalarType::I64,
+            NumericType::F32 => ZfpScalarType::F32,
+            NumericType::F64 => ZfpScalarType::F64,
+            NumericType::Bool | NumericType::F16 | NumericType::C64 | NumericType::C128 => {
+                let (name, numeric_type) = (context.name, array.numeric_type);
+                return Err(CodecError::unsupported(format_args!(
+                    "codec \"{name}\" for {numeric_type:?} elements"
+                )));
             }
         };
-        let count = array.size_bytes / array.kind.size();
-        Ok(Blocks { kind: array.kind, scalar, dims: dims(&array.shape), count })
+        let count = array.size_bytes / array.numeric_type.size();
+        Ok(Blocks { numeric_type: array.numeric_type, scalar, dims: dims(&array.shape), count })
     }
 
     /// Fixed-rate mode.
@@ -237,7 +240,7 @@ impl Blocks {
             let mut field = ZfpFieldMut::new(scalars, header.dims).map_err(failed)?;
             stream.decompress(&header.config, &mut field).map_err(failed).map(|_| ())
         };
-        if T::KIND == self.kind
+        if T::NUMERIC_TYPE == self.numeric_type
             && cfg!(target_endian = "little")
             && let Ok(scalars) = bytemuck::try_cast_slice_mut(out)
         {
@@ -247,8 +250,8 @@ impl Blocks {
         let (_, scalars, _) = bytemuck::pod_align_to_mut::<u8, T>(&mut bytes);
         let scalars = scalars.get_mut(..self.count).ok_or_else(|| CodecError::new("no room"))?;
         decode(scalars)?;
-        for (scalar, out) in scalars.iter().zip(out.chunks_exact_mut(self.kind.size())) {
-            scalar.demote(self.kind, out);
+        for (scalar, out) in scalars.iter().zip(out.chunks_exact_mut(self.numeric_type.size())) {
+            scalar.demote(self.numeric_type, out);
         }
         Ok(())
     }
@@ -270,10 +273,10 @@ impl Blocks {
         with_header: bool,
     ) -> CodecResult<Vec<u8>> {
         let dims = self.dims.ok_or_else(|| CodecError::new("zfp takes at most 4 dimensions"))?;
-        let elements = input.chunks_exact(self.kind.size());
-        let promoted: Option<Vec<T>> = match T::KIND == self.kind {
+        let elements = input.chunks_exact(self.numeric_type.size());
+        let promoted: Option<Vec<T>> = match T::NUMERIC_TYPE == self.numeric_type {
             true => Some(elements.map(|bytes| T::read(bytes, ByteOrder::Little)).collect()),
-            false => elements.map(|bytes| T::promote(self.kind, bytes)).collect(),
+            false => elements.map(|bytes| T::promote(self.numeric_type, bytes)).collect(),
         };
         let scalars =
             promoted.ok_or_else(|| CodecError::new("an integer too large for zfp's signed type"))?;
@@ -304,15 +307,15 @@ fn dims(shape: &[u64]) -> Option<[usize; 4]> {
 
 /// From and to the elements that zfp does not code itself: zfp's own promotion for 8 and 16 bits.
 trait Scalar: Sized {
-    /// The scalar for an element of the kind; `None` where it does not fit.
-    fn promote(kind: NumericKind, bytes: &[u8]) -> Option<Self>;
+    /// The scalar for an element of the numeric_type; `None` where it does not fit.
+    fn promote(numeric_type: NumericType, bytes: &[u8]) -> Option<Self>;
     /// The element for a scalar, as near as there is one.
-    fn demote(self, kind: NumericKind, bytes: &mut [u8]);
+    fn demote(self, numeric_type: NumericType, bytes: &mut [u8]);
 }
 
-/// An integer of the kind.
-fn read_integer(kind: NumericKind, bytes: &[u8]) -> i128 {
-    let number = with_element!(kind, T => T::read(bytes, ByteOrder::Little).widen());
+/// An integer of the numeric_type.
+fn read_integer(numeric_type: NumericType, bytes: &[u8]) -> i128 {
+    let number = with_numeric_type!(numeric_type, T => T::read(bytes, ByteOrder::Little).widen());
     match number {
         Number::Int(number) => number.into(),
         Number::UInt(number) => number.into(),
@@ -323,15 +326,17 @@ fn read_integer(kind: NumericKind, bytes: &[u8]) -> i128 {
 macro_rules! integer_scalar {
     ($($T:ident)*) => {$(
         impl Scalar for $T {
-            fn promote(kind: NumericKind, bytes: &[u8]) -> Option<Self> {
-                let (bias, shift) = promotion(kind);
-                $T::try_from((read_integer(kind, bytes) - bias) << shift).ok()
+            fn promote(numeric_type: NumericType, bytes: &[u8]) -> Option<Self> {
+                let (bias, shift) = promotion(numeric_type);
+                $T::try_from((read_integer(numeric_type, bytes) - bias) << shift).ok()
             }
-            fn demote(self, kind: NumericKind, bytes: &mut [u8]) {
-                let (bias, shift) = promotion(kind);
-                let (low, high) = bounds(kind);
+            fn demote(self, numeric_type: NumericType, bytes: &mut [u8]) {
+                let (bias, shift) = promotion(numeric_type);
+                let (low, high) = numeric_type.data_type().integer_format().map_or((0, 0), IntegerFormat::range);
+                // Unsigned integers are stored as signed ones of this type.
+                let high = high.min($T::MAX.into());
                 let number = ((i128::from(self) >> shift) + bias).clamp(low, high);
-                with_element!(kind, T => {
+                with_numeric_type!(numeric_type, T => {
                     T::narrow(Number::Int(number as i64)).write(bytes, ByteOrder::Little)
                 });
             }
@@ -341,37 +346,23 @@ macro_rules! integer_scalar {
 integer_scalar! { i32 i64 }
 
 /// What is subtracted from an integer, and by how many bits the difference is then shifted up.
-fn promotion(kind: NumericKind) -> (i128, u32) {
-    match kind {
-        NumericKind::I8 => (0, 23),
-        NumericKind::U8 => (0x80, 23),
-        NumericKind::I16 => (0, 15),
-        NumericKind::U16 => (0x8000, 15),
+fn promotion(numeric_type: NumericType) -> (i128, u32) {
+    match numeric_type {
+        NumericType::I8 => (0, 23),
+        NumericType::U8 => (0x80, 23),
+        NumericType::I16 => (0, 15),
+        NumericType::U16 => (0x8000, 15),
         _ => (0, 0),
-    }
-}
-
-/// The range that decoded integers are clamped to: of the kind, or of the signed type that unsigned ones are stored as.
-fn bounds(kind: NumericKind) -> (i128, i128) {
-    match kind {
-        NumericKind::I8 => (i8::MIN.into(), i8::MAX.into()),
-        NumericKind::U8 => (0, u8::MAX.into()),
-        NumericKind::I16 => (i16::MIN.into(), i16::MAX.into()),
-        NumericKind::U16 => (0, u16::MAX.into()),
-        NumericKind::I32 => (i32::MIN.into(), i32::MAX.into()),
-        NumericKind::U32 => (0, i32::MAX.into()),
-        NumericKind::U64 => (0, i64::MAX.into()),
-        _ => (i64::MIN.into(), i64::MAX.into()),
     }
 }
 
 macro_rules! float_scalar {
     ($($T:ident)*) => {$(
         impl Scalar for $T {
-            fn promote(_: NumericKind, bytes: &[u8]) -> Option<Self> {
+            fn promote(_: NumericType, bytes: &[u8]) -> Option<Self> {
                 Some($T::read(bytes, ByteOrder::Little))
             }
-            fn demote(self, _: NumericKind, bytes: &mut [u8]) {
+            fn demote(self, _: NumericType, bytes: &mut [u8]) {
                 self.write(bytes, ByteOrder::Little);
             }
         }
@@ -387,25 +378,30 @@ mod tests {
     use crate::metadata::{CodecFamily, FillValue};
     use proptest::prelude::*;
 
-    const KINDS: [NumericKind; 10] = [
-        NumericKind::I8,
-        NumericKind::I16,
-        NumericKind::I32,
-        NumericKind::I64,
-        NumericKind::U8,
-        NumericKind::U16,
-        NumericKind::U32,
-        NumericKind::U64,
-        NumericKind::F32,
-        NumericKind::F64,
+    const NUMERIC_TYPES: [NumericType; 10] = [
+        NumericType::I8,
+        NumericType::I16,
+        NumericType::I32,
+        NumericType::I64,
+        NumericType::U8,
+        NumericType::U16,
+        NumericType::U32,
+        NumericType::U64,
+        NumericType::F32,
+        NumericType::F64,
     ];
 
-    fn codec(name: &str, json: &str, kind: NumericKind, shape: &[u64]) -> CodecResult<Box<dyn ArrayToBytes>> {
+    fn codec(
+        name: &str,
+        json: &str,
+        numeric_type: NumericType,
+        shape: &[u64],
+    ) -> CodecResult<Box<dyn ArrayToBytes>> {
         let configuration = serde_json::from_str(json).unwrap();
         let array = Representation {
             shape: shape.to_vec(),
-            data_type: kind.data_type(),
-            fill_value: FillValue { bytes: vec![0; kind.size()], is_undefined: false },
+            data_type: numeric_type.data_type(),
+            fill_value: FillValue { bytes: vec![0; numeric_type.size()], is_undefined: false },
         };
         let input = Input::Array(&array);
         let context = Context { family: CodecFamily::V3, name, configuration: &configuration, input };
@@ -431,7 +427,7 @@ mod tests {
             (r#"{"mode": "fixed_precision", "precision": 20}"#, 0.001),
             (r#"{"mode": "expert", "minbits": 1, "maxbits": 16658, "maxprec": 64, "minexp": -10}"#, 0.01),
         ] {
-            let codec = codec("zfp", json, NumericKind::F32, &[3, 4, 5]).unwrap();
+            let codec = codec("zfp", json, NumericType::F32, &[3, 4, 5]).unwrap();
             let encoded = codec.encode(&data).unwrap();
             let mut out = vec![0xa5; 240];
             codec.decode(&encoded, &mut out).unwrap();
@@ -444,15 +440,15 @@ mod tests {
         for json in
             ["{}", r#"{"mode": "fixed_rate"}"#, r#"{"mode": "fixed_rate", "rate": -1}"#, r#"{"mode": 4}"#]
         {
-            assert!(codec("zfp", json, NumericKind::F32, &[3]).is_err(), "{json}");
+            assert!(codec("zfp", json, NumericType::F32, &[3]).is_err(), "{json}");
         }
-        assert!(codec("zfp", REVERSIBLE, NumericKind::F16, &[3]).is_err());
-        assert!(codec("zfp", REVERSIBLE, NumericKind::F32, &[1; 5]).is_err());
+        assert!(codec("zfp", REVERSIBLE, NumericType::F16, &[3]).is_err());
+        assert!(codec("zfp", REVERSIBLE, NumericType::F32, &[1; 5]).is_err());
     }
 
     #[test]
     fn unsigned_integers_beyond_the_signed_ones() {
-        let codec = codec("zfp", REVERSIBLE, NumericKind::U32, &[1]).unwrap();
+        let codec = codec("zfp", REVERSIBLE, NumericType::U32, &[1]).unwrap();
         assert!(codec.encode(&u32::MAX.to_le_bytes()).is_err());
         assert!(codec.encode(&i32::MAX.to_le_bytes()).is_ok());
     }
@@ -460,20 +456,20 @@ mod tests {
     proptest! {
         #[test]
         fn reversible_round_trip_and_damage(
-            kind in 0..KINDS.len(),
+            numeric_type in 0..NUMERIC_TYPES.len(),
             shape in prop::collection::vec(1u64..6, 0..5),
             bytes in prop::collection::vec(any::<u8>(), 5000),
             flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
             cut in any::<prop::sample::Index>(),
         ) {
-            let kind = KINDS[kind];
-            let length = shape.iter().product::<u64>() as usize * kind.size();
+            let numeric_type = NUMERIC_TYPES[numeric_type];
+            let length = shape.iter().product::<u64>() as usize * numeric_type.size();
             let mut data = bytes[..length].to_vec();
-            if matches!(kind, NumericKind::U32 | NumericKind::U64) {
-                data.chunks_exact_mut(kind.size()).for_each(|item| item[kind.size() - 1] &= 0x7f);
+            if matches!(numeric_type, NumericType::U32 | NumericType::U64) {
+                data.chunks_exact_mut(numeric_type.size()).for_each(|item| item[numeric_type.size() - 1] &= 0x7f);
             }
             for (name, json) in [("zfp", REVERSIBLE), ("numcodecs.zfpy", "{}")] {
-                let codec = codec(name, json, kind, &shape).unwrap();
+                let codec = codec(name, json, numeric_type, &shape).unwrap();
                 let mut encoded = codec.encode(&data).unwrap();
                 prop_assert!(encoded.len() as u64 <= codec.encoded_size().limit_bytes());
                 let mut out = vec![0xa5; length];

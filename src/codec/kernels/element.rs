@@ -7,76 +7,11 @@
 
 use half::f16;
 
-use super::dtype::{NumericDtype, NumericKind};
+use super::dtype::NumericDtype;
 use crate::metadata::ByteOrder;
+use crate::metadata::data_type::numeric::{Bool, Complex, NumericType, with_numeric_type};
 
-/// Runs `$body` with `$T` as the Rust type of the kind.
-macro_rules! with_element {
-    ($kind:expr, $T:ident => $body:expr) => {{
-        use $crate::codec::kernels::{dtype::NumericKind, element as numeric};
-        match $kind {
-            NumericKind::Bool => {
-                type $T = numeric::Bool;
-                $body
-            }
-            NumericKind::I8 => {
-                type $T = i8;
-                $body
-            }
-            NumericKind::I16 => {
-                type $T = i16;
-                $body
-            }
-            NumericKind::I32 => {
-                type $T = i32;
-                $body
-            }
-            NumericKind::I64 => {
-                type $T = i64;
-                $body
-            }
-            NumericKind::U8 => {
-                type $T = u8;
-                $body
-            }
-            NumericKind::U16 => {
-                type $T = u16;
-                $body
-            }
-            NumericKind::U32 => {
-                type $T = u32;
-                $body
-            }
-            NumericKind::U64 => {
-                type $T = u64;
-                $body
-            }
-            NumericKind::F16 => {
-                type $T = half::f16;
-                $body
-            }
-            NumericKind::F32 => {
-                type $T = f32;
-                $body
-            }
-            NumericKind::F64 => {
-                type $T = f64;
-                $body
-            }
-            NumericKind::C64 => {
-                type $T = numeric::Complex<f32>;
-                $body
-            }
-            NumericKind::C128 => {
-                type $T = numeric::Complex<f64>;
-                $body
-            }
-        }
-    }};
-}
-pub(in crate::codec) use with_element;
-
-/// A number of any kind, wide enough to hold it exactly.
+/// A number of any type, wide enough to hold it exactly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
     /// Signed integers.
@@ -91,8 +26,8 @@ pub enum Number {
 
 /// One element.
 pub trait Element: Copy + Default + PartialEq + 'static {
-    /// Its kind.
-    const KIND: NumericKind;
+    /// Its type.
+    const NUMERIC_TYPE: NumericType;
     /// Its bytes.
     const SIZE: usize;
     /// From exactly [`Element::SIZE`] bytes (other lengths give the default).
@@ -128,9 +63,9 @@ macro_rules! read_and_write {
 }
 
 macro_rules! integer_element {
-    ($($T:ident $kind:ident $wide:ident $of_float:ident;)*) => {$(
+    ($($T:ident $numeric_type:ident $wide:ident $of_float:ident;)*) => {$(
         impl Element for $T {
-            const KIND: NumericKind = NumericKind::$kind;
+            const NUMERIC_TYPE: NumericType = NumericType::$numeric_type;
             const SIZE: usize = size_of::<$T>();
             read_and_write!();
             #[inline(always)]
@@ -184,9 +119,9 @@ fn u64_of_float(number: f64) -> u64 {
 }
 
 macro_rules! float_element {
-    ($($T:ident $kind:ident |$number:ident| $of_float:expr;)*) => {$(
+    ($($T:ident $numeric_type:ident |$number:ident| $of_float:expr;)*) => {$(
         impl Element for $T {
-            const KIND: NumericKind = NumericKind::$kind;
+            const NUMERIC_TYPE: NumericType = NumericType::$numeric_type;
             const SIZE: usize = size_of::<$T>();
             read_and_write!();
             #[inline(always)]
@@ -244,12 +179,8 @@ fn half_of_float(number: f64) -> f16 {
     f16::from_f32(f32::from_bits(toward_zero | 1))
 }
 
-/// A bool: false for 0, true for every other byte.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bool(pub u8);
-
 impl Element for Bool {
-    const KIND: NumericKind = NumericKind::Bool;
+    const NUMERIC_TYPE: NumericType = NumericType::Bool;
     const SIZE: usize = 1;
     #[inline(always)]
     fn read(bytes: &[u8], _: ByteOrder) -> Self {
@@ -276,19 +207,10 @@ impl Element for Bool {
     }
 }
 
-/// A complex number.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Complex<F> {
-    /// The real part.
-    pub real: F,
-    /// The imaginary part.
-    pub imaginary: F,
-}
-
 macro_rules! complex_element {
-    ($($T:ident $kind:ident;)*) => {$(
+    ($($T:ident $numeric_type:ident;)*) => {$(
         impl Element for Complex<$T> {
-            const KIND: NumericKind = NumericKind::$kind;
+            const NUMERIC_TYPE: NumericType = NumericType::$numeric_type;
             const SIZE: usize = 2 * size_of::<$T>();
             #[inline(always)]
             fn read(bytes: &[u8], byte_order: ByteOrder) -> Self {
@@ -337,26 +259,26 @@ pub fn transform<W: Element>(
     mut work: impl FnMut(&mut [W]),
 ) {
     let mut block = [W::default(); BLOCK];
-    let inputs = input.chunks(BLOCK * from.kind.size());
-    for (input, out) in inputs.zip(out.chunks_mut(BLOCK * to.kind.size())) {
-        let count = (input.len() / from.kind.size()).min(out.len() / to.kind.size());
+    let inputs = input.chunks(BLOCK * from.numeric_type.size());
+    for (input, out) in inputs.zip(out.chunks_mut(BLOCK * to.numeric_type.size())) {
+        let count = (input.len() / from.numeric_type.size()).min(out.len() / to.numeric_type.size());
         let block = block.get_mut(..count).unwrap_or_default();
-        with_element!(from.kind, S => load::<S, W>(input, from.byte_order, block));
+        with_numeric_type!(from.numeric_type, S => load::<S, W>(input, from.byte_order, block));
         work(block);
-        with_element!(to.kind, T => store::<W, T>(block, out, to.byte_order));
+        with_numeric_type!(to.numeric_type, T => store::<W, T>(block, out, to.byte_order));
     }
 }
 
 /// NumPy's `astype`.
 pub fn cast(input: &[u8], from: NumericDtype, out: &mut [u8], to: NumericDtype) {
-    with_element!(from.kind, S => transform::<S>(input, from, out, to, |_| {}))
+    with_numeric_type!(from.numeric_type, S => transform::<S>(input, from, out, to, |_| {}))
 }
 
-/// Reads and casts. One kind to itself is a copy, bit for bit.
+/// Reads and casts. One type to itself is a copy, bit for bit.
 #[inline(never)]
 fn load<S: Element, W: Element>(input: &[u8], byte_order: ByteOrder, block: &mut [W]) {
     for (element, bytes) in block.iter_mut().zip(input.chunks_exact(S::SIZE)) {
-        *element = match S::KIND == W::KIND {
+        *element = match S::NUMERIC_TYPE == W::NUMERIC_TYPE {
             true => W::read(bytes, byte_order),
             false => W::narrow(S::read(bytes, byte_order).widen()),
         };
@@ -367,7 +289,7 @@ fn load<S: Element, W: Element>(input: &[u8], byte_order: ByteOrder, block: &mut
 #[inline(never)]
 fn store<W: Element, T: Element>(block: &[W], out: &mut [u8], byte_order: ByteOrder) {
     for (element, bytes) in block.iter().zip(out.chunks_exact_mut(T::SIZE)) {
-        match W::KIND == T::KIND {
+        match W::NUMERIC_TYPE == T::NUMERIC_TYPE {
             true => element.write(bytes, byte_order),
             false => T::narrow(element.widen()).write(bytes, byte_order),
         }

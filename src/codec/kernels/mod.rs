@@ -6,6 +6,5 @@ pub mod block_copy;
 pub mod byte_swap;
 pub mod dtype;
 pub mod element;
-pub mod exact_number;
 pub mod permute;
 pub mod sub_byte;

@@ -9,7 +9,7 @@
 
 use super::filter::{Dtypes, NumericFilter, build as build_filter};
 use crate::codec::config::Configuration;
-use crate::codec::kernels::dtype::NumericDtype;
+use crate::codec::kernels::dtype::{NumericDtype, promote};
 use crate::codec::kernels::element::cast;
 use crate::codec::{Codec, CodecResult, Context, Entry};
 
@@ -33,8 +33,8 @@ impl NumericFilter for AsType {
 
     /// Only integers that all fit; a float's NaNs may change.
     fn is_lossless(&self, dtypes: Dtypes) -> bool {
-        let (decoded, encoded) = (dtypes.decoded.kind, dtypes.encoded.kind);
-        decoded.is_integer() && encoded.is_integer() && decoded.promote(encoded) == encoded
+        let (decoded, encoded) = (dtypes.decoded.numeric_type, dtypes.encoded.numeric_type);
+        decoded.is_integer() && encoded.is_integer() && promote(decoded, encoded) == encoded
     }
 
     fn decode(&self, input: &[u8], encoded: NumericDtype, out: &mut [u8], decoded: NumericDtype) {

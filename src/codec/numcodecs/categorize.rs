@@ -13,11 +13,12 @@ use std::collections::HashMap;
 
 use super::filter::read_dtype;
 use crate::codec::config::Configuration;
-use crate::codec::kernels::dtype::{NumericDtype, NumericKind};
-use crate::codec::kernels::element::{Element, Number, with_element};
+use crate::codec::kernels::dtype::NumericDtype;
+use crate::codec::kernels::element::{Element, Number};
 use crate::codec::{
     BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, Input, Items, scratch,
 };
+use crate::metadata::data_type::numeric::{NumericType, with_numeric_type};
 use crate::metadata::{ByteOrder, DataType};
 
 /// The codec's names and constructor.
@@ -35,14 +36,14 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     let Some((points, byte_order)) = string_dtype(dtype, context.input) else {
         return Err(configuration.error("dtype", format_args!("is \"{dtype}\" and must be of kind U or O")));
     };
-    let default = NumericDtype { kind: NumericKind::U8, byte_order: ByteOrder::Little };
+    let default = NumericDtype { numeric_type: NumericType::U8, byte_order: ByteOrder::Little };
     let codes = read_dtype(&mut configuration, "astype")?.unwrap_or(default);
     configuration.finish()?;
     let item_bytes = points.saturating_mul(4);
     let elements = size.limit_bytes().checked_div(item_bytes as u64).unwrap_or(0);
     let items = Items {
         shape: vec![elements],
-        data_type: codes.kind.data_type(),
+        data_type: codes.numeric_type.data_type(),
         is_big_endian: codes.byte_order == ByteOrder::Big,
     };
     let labels = labels.into_iter().map(|label| utf32(label, byte_order)).collect();
@@ -92,7 +93,7 @@ struct Categorize {
 impl Categorize {
     /// Bytes of the strings for this many bytes of numbers.
     fn decoded_len(&self, encoded_len: usize) -> CodecResult<usize> {
-        let code_bytes = self.codes.kind.size();
+        let code_bytes = self.codes.numeric_type.size();
         match encoded_len.is_multiple_of(code_bytes) {
             true => Ok((encoded_len / code_bytes).saturating_mul(self.item_bytes)),
             false => Err(CodecError::new(format_args!(
@@ -119,8 +120,8 @@ impl Categorize {
     fn numbers(&self) -> CodecResult<HashMap<&[u8], Vec<u8>>> {
         let mut numbers = HashMap::new();
         for (number, label) in (1u64..).zip(&self.labels) {
-            let mut bytes = vec![0; self.codes.kind.size()];
-            let is_exact = with_element!(self.codes.kind, T => {
+            let mut bytes = vec![0; self.codes.numeric_type.size()];
+            let is_exact = with_numeric_type!(self.codes.numeric_type, T => {
                 let code = T::narrow(Number::UInt(number));
                 code.write(&mut bytes, self.codes.byte_order);
                 self.label(code.widen()) == label.as_slice()
@@ -146,7 +147,7 @@ impl BytesToBytes for Categorize {
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
         let size = |bytes: u64| {
             let elements = bytes.checked_div(self.item_bytes as u64).unwrap_or(0);
-            elements.saturating_mul(self.codes.kind.size() as u64)
+            elements.saturating_mul(self.codes.numeric_type.size() as u64)
         };
         match decoded {
             EncodedSize::Exact(bytes) => EncodedSize::Exact(size(bytes)),
@@ -169,8 +170,8 @@ impl BytesToBytes for Categorize {
         if length != expected {
             return Err(CodecError::new(format_args!("{length} bytes where {expected} were expected")));
         }
-        let codes = encoded.chunks_exact(self.codes.kind.size());
-        with_element!(self.codes.kind, T => {
+        let codes = encoded.chunks_exact(self.codes.numeric_type.size());
+        with_numeric_type!(self.codes.numeric_type, T => {
             for (code, string) in codes.zip(out.chunks_exact_mut(self.item_bytes.max(1))) {
                 let label = self.label(T::read(code, self.codes.byte_order).widen());
                 // A label beyond the width is cut, as NumPy does.
@@ -190,7 +191,7 @@ impl BytesToBytes for Categorize {
                 "{found} bytes are not a multiple of {item_bytes}, the size of a string"
             )));
         }
-        let (numbers, unknown) = (self.numbers()?, vec![0; self.codes.kind.size()]);
+        let (numbers, unknown) = (self.numbers()?, vec![0; self.codes.numeric_type.size()]);
         let mut encoded = Vec::with_capacity(strings.len().saturating_mul(unknown.len()));
         for string in strings {
             let length = string.chunks(4).rposition(|point| point != [0; 4]).map_or(0, |last| (last + 1) * 4);

@@ -14,9 +14,10 @@ use half::f16;
 
 use super::filter::{Dtypes, NumericFilter, build as build_filter};
 use crate::codec::config::Configuration;
-use crate::codec::kernels::dtype::{NumericDtype, NumericKind};
-use crate::codec::kernels::element::{Bool, Complex, Element, Number, transform, with_element};
+use crate::codec::kernels::dtype::{NumericDtype, promote};
+use crate::codec::kernels::element::{Element, Number, transform};
 use crate::codec::{Codec, CodecError, CodecResult, Context, Entry};
+use crate::metadata::data_type::numeric::{Bool, Complex, NumericType, with_numeric_type};
 
 /// The codec's names and constructor.
 pub const ENTRY: Entry = Entry { v3: &["numcodecs.delta", "delta"], v2: &["delta"], build };
@@ -36,15 +37,15 @@ impl NumericFilter for Delta {
 
     /// Floats are rounded, and of a narrower type the differences are cut; bools but 0 come back as 1.
     fn is_lossless(&self, dtypes: Dtypes) -> bool {
-        dtypes.decoded.kind.is_integer() && dtypes.encoded.kind == dtypes.decoded.kind
+        dtypes.decoded.numeric_type.is_integer() && dtypes.encoded.numeric_type == dtypes.decoded.numeric_type
     }
 
     fn decode(&self, input: &[u8], encoded: NumericDtype, out: &mut [u8], decoded: NumericDtype) {
-        let kind = match decoded.kind {
-            NumericKind::Bool => NumericKind::Bool,
-            kind => kind.promote(encoded.kind),
+        let computed = match decoded.numeric_type {
+            NumericType::Bool => NumericType::Bool,
+            numeric_type => promote(numeric_type, encoded.numeric_type),
         };
-        with_element!(kind, W => {
+        with_numeric_type!(computed, W => {
             // The first element is no sum: 0.0 + -0.0 would lose its sign.
             let mut sum: Option<W> = None;
             transform::<W>(input, encoded, out, decoded, |block| {
@@ -63,11 +64,11 @@ impl NumericFilter for Delta {
         out: &mut [u8],
         encoded: NumericDtype,
     ) -> CodecResult<()> {
-        with_element!(decoded.kind, W => {
+        with_numeric_type!(decoded.numeric_type, W => {
             let first = input.get(..W::SIZE).map(|bytes| W::read(bytes, decoded.byte_order).widen());
-            if first.is_some_and(|first| !fits(first, encoded.kind)) {
+            if first.is_some_and(|first| !fits(first, encoded.numeric_type)) {
                 return Err(CodecError::new(format_args!(
-                    "the first element, {first:?}, does not fit {:?}", encoded.kind
+                    "the first element, {first:?}, does not fit {:?}", encoded.numeric_type
                 )));
             }
             let mut previous = None;
@@ -84,17 +85,10 @@ impl NumericFilter for Delta {
     }
 }
 
-/// Whether a number can be stored as the kind. NumPy casts the differences unchecked, but not the first element.
-fn fits(number: Number, kind: NumericKind) -> bool {
-    if !kind.is_integer() {
-        return true;
-    }
-    let bits = kind.size() as u32 * 8;
-    let is_signed = matches!(kind, NumericKind::I8 | NumericKind::I16 | NumericKind::I32 | NumericKind::I64);
-    let (low, high) = match is_signed {
-        true => (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1),
-        false => (0, (1i128 << bits) - 1),
-    };
+/// Whether a number can be stored as a type. NumPy casts the differences unchecked, but not the first element.
+fn fits(number: Number, numeric_type: NumericType) -> bool {
+    let Some(format) = numeric_type.data_type().integer_format() else { return true };
+    let (low, high) = format.range();
     let whole = match number {
         Number::Int(number) => i128::from(number),
         Number::UInt(number) => i128::from(number),
@@ -154,7 +148,7 @@ mod tests {
     /// Encodes in both byte orders, decodes, and gives what comes back.
     fn round_trip(input: &[u8], decoded: &str, encoded: &str) -> CodecResult<Vec<u8>> {
         let (decoded, encoded) = (dtype(decoded), dtype(encoded));
-        let mut stored = vec![0xa5; input.len() / decoded.kind.size() * encoded.kind.size()];
+        let mut stored = vec![0xa5; input.len() / decoded.numeric_type.size() * encoded.numeric_type.size()];
         Delta.encode(input, decoded, &mut stored, encoded)?;
         let mut out = vec![0xa5; input.len()];
         Delta.decode(&stored, encoded, &mut out, decoded);

@@ -2,18 +2,19 @@
 //!
 //! One kernel, two wrappers. In v2 a filter gets the chunk's bytes as stored, and its own dtypes say what they
 //! are, byte order included. In v3 (`numcodecs.*`, as zarr-python wraps them) it is array → array: the elements are
-//! canonical, so only the kind of its dtypes counts, and the fill value is cast but not transformed.
+//! canonical, so the byte order of its dtypes does not count, and the fill value is cast but not transformed.
 //! Uses `kernels::dtype`, `config`.
 
 use std::borrow::Cow;
 
 use crate::codec::config::Configuration;
-use crate::codec::kernels::dtype::{NumericDtype, NumericKind};
+use crate::codec::kernels::dtype::{NumericDtype, computed_type};
 use crate::codec::kernels::element::cast;
 use crate::codec::{
     ArrayToArray, BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Input, Items,
     Representation, scratch,
 };
+use crate::metadata::data_type::numeric::NumericType;
 use crate::metadata::{ByteOrder, CodecFamily, DataType, FillValue};
 
 /// A filter on elements. The slices hold the same number of whole elements.
@@ -58,8 +59,8 @@ impl Dtypes {
     ) -> CodecResult<Dtypes> {
         let decoded = match (read_dtype(configuration, decoded_key)?, context.input) {
             (Some(dtype), _) => Some(dtype),
-            (None, Input::Array(array)) => NumericKind::of(&array.data_type)
-                .map(|kind| NumericDtype { kind, byte_order: ByteOrder::Little }),
+            (None, Input::Array(array)) => computed_type(&array.data_type)
+                .map(|numeric_type| NumericDtype { numeric_type, byte_order: ByteOrder::Little }),
             (None, Input::Bytes { .. }) => None,
         };
         let decoded = configuration.require(decoded_key, decoded)?;
@@ -69,7 +70,7 @@ impl Dtypes {
 
     /// Encoded bytes for this many decoded ones.
     fn encoded_len(&self, decoded_len: u64) -> u64 {
-        let (from, to) = (self.decoded.kind.size() as u64, self.encoded.kind.size() as u64);
+        let (from, to) = (self.decoded.numeric_type.size() as u64, self.encoded.numeric_type.size() as u64);
         (decoded_len / from).saturating_mul(to)
     }
 }
@@ -93,7 +94,7 @@ pub fn read_dtype(
 pub fn build<F: NumericFilter>(context: &Context<'_>, filter: F, dtypes: Dtypes) -> CodecResult<Codec> {
     match (context.family, context.input) {
         (CodecFamily::V2, Input::Bytes { size, items, .. }) => {
-            let item_bytes = dtypes.decoded.kind.size();
+            let item_bytes = dtypes.decoded.numeric_type.size();
             if let EncodedSize::Exact(bytes) = size
                 && !bytes.is_multiple_of(item_bytes as u64)
             {
@@ -110,14 +111,14 @@ pub fn build<F: NumericFilter>(context: &Context<'_>, filter: F, dtypes: Dtypes)
                 _ => vec![count],
             };
             let is_big_endian = dtypes.encoded.byte_order == ByteOrder::Big;
-            let items = Items { shape, data_type: dtypes.encoded.kind.data_type(), is_big_endian };
+            let items = Items { shape, data_type: dtypes.encoded.numeric_type.data_type(), is_big_endian };
             Ok(Codec::BytesToBytes(Box::new(OnBytes { filter, dtypes, items })))
         }
         (CodecFamily::V3 | CodecFamily::View, Input::Array(array)) => {
             // zarr-python then treats the stored elements as swapped, and cannot read its own data.
             if !dtypes.is_explicit
                 && dtypes.decoded.byte_order == ByteOrder::Big
-                && dtypes.decoded.kind.size() > 1
+                && dtypes.decoded.numeric_type.size() > 1
             {
                 return Err(CodecError::unsupported(format_args!(
                     "codec \"{}\" in v3 with a big-endian dtype and no dtype for the encoded elements",
@@ -126,10 +127,10 @@ pub fn build<F: NumericFilter>(context: &Context<'_>, filter: F, dtypes: Dtypes)
             }
             let dtypes =
                 Dtypes { decoded: dtypes.decoded.little(), encoded: dtypes.encoded.little(), ..dtypes };
-            if !fits(&array.data_type, dtypes.decoded.kind) {
+            if !fits(&array.data_type, dtypes.decoded.numeric_type) {
                 return Err(CodecError::new(format_args!(
                     "codec \"{}\": its dtype {:?} does not fit the array's data type",
-                    context.name, dtypes.decoded.kind
+                    context.name, dtypes.decoded.numeric_type
                 )));
             }
             let encoded = encoded_representation(array, dtypes);
@@ -147,23 +148,23 @@ fn wrong_place() -> CodecError {
     CodecError::new("the codec cannot be at this position")
 }
 
-/// Whether elements of the data type can be seen as the kind: the same one, or another integer of its size.
-fn fits(data_type: &DataType, kind: NumericKind) -> bool {
-    let is_whole = |kind: NumericKind| kind.is_integer() || kind == NumericKind::Bool;
-    NumericKind::of(data_type)
-        .is_some_and(|own| own == kind || (is_whole(own) && is_whole(kind) && own.size() == kind.size()))
+/// Whether elements of the data type can be seen as the type: the same one, or another integer of its size.
+fn fits(data_type: &DataType, dtype: NumericType) -> bool {
+    let is_whole = |it: NumericType| it.is_integer() || it == NumericType::Bool;
+    computed_type(data_type)
+        .is_some_and(|own| own == dtype || (is_whole(own) && is_whole(dtype) && own.size() == dtype.size()))
 }
 
 /// zarr-python replaces the data type and leaves shape and fill value as they are.
 fn encoded_representation(array: &Representation, dtypes: Dtypes) -> Representation {
-    if dtypes.encoded.kind == dtypes.decoded.kind {
+    if dtypes.encoded.numeric_type == dtypes.decoded.numeric_type {
         return array.clone();
     }
-    let mut bytes = vec![0; dtypes.encoded.kind.size()];
+    let mut bytes = vec![0; dtypes.encoded.numeric_type.size()];
     cast(&array.fill_value.bytes, dtypes.decoded, &mut bytes, dtypes.encoded);
     Representation {
         shape: array.shape.clone(),
-        data_type: dtypes.encoded.kind.data_type(),
+        data_type: dtypes.encoded.numeric_type.data_type(),
         fill_value: FillValue { bytes, ..array.fill_value.clone() },
     }
 }
@@ -178,7 +179,7 @@ struct OnBytes<F> {
 impl<F: NumericFilter> OnBytes<F> {
     /// Decoded bytes for this many encoded ones.
     fn decoded_len(&self, encoded_len: usize) -> CodecResult<usize> {
-        let (from, to) = (self.dtypes.encoded.kind.size(), self.dtypes.decoded.kind.size());
+        let (from, to) = (self.dtypes.encoded.numeric_type.size(), self.dtypes.decoded.numeric_type.size());
         match encoded_len.is_multiple_of(from) {
             true => Ok((encoded_len / from).saturating_mul(to)),
             false => Err(CodecError::new(format_args!(
@@ -222,14 +223,14 @@ impl<F: NumericFilter> BytesToBytes for OnBytes<F> {
     }
 
     fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>> {
-        let item_bytes = self.dtypes.decoded.kind.size();
+        let item_bytes = self.dtypes.decoded.numeric_type.size();
         if !decoded.len().is_multiple_of(item_bytes) {
             let found = decoded.len();
             return Err(CodecError::new(format_args!(
                 "{found} bytes are not a multiple of the filter's items of {item_bytes} bytes"
             )));
         }
-        let mut out = vec![0; decoded.len() / item_bytes * self.dtypes.encoded.kind.size()];
+        let mut out = vec![0; decoded.len() / item_bytes * self.dtypes.encoded.numeric_type.size()];
         self.filter.encode(decoded, self.dtypes.decoded, &mut out, self.dtypes.encoded)?;
         Ok(out)
     }

@@ -15,10 +15,11 @@ use serde_json::Value;
 
 use super::filter::{Dtypes, NumericFilter, build as build_filter};
 use crate::codec::config::Configuration;
-use crate::codec::kernels::dtype::{NumericDtype, NumericKind};
-use crate::codec::kernels::element::{Complex, Element, Number, transform};
+use crate::codec::kernels::dtype::NumericDtype;
+use crate::codec::kernels::element::{Element, Number, transform};
 use crate::codec::{Codec, CodecError, CodecResult, Context, Entry};
 use crate::metadata::ByteOrder;
+use crate::metadata::data_type::numeric::{Complex, NumericType, with_numeric_type};
 
 /// The codec's names and constructor.
 pub const ENTRY: Entry =
@@ -33,68 +34,28 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     build_filter(context, FixedScaleOffset { offset, scale }, dtypes)
 }
 
-/// Runs `$body` with `$W` as the type that the kind is computed in: itself for floats, else f64.
+/// Runs `$body` with `$W` as the type that a type is computed in: itself for floats, else f64.
 macro_rules! with_float {
-    ($kind:expr, $W:ident => $body:expr) => {
-        match $kind {
-            NumericKind::F16 => {
+    ($numeric_type:expr, $W:ident => $body:expr) => {
+        match $numeric_type {
+            NumericType::F16 => {
                 type $W = f16;
                 $body
             }
-            NumericKind::F32 => {
+            NumericType::F32 => {
                 type $W = f32;
                 $body
             }
-            NumericKind::C64 => {
+            NumericType::C64 => {
                 type $W = Complex<f32>;
                 $body
             }
-            NumericKind::C128 => {
+            NumericType::C128 => {
                 type $W = Complex<f64>;
                 $body
             }
             _ => {
                 type $W = f64;
-                $body
-            }
-        }
-    };
-}
-
-/// Runs `$body` with `$W` as the Rust type of an integer kind (i64 for any other).
-macro_rules! with_integer {
-    ($kind:expr, $W:ident => $body:expr) => {
-        match $kind {
-            NumericKind::I8 => {
-                type $W = i8;
-                $body
-            }
-            NumericKind::I16 => {
-                type $W = i16;
-                $body
-            }
-            NumericKind::I32 => {
-                type $W = i32;
-                $body
-            }
-            NumericKind::U8 => {
-                type $W = u8;
-                $body
-            }
-            NumericKind::U16 => {
-                type $W = u16;
-                $body
-            }
-            NumericKind::U32 => {
-                type $W = u32;
-                $body
-            }
-            NumericKind::U64 => {
-                type $W = u64;
-                $body
-            }
-            _ => {
-                type $W = i64;
                 $body
             }
         }
@@ -135,7 +96,7 @@ impl NumericFilter for FixedScaleOffset {
 
     fn decode(&self, input: &[u8], encoded: NumericDtype, out: &mut [u8], decoded: NumericDtype) {
         let (scale, offset) = (self.scale.float, self.offset.float);
-        with_float!(encoded.kind, W => {
+        with_float!(encoded.numeric_type, W => {
             let (scale, offset) = (W::of(scale), W::of(offset));
             transform::<W>(input, encoded, out, decoded, |block| {
                 block.iter_mut().for_each(|x| *x = x.over(scale).plus(offset));
@@ -150,33 +111,33 @@ impl NumericFilter for FixedScaleOffset {
         out: &mut [u8],
         encoded: NumericDtype,
     ) -> CodecResult<()> {
-        let kind = decoded.kind;
-        if kind.is_float() || kind.is_complex() || self.offset.whole.is_none() {
+        let numeric_type = decoded.numeric_type;
+        if numeric_type.is_float() || numeric_type.is_complex() || self.offset.whole.is_none() {
             self.encode_floats(input, decoded, out, encoded);
             return Ok(());
         }
         // NumPy takes bools with a Python int for its default integer.
-        let kind = if kind == NumericKind::Bool { NumericKind::I64 } else { kind };
+        let numeric_type = if numeric_type == NumericType::Bool { NumericType::I64 } else { numeric_type };
         let offset = self.offset.whole.unwrap_or_default();
         match self.scale.whole {
-            Some(scale) => with_integer!(kind, W => {
+            Some(scale) => with_numeric_type!(numeric_type, integer W => {
                 let (offset, scale) = (in_range::<W>(offset, "offset")?, in_range::<W>(scale, "scale")?);
                 transform::<W>(input, decoded, out, encoded, |block| {
                     block.iter_mut().for_each(|x| *x = x.wrapping_sub(offset).wrapping_mul(scale));
                 });
-            }),
+            }, else {}),
             // An integer difference, then a float product.
-            None => with_integer!(kind, W => {
+            None => with_numeric_type!(numeric_type, integer W => {
                 let offset = in_range::<W>(offset, "offset")?;
-                let between = NumericDtype { kind, byte_order: ByteOrder::Little };
-                let mut differences = vec![0; input.len() / decoded.kind.size() * kind.size()];
+                let between = NumericDtype { numeric_type, byte_order: ByteOrder::Little };
+                let mut differences = vec![0; input.len() / decoded.numeric_type.size() * numeric_type.size()];
                 transform::<W>(input, decoded, &mut differences, between, |block| {
                     block.iter_mut().for_each(|x| *x = x.wrapping_sub(offset));
                 });
                 transform::<f64>(&differences, between, out, encoded, |block| {
                     block.iter_mut().for_each(|x| *x = x.times(self.scale.float).rounded());
                 });
-            }),
+            }, else {}),
         }
         Ok(())
     }
@@ -184,7 +145,7 @@ impl NumericFilter for FixedScaleOffset {
 
 impl FixedScaleOffset {
     fn encode_floats(&self, input: &[u8], decoded: NumericDtype, out: &mut [u8], encoded: NumericDtype) {
-        with_float!(decoded.kind, W => {
+        with_float!(decoded.numeric_type, W => {
             let (scale, offset) = (W::of(self.scale.float), W::of(self.offset.float));
             transform::<W>(input, decoded, out, encoded, |block| {
                 block.iter_mut().for_each(|x| *x = x.less(offset).times(scale).rounded());
@@ -198,7 +159,7 @@ fn in_range<W: TryFrom<i128> + Element>(number: i128, key: &str) -> CodecResult<
     W::try_from(number).map_err(|_| {
         CodecError::new(format_args!(
             "fixedscaleoffset: \"{key}\" {number} does not fit {:?} elements",
-            W::KIND
+            W::NUMERIC_TYPE
         ))
     })
 }

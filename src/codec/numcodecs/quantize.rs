@@ -11,9 +11,10 @@ use half::f16;
 
 use super::filter::{Dtypes, NumericFilter, build as build_filter};
 use crate::codec::config::Configuration;
-use crate::codec::kernels::dtype::{NumericDtype, NumericKind};
+use crate::codec::kernels::dtype::NumericDtype;
 use crate::codec::kernels::element::{Element, Number, cast, transform};
 use crate::codec::{Codec, CodecResult, Context, Entry};
+use crate::metadata::data_type::numeric::NumericType;
 
 /// The codec's names and constructor.
 pub const ENTRY: Entry = Entry { v3: &["numcodecs.quantize", "quantize"], v2: &["quantize"], build };
@@ -24,7 +25,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     let digits = configuration.require("digits", digits)?;
     let dtypes = Dtypes::read(&mut configuration, context, "dtype", "astype")?;
     for (key, dtype) in [("dtype", dtypes.decoded), ("astype", dtypes.encoded)] {
-        if !dtype.kind.is_float() {
+        if !dtype.numeric_type.is_float() {
             return Err(configuration.error(key, "must be a float"));
         }
     }
@@ -64,9 +65,9 @@ impl NumericFilter for Quantize {
         out: &mut [u8],
         encoded: NumericDtype,
     ) -> CodecResult<()> {
-        match decoded.kind {
+        match decoded.numeric_type {
             // NumPy rounds to half after each operation.
-            NumericKind::F16 => {
+            NumericType::F16 => {
                 let scale = f16::narrow(Number::Float(self.scale)).to_f32();
                 transform::<f16>(input, decoded, out, encoded, |block| {
                     for x in block {
@@ -75,7 +76,7 @@ impl NumericFilter for Quantize {
                     }
                 });
             }
-            NumericKind::F32 => {
+            NumericType::F32 => {
                 let scale = self.scale as f32;
                 transform::<f32>(input, decoded, out, encoded, |block| {
                     block.iter_mut().for_each(|x| *x = (scale * *x).round_ties_even() / scale);

@@ -16,6 +16,7 @@ use half::f16;
 
 use crate::formats::numbers::push_time;
 use crate::metadata::data_type::TimeUnit;
+use crate::metadata::data_type::numeric::NumberClass;
 use crate::metadata::{ByteOrder, DataType, VariableLength};
 
 /// How elements are written.
@@ -54,23 +55,20 @@ impl Text {
     /// The text of the elements of a type, if they have one.
     pub fn of(data_type: &DataType) -> Option<Text> {
         Some(match data_type {
-            DataType::Bool => Text::Bool,
-            DataType::Int2 | DataType::Int4 | DataType::Int8 => Text::Signed(1),
-            DataType::Int16 => Text::Signed(2),
-            DataType::Int32 => Text::Signed(4),
-            DataType::Int64 => Text::Signed(8),
-            DataType::UInt2 | DataType::UInt4 | DataType::UInt8 => Text::Unsigned(1),
-            DataType::UInt16 => Text::Unsigned(2),
-            DataType::UInt32 => Text::Unsigned(4),
-            DataType::UInt64 => Text::Unsigned(8),
-            DataType::Float16 => Text::Float(2),
-            DataType::Float32 => Text::Float(4),
-            DataType::Float64 => Text::Float(8),
             DataType::NullTerminatedBytes(size) if *size > 0 => Text::Bytes(*size),
             DataType::FixedLengthUtf32(count) if *count > 0 => Text::Utf32(*count),
             DataType::DateTime64(unit) if unit.unit != "generic" => Text::Time(unit.clone()),
             DataType::VariableLength(VariableLength::Utf8) => Text::String,
-            _ => return None,
+            _ => {
+                let number = data_type.numeric_type()?;
+                match number.class() {
+                    NumberClass::Bool => Text::Bool,
+                    NumberClass::Signed => Text::Signed(number.size()),
+                    NumberClass::Unsigned => Text::Unsigned(number.size()),
+                    NumberClass::Float => Text::Float(number.size()),
+                    NumberClass::Complex => return None,
+                }
+            }
         })
     }
 

@@ -17,11 +17,12 @@
 
 use crate::array::Layout;
 use crate::error::Result;
-use crate::formats::flat_array::{FlatArray, Number, beside_array, no_data_text};
+use crate::formats::flat_array::{FlatArray, beside_array, no_data_text};
 use crate::formats::geometry::crs::Crs;
 use crate::formats::geometry::{self, Geometry};
 use crate::formats::{Content, Format, Role, Subject, documents_info};
 use crate::hierarchy::Node;
+use crate::metadata::data_type::numeric::NumericType;
 
 /// `envi`.
 pub const FORMAT: Format = Format {
@@ -57,20 +58,20 @@ fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
     FlatArray::of(node, layout).filter(fits)
 }
 
-fn data_type(number: Number) -> Option<u8> {
+fn data_type(number: NumericType) -> Option<u8> {
     Some(match number {
-        Number::U8 => 1,
-        Number::I16 => 2,
-        Number::I32 => 3,
-        Number::F32 => 4,
-        Number::F64 => 5,
-        Number::C64 => 6,
-        Number::C128 => 9,
-        Number::U16 => 12,
-        Number::U32 => 13,
-        Number::I64 => 14,
-        Number::U64 => 15,
-        Number::I8 | Number::F16 => return None,
+        NumericType::U8 => 1,
+        NumericType::I16 => 2,
+        NumericType::I32 => 3,
+        NumericType::F32 => 4,
+        NumericType::F64 => 5,
+        NumericType::C64 => 6,
+        NumericType::C128 => 9,
+        NumericType::U16 => 12,
+        NumericType::U32 => 13,
+        NumericType::I64 => 14,
+        NumericType::U64 => 15,
+        NumericType::Bool | NumericType::I8 | NumericType::F16 => return None,
     })
 }
 

@@ -16,10 +16,11 @@
 use super::data_names::data_name;
 use crate::array::Layout;
 use crate::error::Result;
-use crate::formats::flat_array::{FlatArray, Number, beside_array, spaced};
+use crate::formats::flat_array::{FlatArray, beside_array, spaced};
 use crate::formats::geometry::{Axis, Geometry, Regular};
 use crate::formats::{Content, Format, Role, Subject, documents_info};
 use crate::hierarchy::Node;
+use crate::metadata::data_type::numeric::NumericType;
 
 /// `mhd`.
 pub const FORMAT: Format = Format {
@@ -48,19 +49,19 @@ fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
     FlatArray::of(node, layout).filter(fits)
 }
 
-fn type_of(number: Number) -> Option<&'static str> {
+fn type_of(number: NumericType) -> Option<&'static str> {
     Some(match number {
-        Number::I8 => "MET_CHAR",
-        Number::I16 => "MET_SHORT",
-        Number::I32 => "MET_INT",
-        Number::I64 => "MET_LONG_LONG",
-        Number::U8 => "MET_UCHAR",
-        Number::U16 => "MET_USHORT",
-        Number::U32 => "MET_UINT",
-        Number::U64 => "MET_ULONG_LONG",
-        Number::F32 => "MET_FLOAT",
-        Number::F64 => "MET_DOUBLE",
-        Number::F16 | Number::C64 | Number::C128 => return None,
+        NumericType::I8 => "MET_CHAR",
+        NumericType::I16 => "MET_SHORT",
+        NumericType::I32 => "MET_INT",
+        NumericType::I64 => "MET_LONG_LONG",
+        NumericType::U8 => "MET_UCHAR",
+        NumericType::U16 => "MET_USHORT",
+        NumericType::U32 => "MET_UINT",
+        NumericType::U64 => "MET_ULONG_LONG",
+        NumericType::F32 => "MET_FLOAT",
+        NumericType::F64 => "MET_DOUBLE",
+        NumericType::Bool | NumericType::F16 | NumericType::C64 | NumericType::C128 => return None,
     })
 }
 

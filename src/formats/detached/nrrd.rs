@@ -18,10 +18,11 @@
 use super::data_names::data_name;
 use crate::array::Layout;
 use crate::error::Result;
-use crate::formats::flat_array::{FlatArray, Number, beside_array, spaced};
+use crate::formats::flat_array::{FlatArray, beside_array, spaced};
 use crate::formats::geometry::{self, Axis, AxisKind, DIMENSION_NAMES, Geometry};
 use crate::formats::{Content, Format, Role, Subject, documents_info};
 use crate::hierarchy::Node;
+use crate::metadata::data_type::numeric::NumericType;
 
 /// `nrrd`.
 pub const FORMAT: Format = Format {
@@ -47,19 +48,19 @@ fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
         .filter(|array| array.axes.len() <= MAX_AXES && type_of(array.number).is_some())
 }
 
-fn type_of(number: Number) -> Option<&'static str> {
+fn type_of(number: NumericType) -> Option<&'static str> {
     Some(match number {
-        Number::I8 => "int8",
-        Number::I16 => "int16",
-        Number::I32 => "int32",
-        Number::I64 => "int64",
-        Number::U8 => "uint8",
-        Number::U16 => "uint16",
-        Number::U32 => "uint32",
-        Number::U64 => "uint64",
-        Number::F32 => "float",
-        Number::F64 => "double",
-        Number::F16 | Number::C64 | Number::C128 => return None,
+        NumericType::I8 => "int8",
+        NumericType::I16 => "int16",
+        NumericType::I32 => "int32",
+        NumericType::I64 => "int64",
+        NumericType::U8 => "uint8",
+        NumericType::U16 => "uint16",
+        NumericType::U32 => "uint32",
+        NumericType::U64 => "uint64",
+        NumericType::F32 => "float",
+        NumericType::F64 => "double",
+        NumericType::Bool | NumericType::F16 | NumericType::C64 | NumericType::C128 => return None,
     })
 }
 
@@ -74,7 +75,7 @@ fn open(subject: &Subject<'_>) -> Result<Content> {
         format!("sizes: {}", spaced(array.lengths())),
         "encoding: raw".to_owned(),
     ];
-    if array.number.size() > 1 {
+    if array.item_bytes() > 1 {
         lines.push(format!("endian: {}", if array.is_big_endian { "big" } else { "little" }));
     }
     lines.extend(placed(&axes));

@@ -16,10 +16,11 @@ use std::fmt::Write as _;
 use super::data_names::data_name;
 use crate::array::Layout;
 use crate::error::Result;
-use crate::formats::flat_array::{FlatArray, MAX_HEADER_BYTES, Number, beside_array, no_data_text};
+use crate::formats::flat_array::{FlatArray, MAX_HEADER_BYTES, beside_array, no_data_text};
 use crate::formats::geometry::{self, Geometry};
 use crate::formats::{Content, Format, Role, Subject, documents_info};
 use crate::hierarchy::Node;
+use crate::metadata::data_type::numeric::NumericType;
 
 /// `vrt`.
 pub const FORMAT: Format = Format {
@@ -47,28 +48,28 @@ fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
         let planes = array.planes();
         [planes.width, planes.height].iter().all(|&length| i32::try_from(length).is_ok())
             && planes.samples.saturating_mul(planes.count) <= MAX_HEADER_BYTES / MAX_BAND_BYTES
-            && i32::try_from(planes.width.saturating_mul(planes.samples * array.number.size())).is_ok()
+            && i32::try_from(planes.width.saturating_mul(planes.samples * array.item_bytes())).is_ok()
             && (planes.samples == 1 || planes.count == 1)
             && data_type(array.number).is_some()
     };
     FlatArray::of(node, layout).filter(fits)
 }
 
-fn data_type(number: Number) -> Option<&'static str> {
+fn data_type(number: NumericType) -> Option<&'static str> {
     Some(match number {
-        Number::I8 => "Int8",
-        Number::I16 => "Int16",
-        Number::I32 => "Int32",
-        Number::I64 => "Int64",
-        Number::U8 => "Byte",
-        Number::U16 => "UInt16",
-        Number::U32 => "UInt32",
-        Number::U64 => "UInt64",
-        Number::F32 => "Float32",
-        Number::F64 => "Float64",
-        Number::C64 => "CFloat32",
-        Number::C128 => "CFloat64",
-        Number::F16 => return None,
+        NumericType::I8 => "Int8",
+        NumericType::I16 => "Int16",
+        NumericType::I32 => "Int32",
+        NumericType::I64 => "Int64",
+        NumericType::U8 => "Byte",
+        NumericType::U16 => "UInt16",
+        NumericType::U32 => "UInt32",
+        NumericType::U64 => "UInt64",
+        NumericType::F32 => "Float32",
+        NumericType::F64 => "Float64",
+        NumericType::C64 => "CFloat32",
+        NumericType::C128 => "CFloat64",
+        NumericType::Bool | NumericType::F16 => return None,
     })
 }
 
@@ -76,7 +77,7 @@ fn open(subject: &Subject<'_>) -> Result<Content> {
     let array = FlatArray::of_subject(subject)?;
     let geometry = Geometry::of(subject);
     let planes = array.planes();
-    let size = array.number.size();
+    let size = array.item_bytes();
     let (pixel, line) = (planes.samples * size, planes.width * planes.samples * size);
     let bands = planes.samples * planes.count;
     let between_bands = if array.has_channels { size } else { line * planes.height };

@@ -16,10 +16,11 @@ use super::data_names::data_name;
 use super::vrt::escaped;
 use crate::array::Layout;
 use crate::error::Result;
-use crate::formats::flat_array::{FlatArray, Number, beside_array, spaced};
+use crate::formats::flat_array::{FlatArray, beside_array, spaced};
 use crate::formats::geometry::{AxisKind, Geometry, Regular, positions};
 use crate::formats::{Content, Format, Role, Subject, documents_info};
 use crate::hierarchy::Node;
+use crate::metadata::data_type::numeric::NumericType;
 
 /// `xdmf`.
 pub const FORMAT: Format = Format {
@@ -56,17 +57,19 @@ fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
     FlatArray::of(node, layout).filter(fits)
 }
 
-fn type_of(number: Number) -> Option<&'static str> {
+fn type_of(number: NumericType) -> Option<&'static str> {
     Some(match number {
         // Readers of version 2 take an integer of 16 bits by its name only.
-        Number::I8 => "Char",
-        Number::U8 => "UChar",
-        Number::I16 => "Short",
-        Number::U16 => "UShort",
-        Number::I32 | Number::I64 => "Int",
-        Number::U32 => "UInt",
-        Number::F32 | Number::F64 => "Float",
-        Number::U64 | Number::F16 | Number::C64 | Number::C128 => return None,
+        NumericType::I8 => "Char",
+        NumericType::U8 => "UChar",
+        NumericType::I16 => "Short",
+        NumericType::U16 => "UShort",
+        NumericType::I32 | NumericType::I64 => "Int",
+        NumericType::U32 => "UInt",
+        NumericType::F32 | NumericType::F64 => "Float",
+        NumericType::Bool | NumericType::U64 | NumericType::F16 | NumericType::C64 | NumericType::C128 => {
+            return None;
+        }
     })
 }
 
@@ -82,7 +85,7 @@ fn open(subject: &Subject<'_>) -> Result<Content> {
         .map(|axis| geometry.axis(axis.index).regular.unwrap_or(Regular { first: 0.0, step: 1.0 }))
         .collect();
     let dimensions = spaced(axes.iter().map(|axis| axis.length));
-    let of_grid = array.lengths().take(rank).fold(array.number.size(), u64::saturating_mul);
+    let of_grid = array.lengths().take(rank).fold(array.item_bytes(), u64::saturating_mul);
     let (mesh, origin) =
         if rank == 2 { ("2DCoRectMesh", "ORIGIN_DXDY") } else { ("3DCoRectMesh", "ORIGIN_DXDYDZ") };
     let endian = if array.is_big_endian { "Big" } else { "Little" };
@@ -103,7 +106,7 @@ fn open(subject: &Subject<'_>) -> Result<Content> {
             text,
             "<DataItem Format=\"Binary\" Dimensions=\"{dimensions}\" NumberType=\"{}\" Precision=\"{}\" Endian=\"{endian}\" Seek=\"{seek}\">{}</DataItem>",
             type_of(array.number).unwrap_or_default(),
-            array.number.size(),
+            array.item_bytes(),
             data_name(subject.name())
         );
         text + "</Attribute>\n</Grid>\n"

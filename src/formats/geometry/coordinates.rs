@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use super::axis::{Axis, AxisKind, Regular, text, unit};
 use super::source::Source;
-use crate::formats::flat_array::Number;
+use crate::formats::flat_array::number_type;
 use crate::formats::numbers::Numbers;
 use crate::hierarchy::Node;
 use crate::metadata::ArrayMetadata;
+use crate::metadata::data_type::numeric::NumericType;
 
 /// The longest coordinate that is read, in bytes.
 const MAX_COORDINATE_BYTES: u64 = 8 << 20;
@@ -81,10 +82,9 @@ pub(super) fn kind(metadata: &ArrayMetadata, name: &str) -> AxisKind {
 
 /// All values of a coordinate. The users of the subject's file see something of them, so all of them must be able to read its
 /// chunks.
-fn values(source: &Source<'_>, path: &str, metadata: &Arc<ArrayMetadata>) -> Option<(Vec<f64>, Number)> {
+fn values(source: &Source<'_>, path: &str, metadata: &Arc<ArrayMetadata>) -> Option<(Vec<f64>, NumericType)> {
     let is_packed = ["scale_factor", "add_offset"].iter().any(|name| metadata.attributes.contains_key(*name));
-    let is_complex = |number: &Number| matches!(number, Number::C64 | Number::C128);
-    let number = Number::of(&metadata.data_type).filter(|number| !is_packed && !is_complex(number))?;
+    let number = number_type(&metadata.data_type).filter(|number| !is_packed && !number.is_complex())?;
     let size_bytes = metadata.flat_size().filter(|&size| size <= MAX_COORDINATE_BYTES)?;
     let subject = source.subject;
     let array = subject.arrays.build(path, metadata, &subject.audience).ok()?;
@@ -96,13 +96,13 @@ fn values(source: &Source<'_>, path: &str, metadata: &Arc<ArrayMetadata>) -> Opt
 }
 
 /// The axis on which these values lie regularly.
-pub(super) fn regular(values: &[f64], number: Number) -> Option<Regular> {
+pub(super) fn regular(values: &[f64], number: NumericType) -> Option<Regular> {
     let (first, last) = (*values.first()?, *values.last()?);
     let regular = Regular::new(first, (last - first) / (values.len().checked_sub(1)? as f64))?;
     let largest = values.iter().fold(0.0f64, |largest, value| largest.max(value.abs()));
     let rounding = match number {
-        Number::F16 => f64::from(half::f16::EPSILON),
-        Number::F32 => f64::from(f32::EPSILON),
+        NumericType::F16 => f64::from(half::f16::EPSILON),
+        NumericType::F32 => f64::from(f32::EPSILON),
         _ => f64::EPSILON,
     };
     let allowed = TOLERANCE * regular.step.abs() + largest * rounding;

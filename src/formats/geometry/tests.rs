@@ -6,9 +6,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::formats::flat_array::Number;
 use crate::formats::flat_array::tests::{BIG_F, LITTLE, document, memory, store, with_subject};
 use crate::formats::geometry::coordinates::regular;
+use crate::metadata::data_type::numeric::NumericType;
 use crate::store::Store;
 
 fn geometry(documents: &[(&str, Value)], path: &str) -> Geometry {
@@ -136,18 +136,18 @@ fn coordinates() {
 #[test]
 fn what_counts_as_regular() {
     let of = |values: &[f64], number| regular(values, number).map(|it| (it.first, it.step));
-    assert_eq!(of(&[1.0, 2.0, 3.0], Number::F64), Some((1.0, 1.0)));
-    assert_eq!(of(&[1.0, 2.0009, 3.0], Number::F64), Some((1.0, 1.0)));
-    assert_eq!(of(&[1.0, 2.0011, 3.0], Number::F64), None);
+    assert_eq!(of(&[1.0, 2.0, 3.0], NumericType::F64), Some((1.0, 1.0)));
+    assert_eq!(of(&[1.0, 2.0009, 3.0], NumericType::F64), Some((1.0, 1.0)));
+    assert_eq!(of(&[1.0, 2.0011, 3.0], NumericType::F64), None);
     for values in
         [&[][..], &[1.0], &[1.0, 1.0], &[1.0, f64::NAN, 3.0], &[0.0, f64::INFINITY], &[f64::NAN, 1.0]]
     {
-        assert_eq!(of(values, Number::F64), None, "{values:?}");
+        assert_eq!(of(values, NumericType::F64), None, "{values:?}");
     }
     // Single precision has steps of its own.
     let tenths: Vec<f64> = (0..3600).map(|i| f64::from((f64::from(i) * 0.1) as f32)).collect();
-    assert!(regular(&tenths, Number::F32).is_some());
-    assert_eq!(of(&[1e9, 1e9 + 1.0, 1e9 + 2.0], Number::F32), None, "single precision cannot say that");
+    assert!(regular(&tenths, NumericType::F32).is_some());
+    assert_eq!(of(&[1e9, 1e9 + 1.0, 1e9 + 2.0], NumericType::F32), None, "single precision cannot say that");
 }
 
 #[test]

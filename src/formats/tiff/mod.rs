@@ -14,12 +14,13 @@
 
 mod directory;
 
-use super::flat_array::{FlatArray, MAX_HEADER_BYTES, Number, Planes, before_array, no_data_text};
+use super::flat_array::{FlatArray, MAX_HEADER_BYTES, Planes, before_array, no_data_text};
 use super::geometry::{self, Axis, AxisKind, Geometry};
 use super::{Content, Format, Role, Subject, documents_info};
 use crate::array::Layout;
 use crate::error::{Error, Result};
 use crate::hierarchy::Node;
+use crate::metadata::data_type::numeric::{NumberClass, NumericType};
 use directory::{Directory, Encoding, Field};
 
 /// `tiff`.
@@ -73,19 +74,20 @@ fn open(subject: &Subject<'_>) -> Result<Content> {
 fn fields(array: &FlatArray, geometry: &Geometry, encoding: Encoding, is_rgb: bool) -> Vec<Field> {
     let planes = array.planes();
     let samples = usize::try_from(planes.samples).unwrap_or(1);
-    let is_colour =
-        is_rgb && matches!(planes.samples, 3 | 4) && matches!(array.number, Number::U8 | Number::U16);
-    let sample_format = match array.number {
-        Number::U8 | Number::U16 | Number::U32 | Number::U64 => 1,
-        Number::I8 | Number::I16 | Number::I32 | Number::I64 => 2,
-        Number::F16 | Number::F32 | Number::F64 => 3,
-        Number::C64 | Number::C128 => 6,
+    let is_colour = is_rgb
+        && matches!(planes.samples, 3 | 4)
+        && matches!(array.number, NumericType::U8 | NumericType::U16);
+    let sample_format = match array.number.class() {
+        NumberClass::Bool | NumberClass::Unsigned => 1,
+        NumberClass::Signed => 2,
+        NumberClass::Float => 3,
+        NumberClass::Complex => 6,
     };
     let mut fields = vec![
         Field::long(254, 0),
         Field::long(256, planes.width),
         Field::long(257, planes.height),
-        Field::shorts(258, vec![array.number.bits(); samples]),
+        Field::shorts(258, vec![array.item_bytes() as u16 * 8; samples]),
         Field::shorts(259, vec![1]),
         Field::shorts(262, vec![if is_colour { 2 } else { 1 }]),
         Field::shorts(277, vec![samples as u16]),
@@ -134,8 +136,8 @@ fn ratio(step: f64) -> Option<(u32, u32)> {
 /// ImageJ's description, if its hyperstacks can express the array.
 fn image_j(array: &FlatArray, planes: &Planes, geometry: &Geometry, is_colour: bool) -> Option<String> {
     let is_known = match array.number {
-        Number::U8 => planes.samples == 1 || is_colour,
-        Number::U16 | Number::F32 => planes.samples == 1,
+        NumericType::U8 => planes.samples == 1 || is_colour,
+        NumericType::U16 | NumericType::F32 => planes.samples == 1,
         _ => false,
     };
     let axis = |place: usize| -> Option<(&Axis, u64)> {

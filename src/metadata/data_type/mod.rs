@@ -5,7 +5,9 @@
 //! The **canonical form** of an element, used everywhere after the codecs: little-endian, packed, bool as
 //! one byte 0 or 1, int2/int4 sign-extended to one byte, complex as real then imaginary, struct fields in order.
 
-pub mod minifloat;
+pub mod exact_number;
+mod minifloat;
+pub mod numeric;
 pub mod v2;
 pub mod v3;
 
@@ -200,17 +202,12 @@ impl DataType {
     pub fn item_size(&self) -> Option<usize> {
         use DataType::*;
         Some(match self {
-            Bool | Int2 | Int4 | Int8 | UInt2 | UInt4 | UInt8 | Float4E2M1Fn | Float6E2M3Fn
-            | Float6E3M2Fn | Float8E3M4 | Float8E4M3 | Float8E4M3Fn | Float8E4M3B11Fnuz | Float8E4M3Fnuz
-            | Float8E5M2 | Float8E5M2Fnuz | Float8E8M0Fnu => 1,
-            Int16 | UInt16 | Float16 | BFloat16 => 2,
-            Int32 | UInt32 | Float32 => 4,
-            Int64 | UInt64 | Float64 | Complex64 | DateTime64(_) | TimeDelta64(_) => 8,
-            Complex128 => 16,
+            DateTime64(_) | TimeDelta64(_) => 8,
             Raw(bytes) | NullTerminatedBytes(bytes) => *bytes,
             FixedLengthUtf32(points) => points.checked_mul(4)?,
             Struct(fields) => fields.iter().try_fold(0usize, |sum, field| sum.checked_add(field.size()?))?,
             VariableLength(_) => return None,
+            _ => self.number_format()?.size(),
         })
     }
 
@@ -246,9 +243,9 @@ impl DataType {
                 return Some(at);
             }
             Raw(_) | NullTerminatedBytes(_) => 1,
-            FixedLengthUtf32(_) | Complex64 => 4,
-            Complex128 => 8,
-            _ => self.item_size()?,
+            FixedLengthUtf32(_) => 4,
+            DateTime64(_) | TimeDelta64(_) => 8,
+            _ => self.number_format()?.scalar.width(),
         };
         push_run(runs, Component { offset, width, count: (end - offset) / width })?;
         Some(end)
@@ -311,36 +308,6 @@ impl DataType {
     pub fn name(&self) -> Cow<'_, str> {
         use DataType::*;
         Cow::Borrowed(match self {
-            Bool => "bool",
-            Int2 => "int2",
-            Int4 => "int4",
-            Int8 => "int8",
-            Int16 => "int16",
-            Int32 => "int32",
-            Int64 => "int64",
-            UInt2 => "uint2",
-            UInt4 => "uint4",
-            UInt8 => "uint8",
-            UInt16 => "uint16",
-            UInt32 => "uint32",
-            UInt64 => "uint64",
-            Float4E2M1Fn => "float4_e2m1fn",
-            Float6E2M3Fn => "float6_e2m3fn",
-            Float6E3M2Fn => "float6_e3m2fn",
-            Float8E3M4 => "float8_e3m4",
-            Float8E4M3 => "float8_e4m3",
-            Float8E4M3Fn => "float8_e4m3fn",
-            Float8E4M3B11Fnuz => "float8_e4m3b11fnuz",
-            Float8E4M3Fnuz => "float8_e4m3fnuz",
-            Float8E5M2 => "float8_e5m2",
-            Float8E5M2Fnuz => "float8_e5m2fnuz",
-            Float8E8M0Fnu => "float8_e8m0fnu",
-            Float16 => "float16",
-            BFloat16 => "bfloat16",
-            Float32 => "float32",
-            Float64 => "float64",
-            Complex64 => "complex64",
-            Complex128 => "complex128",
             Raw(bytes) => return Cow::Owned(format!("r{}", *bytes as u128 * 8)),
             NullTerminatedBytes(_) => "null_terminated_bytes",
             FixedLengthUtf32(_) => "fixed_length_utf32",
@@ -350,6 +317,7 @@ impl DataType {
             VariableLength(self::VariableLength::Utf8) => "string",
             VariableLength(self::VariableLength::Bytes) => "variable_length_bytes",
             VariableLength(self::VariableLength::Other(name)) => name,
+            _ => self.number_format().map_or("", |format| format.name),
         })
     }
 
@@ -367,25 +335,6 @@ impl DataType {
             (unit, scale) => format!("{c}{code}8[{scale}{unit}]"),
         };
         let text = match self {
-            Bool => "|b1".to_owned(),
-            Int2 | Int4 | Int8 => "|i1".to_owned(),
-            UInt2 | UInt4 | UInt8 => "|u1".to_owned(),
-            Int16 => format!("{c}i2"),
-            Int32 => format!("{c}i4"),
-            Int64 => format!("{c}i8"),
-            UInt16 => format!("{c}u2"),
-            UInt32 => format!("{c}u4"),
-            UInt64 => format!("{c}u8"),
-            Float16 => format!("{c}f2"),
-            Float32 => format!("{c}f4"),
-            Float64 => format!("{c}f8"),
-            Complex64 => format!("{c}c8"),
-            Complex128 => format!("{c}c16"),
-            BFloat16 => "|V2".to_owned(),
-            Float4E2M1Fn | Float6E2M3Fn | Float6E3M2Fn | Float8E3M4 | Float8E4M3 | Float8E4M3Fn
-            | Float8E4M3B11Fnuz | Float8E4M3Fnuz | Float8E5M2 | Float8E5M2Fnuz | Float8E8M0Fnu => {
-                "|V1".to_owned()
-            }
             Raw(bytes) => format!("|V{bytes}"),
             NullTerminatedBytes(bytes) => format!("|S{bytes}"),
             FixedLengthUtf32(points) => format!("{c}U{points}"),
@@ -401,6 +350,11 @@ impl DataType {
                     }
                 };
                 return Value::Array(fields.iter().map(field).collect());
+            }
+            _ => {
+                let code = self.number_format().map_or("", |format| format.numpy_code);
+                let has_order = self.item_size() > Some(1) && !code.starts_with('V');
+                format!("{}{code}", if has_order { c } else { '|' })
             }
         };
         Value::String(text)

@@ -5,8 +5,8 @@
 
 use serde_json::Value;
 
+use super::numeric::NumericType;
 use super::v3;
-
 use super::{ByteOrder, Component, DataType, Field, TimeUnit, repeat_components};
 use crate::metadata::json;
 use crate::metadata::json::fault::{Fault, ParseResult};
@@ -74,20 +74,9 @@ fn simple(text: &str) -> ParseResult<StoredDataType> {
     let rest = code.get(1..).unwrap_or_default();
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     let (size, unit) = rest.split_at(digits);
-    let numeric = |types: &[(&str, DataType)]| {
-        types
-            .iter()
-            .find(|(bytes, _)| unit.is_empty() && *bytes == size)
-            .map(|(_, data_type)| data_type.clone())
-    };
     let length = || size.parse::<usize>().ok().filter(|_| unit.is_empty());
     use DataType::*;
     let data_type = match kind {
-        'b' => numeric(&[("1", Bool)]),
-        'i' => numeric(&[("1", Int8), ("2", Int16), ("4", Int32), ("8", Int64)]),
-        'u' => numeric(&[("1", UInt8), ("2", UInt16), ("4", UInt32), ("8", UInt64)]),
-        'f' => numeric(&[("2", Float16), ("4", Float32), ("8", Float64)]),
-        'c' => numeric(&[("8", Complex64), ("16", Complex128)]),
         'm' | 'M' if size == "8" => {
             let unit = time_unit(unit).map_err(|fault| fault.within(json::shown_text(text)))?;
             Some(if kind == 'M' { DateTime64(unit) } else { TimeDelta64(unit) })
@@ -95,7 +84,7 @@ fn simple(text: &str) -> ParseResult<StoredDataType> {
         'S' | 'a' => length().map(NullTerminatedBytes),
         'U' => length().map(FixedLengthUtf32),
         'V' => length().map(Raw),
-        _ => None,
+        _ => NumericType::ALL.into_iter().find(|it| it.numpy_code() == code).map(NumericType::data_type),
     };
     let extended = || v3::by_name(text).filter(|_| order.is_none());
     let data_type =

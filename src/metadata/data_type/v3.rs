@@ -6,6 +6,7 @@
 
 use serde_json::{Map, Value};
 
+use super::numeric::NUMBER_FORMATS;
 use super::{DataType, Field, TimeUnit, VariableLength};
 use crate::metadata::codec_spec::extension;
 use crate::metadata::json;
@@ -67,39 +68,11 @@ pub fn by_name(name: &str) -> Option<DataType> {
         return (bits > 0 && bits.is_multiple_of(8)).then_some(Raw(bits / 8));
     }
     Some(match name {
-        "bool" => Bool,
-        "int2" => Int2,
-        "int4" => Int4,
-        "int8" => Int8,
-        "int16" => Int16,
-        "int32" => Int32,
-        "int64" => Int64,
-        "uint2" => UInt2,
-        "uint4" => UInt4,
-        "uint8" => UInt8,
-        "uint16" => UInt16,
-        "uint32" => UInt32,
-        "uint64" => UInt64,
-        "float4_e2m1fn" => Float4E2M1Fn,
-        "float6_e2m3fn" => Float6E2M3Fn,
-        "float6_e3m2fn" => Float6E3M2Fn,
-        "float8_e3m4" => Float8E3M4,
-        "float8_e4m3" => Float8E4M3,
-        "float8_e4m3fn" => Float8E4M3Fn,
-        "float8_e4m3b11fnuz" => Float8E4M3B11Fnuz,
-        "float8_e4m3fnuz" => Float8E4M3Fnuz,
-        "float8_e5m2" => Float8E5M2,
-        "float8_e5m2fnuz" => Float8E5M2Fnuz,
-        "float8_e8m0fnu" => Float8E8M0Fnu,
-        "float16" => Float16,
-        "bfloat16" => BFloat16,
-        "float32" => Float32,
-        "float64" => Float64,
-        "complex64" | "complex_float32" => Complex64,
-        "complex128" | "complex_float64" => Complex128,
+        "complex_float32" => Complex64,
+        "complex_float64" => Complex128,
         "string" | "variable_length_utf8" => DataType::VariableLength(self::VariableLength::Utf8),
         "bytes" | "variable_length_bytes" => DataType::VariableLength(self::VariableLength::Bytes),
-        _ => return None,
+        _ => NUMBER_FORMATS.iter().find(|format| format.name == name)?.data_type.clone(),
     })
 }
 

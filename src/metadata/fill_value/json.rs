@@ -1,14 +1,12 @@
 //! Fill values in v3's JSON form, as the sidecar shows them.
 //!
-//! Spec: v3 "Permitted fill values" and the registered data types' own sections. Uses `data_type`, `number`.
+//! Spec: v3 "Permitted fill values" and the registered data types' own sections. Uses `data_type`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Number, Value};
 
 use super::FillValue;
-use super::number::integer_range;
-use crate::metadata::data_type::minifloat::Minifloat;
 use crate::metadata::data_type::{DataType, Field, VariableLength};
 
 impl FillValue {
@@ -53,7 +51,7 @@ fn scalar(data_type: &DataType, bytes: &[u8]) -> Value {
             Value::String(String::from_utf8_lossy(bytes).into_owned())
         }
         VariableLength(_) => Value::Null,
-        _ => match Minifloat::of(data_type) {
+        _ => match data_type.minifloat() {
             Some(format) => {
                 let code = little_endian(bytes) as u16;
                 float(format.decode(code), Some(code) == format.nan(), bytes)
@@ -75,9 +73,9 @@ fn without_padding(bytes: &[u8]) -> &[u8] {
 
 fn integer(data_type: &DataType, bytes: &[u8]) -> Value {
     let value = little_endian(bytes);
-    match integer_range(data_type) {
-        Some((low, _, size)) if low < 0 => {
-            let unused = 64 - 8 * size;
+    match data_type.integer_format() {
+        Some(format) if format.is_signed => {
+            let unused = 64 - 8 * bytes.len().clamp(1, 8);
             Value::from((value << unused) as i64 >> unused)
         }
         _ => Value::from(value),

@@ -1,13 +1,13 @@
 //! Numbers among the fill values: bool, integers, floats, times. From JSON to little-endian bytes.
 //!
 //! Spec: v3 "Permitted fill values" (JSON numbers, `"NaN"`, `"Infinity"`, `"-Infinity"`, `"0x7fc00001"`), the
-//! registered `numpy.datetime64` (`"NaT"`). Uses `json`, `data_type`, `decimal`, `minifloat`.
+//! registered `numpy.datetime64` (`"NaT"`). Uses `json`, `data_type`, `decimal`.
 
 use serde_json::Value;
 
 use super::decimal::Decimal;
 use crate::metadata::data_type::DataType;
-use crate::metadata::data_type::minifloat::Minifloat;
+use crate::metadata::data_type::exact_number::{FloatFormat, ScalarFormat};
 use crate::metadata::json;
 use crate::metadata::json::fault::{Fault, ParseResult};
 
@@ -35,51 +35,26 @@ pub fn append(data_type: &DataType, value: &Value, is_loose: bool, bytes: &mut V
         },
         DateTime64(_) | TimeDelta64(_) => {
             let ticks = if is_nat(value) { i64::MIN.into() } else { integer(value, is_loose)? };
-            bytes.extend(
-                in_range(ticks, i64::MIN.into(), i64::MAX.into(), value)?.to_le_bytes().iter().take(8),
-            );
+            let ticks = in_range(ticks, (i64::MIN.into(), i64::MAX.into()), value)?;
+            bytes.extend(ticks.to_le_bytes().iter().take(8));
         }
-        _ => match (Minifloat::of(data_type), integer_range(data_type)) {
-            (Some(format), _) => append_minifloat(format, value, bytes)?,
-            (None, Some((low, high, size))) => {
-                let number = in_range(integer(value, is_loose)?, low, high, value)?;
-                bytes.extend(number.to_le_bytes().iter().take(size));
+        _ => match data_type.real_format() {
+            Some(ScalarFormat::Float(format)) => append_minifloat(format, value, bytes)?,
+            Some(format @ ScalarFormat::Integer(integers)) => {
+                let number = in_range(integer(value, is_loose)?, integers.range(), value)?;
+                bytes.extend(number.to_le_bytes().iter().take(format.width()));
             }
-            (None, None) => return Err(not_a("fill value of this type", value)),
+            None => return Err(not_a("fill value of this type", value)),
         },
     }
     Ok(())
-}
-
-/// Lowest and highest value of an integer type, and the bytes it takes.
-pub fn integer_range(data_type: &DataType) -> Option<(i128, i128, usize)> {
-    use DataType::*;
-    let (bits, is_signed, size) = match data_type {
-        Int2 => (2, true, 1),
-        Int4 => (4, true, 1),
-        Int8 => (8, true, 1),
-        Int16 => (16, true, 2),
-        Int32 => (32, true, 4),
-        Int64 => (64, true, 8),
-        UInt2 => (2, false, 1),
-        UInt4 => (4, false, 1),
-        UInt8 => (8, false, 1),
-        UInt16 => (16, false, 2),
-        UInt32 => (32, false, 4),
-        UInt64 => (64, false, 8),
-        _ => return None,
-    };
-    Some(match is_signed {
-        true => (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1, size),
-        false => (0, (1i128 << bits) - 1, size),
-    })
 }
 
 fn not_a(what: &str, value: &Value) -> Fault {
     Fault::invalid(format_args!("{} is no {what}", json::shown(value)))
 }
 
-fn in_range(number: i128, low: i128, high: i128, value: &Value) -> ParseResult<i128> {
+fn in_range(number: i128, (low, high): (i128, i128), value: &Value) -> ParseResult<i128> {
     if (low..=high).contains(&number) {
         return Ok(number);
     }
@@ -154,7 +129,7 @@ fn hexadecimal(digits: &str, size: usize, value: &Value) -> ParseResult<impl Ite
     Ok(bits.to_le_bytes().into_iter().take(size))
 }
 
-fn append_minifloat(format: Minifloat, value: &Value, bytes: &mut Vec<u8>) -> ParseResult<()> {
+fn append_minifloat(format: FloatFormat, value: &Value, bytes: &mut Vec<u8>) -> ParseResult<()> {
     let size = if format.bits() > 8 { 2 } else { 1 };
     let code = match float(value)? {
         Float::Bits(digits) => {

@@ -5,9 +5,9 @@
 
 use super::kernel::{self, Kernel};
 use super::scalar_map::ScalarMap;
-use crate::codec::kernels::exact_number::{Format, OutOfRange, Refusal, Rounding};
 use crate::codec::{CodecError, CodecResult};
 use crate::metadata::DataType;
+use crate::metadata::data_type::exact_number::{OutOfRange, Refusal, Rounding, ScalarFormat};
 
 /// Elements that are cast at a time by a [`Kernel`], and again if one of them was special.
 const BLOCK_ELEMENTS: usize = 1024;
@@ -34,8 +34,8 @@ macro_rules! by_widths {
 
 /// A cast of elements from one type to another.
 pub struct Cast {
-    source: Format,
-    target: Format,
+    source: ScalarFormat,
+    target: ScalarFormat,
     source_name: String,
     target_name: String,
     rounding: Rounding,
@@ -142,8 +142,8 @@ impl Cast {
 }
 
 /// The format of an integer or float type; an error for any other.
-pub fn format_of(data_type: &DataType) -> CodecResult<Format> {
-    Format::of(data_type).ok_or_else(|| {
+pub fn format_of(data_type: &DataType) -> CodecResult<ScalarFormat> {
+    data_type.real_format().ok_or_else(|| {
         let name = data_type.name();
         CodecError::new(format_args!("codec \"cast_value\" is for integers and floats, not for {name}"))
     })

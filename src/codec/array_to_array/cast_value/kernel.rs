@@ -1,13 +1,15 @@
 //! Casts between the common types at full speed, for blocks of ordinary values.
 //!
 //! A [`Kernel`] casts a block and says whether every element was an ordinary one: in range, no NaN, and rounded
-//! as requested. If not, the block is cast again by [`crate::codec::kernels::exact_number`], which handles every case and
+//! as requested. If not, the block is cast again by [`crate::metadata::data_type::exact_number`], which handles every case and
 //! gives the same results for ordinary values (a test compares them). Uses `metadata`.
 
 use half::f16;
 
-use crate::codec::kernels::exact_number::{OutOfRange, Rounding};
+use crate::codec::kernels::dtype::computed_type;
 use crate::metadata::DataType;
+use crate::metadata::data_type::exact_number::{OutOfRange, Rounding};
+use crate::metadata::data_type::numeric::{NumericType, with_numeric_type};
 
 /// Casts the elements of the shorter slice. `out` is valid only if the result is true.
 pub type Kernel = fn(input: &[u8], out: &mut [u8]) -> bool;
@@ -75,40 +77,6 @@ macro_rules! float_to_integer {
     };
 }
 
-macro_rules! from_integer {
-    ($source:ty, $target:expr, $rounding:expr, $out_of_range:expr) => {
-        match $target {
-            DataType::Int8 => integer_to_integer!($source, i8, $out_of_range),
-            DataType::Int16 => integer_to_integer!($source, i16, $out_of_range),
-            DataType::Int32 => integer_to_integer!($source, i32, $out_of_range),
-            DataType::Int64 => integer_to_integer!($source, i64, $out_of_range),
-            DataType::UInt8 => integer_to_integer!($source, u8, $out_of_range),
-            DataType::UInt16 => integer_to_integer!($source, u16, $out_of_range),
-            DataType::UInt32 => integer_to_integer!($source, u32, $out_of_range),
-            DataType::UInt64 => integer_to_integer!($source, u64, $out_of_range),
-            DataType::Float32 => integer_to_float!($source, f32, $rounding),
-            DataType::Float64 => integer_to_float!($source, f64, $rounding),
-            _ => None,
-        }
-    };
-}
-
-macro_rules! from_float {
-    ($source:ty, $target:expr, $rounding:expr) => {
-        match $target {
-            DataType::Int8 => float_to_integer!($source, i8, $rounding),
-            DataType::Int16 => float_to_integer!($source, i16, $rounding),
-            DataType::Int32 => float_to_integer!($source, i32, $rounding),
-            DataType::Int64 => float_to_integer!($source, i64, $rounding),
-            DataType::UInt8 => float_to_integer!($source, u8, $rounding),
-            DataType::UInt16 => float_to_integer!($source, u16, $rounding),
-            DataType::UInt32 => float_to_integer!($source, u32, $rounding),
-            DataType::UInt64 => float_to_integer!($source, u64, $rounding),
-            _ => None,
-        }
-    };
-}
-
 /// The kernel for a pair of types, where there is one.
 #[allow(clippy::unnecessary_fallible_conversions, clippy::useless_conversion, clippy::unnecessary_cast)]
 pub fn find(
@@ -117,37 +85,38 @@ pub fn find(
     rounding: Rounding,
     out_of_range: OutOfRange,
 ) -> Option<Kernel> {
-    match (source, target) {
-        (DataType::Float16, DataType::Float32) => {
-            kernel!(f16, f32, |value| (value.to_f32(), !value.is_nan()))
-        }
-        (DataType::Float16, DataType::Float64) => {
-            kernel!(f16, f64, |value| (value.to_f64(), !value.is_nan()))
-        }
-        (DataType::Float32, DataType::Float64) => {
-            kernel!(f32, f64, |value| (f64::from(value), !value.is_nan()))
-        }
+    use NumericType::{F16, F32, F64};
+    match (computed_type(source)?, computed_type(target)?) {
+        (F16, F32) => kernel!(f16, f32, |value| (value.to_f32(), !value.is_nan())),
+        (F16, F64) => kernel!(f16, f64, |value| (value.to_f64(), !value.is_nan())),
+        (F32, F64) => kernel!(f32, f64, |value| (f64::from(value), !value.is_nan())),
         // A finite value that becomes infinite is out of range.
-        (DataType::Float32, DataType::Float16) if rounding == Rounding::NearestEven => {
+        (F32, F16) if rounding == Rounding::NearestEven => {
             kernel!(f32, f16, |value| {
                 let cast = f16::from_f32(value);
                 (cast, cast.is_finite() | value.is_infinite())
             })
         }
-        (DataType::Float64, DataType::Float32) if rounding == Rounding::NearestEven => {
+        (F64, F32) if rounding == Rounding::NearestEven => {
             kernel!(f64, f32, |value| (value as f32, (value as f32).is_finite() | value.is_infinite()))
         }
-        (DataType::Int8, _) => from_integer!(i8, target, rounding, out_of_range),
-        (DataType::Int16, _) => from_integer!(i16, target, rounding, out_of_range),
-        (DataType::Int32, _) => from_integer!(i32, target, rounding, out_of_range),
-        (DataType::Int64, _) => from_integer!(i64, target, rounding, out_of_range),
-        (DataType::UInt8, _) => from_integer!(u8, target, rounding, out_of_range),
-        (DataType::UInt16, _) => from_integer!(u16, target, rounding, out_of_range),
-        (DataType::UInt32, _) => from_integer!(u32, target, rounding, out_of_range),
-        (DataType::UInt64, _) => from_integer!(u64, target, rounding, out_of_range),
-        (DataType::Float32, _) => from_float!(f32, target, rounding),
-        (DataType::Float64, _) => from_float!(f64, target, rounding),
-        _ => None,
+        (F32, target) => {
+            with_numeric_type!(target, integer T => float_to_integer!(f32, T, rounding), else None)
+        }
+        (F64, target) => {
+            with_numeric_type!(target, integer T => float_to_integer!(f64, T, rounding), else None)
+        }
+        (source, F32) => {
+            with_numeric_type!(source, integer S => integer_to_float!(S, f32, rounding), else None)
+        }
+        (source, F64) => {
+            with_numeric_type!(source, integer S => integer_to_float!(S, f64, rounding), else None)
+        }
+        (source, target) => with_numeric_type!(
+            source,
+            integer S => with_numeric_type!(target, integer T => integer_to_integer!(S, T, out_of_range), else None),
+            else None
+        ),
     }
 }
 

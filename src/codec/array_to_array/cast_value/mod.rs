@@ -23,8 +23,8 @@ mod scalar_map;
 use serde_json::Value;
 
 use crate::codec::config::Configuration;
-use crate::codec::kernels::exact_number::{Format, OutOfRange, Rounding};
 use crate::codec::{ArrayToArray, Codec, CodecError, CodecResult, Context, Entry, Input, Representation};
+use crate::metadata::data_type::exact_number::{OutOfRange, Rounding, ScalarFormat};
 use crate::metadata::json::fault::Fault;
 use crate::metadata::{DataType, FillValue, data_type};
 use cast::{Cast, code_of, format_of};
@@ -67,7 +67,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     let rounding = configuration.choice("rounding", &ROUNDINGS)?.unwrap_or_default();
     let out_of_range = configuration.choice("out_of_range", &OUT_OF_RANGES)?.unwrap_or_default();
     let (source_format, target_format) = (format_of(source)?, format_of(&target)?);
-    if out_of_range == OutOfRange::Wrap && !matches!(target_format, Format::Integer(_)) {
+    if out_of_range == OutOfRange::Wrap && !matches!(target_format, ScalarFormat::Integer(_)) {
         let name = target.name();
         return Err(configuration.error("out_of_range", format_args!("cannot be \"wrap\" for {name}")));
     }
@@ -124,7 +124,7 @@ fn pairs(list: &Value, from: &DataType, to: &DataType) -> Result<Pairs, String> 
 }
 
 /// The fill value after the codec.
-fn cast_fill_value(fill: &FillValue, target: Format, encode: &Cast) -> CodecResult<FillValue> {
+fn cast_fill_value(fill: &FillValue, target: ScalarFormat, encode: &Cast) -> CodecResult<FillValue> {
     let mut bytes = vec![0; target.width()];
     if !fill.is_undefined {
         encode

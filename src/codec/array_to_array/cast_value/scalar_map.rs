@@ -5,7 +5,7 @@
 //! Values are matched as numbers: any NaN is matched by a NaN key and −0 by 0, as zarr-python does. Of keys that
 //! are the same number the first counts ("MUST use the first occurrence").
 
-use crate::codec::kernels::exact_number::{ExactNumber, Format};
+use crate::metadata::data_type::exact_number::{ExactNumber, ScalarFormat};
 
 /// A longer map is searched by bisection.
 const MAX_LINEAR: usize = 8;
@@ -19,10 +19,10 @@ pub struct ScalarMap {
 
 /// One code for each number: NaNs and zeros are equal among themselves.
 #[inline]
-fn canonical(format: Format, code: u64) -> u64 {
+fn canonical(format: ScalarFormat, code: u64) -> u64 {
     match format {
-        Format::Integer(_) => code,
-        Format::Float(_) => match format.read(code) {
+        ScalarFormat::Integer(_) => code,
+        ScalarFormat::Float(_) => match format.read(code) {
             ExactNumber::Finite { significand: 0, .. } => 0,
             // No number has the code, whatever the float's width.
             ExactNumber::Nan { .. } => u64::MAX,
@@ -33,7 +33,7 @@ fn canonical(format: Format, code: u64) -> u64 {
 
 impl ScalarMap {
     /// The map of `pairs` of codes, keys in `source`'s format.
-    pub fn new(source: Format, pairs: impl IntoIterator<Item = (u64, u64)>) -> ScalarMap {
+    pub fn new(source: ScalarFormat, pairs: impl IntoIterator<Item = (u64, u64)>) -> ScalarMap {
         let mut entries: Vec<(u64, u64)> =
             pairs.into_iter().map(|(key, value)| (canonical(source, key), value)).collect();
         // The sort is stable, so that of equal keys the first one listed stays.
@@ -44,7 +44,7 @@ impl ScalarMap {
 
     /// What `code`, of a value in `source`'s format, is replaced with.
     #[inline]
-    pub fn get(&self, source: Format, code: u64) -> Option<u64> {
+    pub fn get(&self, source: ScalarFormat, code: u64) -> Option<u64> {
         if self.entries.is_empty() {
             return None;
         }
@@ -58,15 +58,15 @@ impl ScalarMap {
 
     /// The codes that are replaced, each with its replacement, NaNs left out: the corrections for a
     /// block without NaNs that was cast without the map. `None` where that is not faster.
-    pub fn patches(&self, source: Format) -> Option<Vec<(u64, u64)>> {
+    pub fn patches(&self, source: ScalarFormat) -> Option<Vec<(u64, u64)>> {
         if self.entries.len() > MAX_LINEAR {
             return None;
         }
         let mut patches = Vec::new();
         for &(key, value) in &self.entries {
             match (source, source.read(key)) {
-                (Format::Float(_), _) if key == u64::MAX => {}
-                (Format::Float(_), ExactNumber::Finite { significand: 0, .. }) => {
+                (ScalarFormat::Float(_), _) if key == u64::MAX => {}
+                (ScalarFormat::Float(_), ExactNumber::Finite { significand: 0, .. }) => {
                     patches.push((0, value));
                     patches.push((1 << (source.width() * 8 - 1), value));
                 }
@@ -83,8 +83,8 @@ mod tests {
     use super::*;
     use crate::metadata::DataType;
 
-    fn format(data_type: &DataType) -> Format {
-        Format::of(data_type).unwrap()
+    fn format(data_type: &DataType) -> ScalarFormat {
+        data_type.real_format().unwrap()
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::fmt;
 
 use half::f16;
 
-use crate::codec::kernels::exact_number::{ExactNumber, Format, OutOfRange, Rounding};
 use crate::codec::{CodecError, CodecResult};
+use crate::metadata::data_type::exact_number::{ExactNumber, OutOfRange, Rounding, ScalarFormat};
 
 /// Elements that are computed between two checks that all of them were representable.
 const BLOCK_ELEMENTS: usize = 1024;
@@ -213,12 +213,12 @@ impl<T: Number> Arithmetic for Native<T> {
     }
 }
 
-/// Arithmetic in a type of at most 16 bits by its [`Format`], with parameters as its codes.
+/// Arithmetic in a type of at most 16 bits by its [`ScalarFormat`], with parameters as its codes.
 pub struct Narrow {
     /// The type's name.
     pub name: String,
     /// The layout of its values.
-    pub format: Format,
+    pub format: ScalarFormat,
     /// Nothing is subtracted or added where there is none: e8m0 has no 0.
     pub offset: Option<u64>,
     /// Likewise.
@@ -261,7 +261,7 @@ impl Narrow {
     fn float(&self, code: u64, direction: Direction) -> Option<u64> {
         let of = |code: u64| {
             let value = self.format.read(code);
-            let bits = Format::FLOAT64.write(value, Rounding::NearestEven, OutOfRange::Refuse).ok()?;
+            let bits = ScalarFormat::FLOAT64.write(value, Rounding::NearestEven, OutOfRange::Refuse).ok()?;
             Some(f64::from_bits(bits))
         };
         let code_of = |value: f64| {
@@ -283,8 +283,8 @@ impl Narrow {
         {
             let code = element.iter().rev().fold(0, |code, &byte| code << 8 | u64::from(byte));
             let result = match self.format {
-                Format::Integer(_) => self.integer(code, direction),
-                Format::Float(_) => self.float(code, direction),
+                ScalarFormat::Integer(_) => self.integer(code, direction),
+                ScalarFormat::Float(_) => self.float(code, direction),
             };
             let Some(result) = result else {
                 let text = |code: Option<u64>, or: &str| match code {

@@ -19,8 +19,10 @@ mod arithmetic;
 use serde_json::Value;
 
 use crate::codec::config::Configuration;
-use crate::codec::kernels::exact_number::{ExactNumber, Format, OutOfRange, Rounding};
+use crate::codec::kernels::dtype::computed_type;
 use crate::codec::{ArrayToArray, Codec, CodecError, CodecResult, Context, Entry, Input, Representation};
+use crate::metadata::data_type::exact_number::{ExactNumber, OutOfRange, Rounding, ScalarFormat};
+use crate::metadata::data_type::numeric::with_numeric_type;
 use crate::metadata::{DataType, FillValue};
 use arithmetic::{Arithmetic, Narrow, Native};
 
@@ -40,7 +42,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     };
     let mut configuration = Configuration::of(context);
     let data_type = &input.data_type;
-    let Some(format) = Format::of(data_type) else {
+    let Some(format) = data_type.real_format() else {
         let name = data_type.name();
         return Err(CodecError::new(format_args!(
             "codec \"scale_offset\" is for integers and floats, not for {name}"
@@ -83,33 +85,21 @@ fn scalar(
 /// The operations for a data type, with parameters as its codes.
 fn arithmetic(
     data_type: &DataType,
-    format: Format,
+    format: ScalarFormat,
     offset: Option<u64>,
     scale: Option<u64>,
 ) -> Box<dyn Arithmetic> {
-    let name = data_type.name().into_owned();
-    match data_type {
-        DataType::Int8 => Native::<i8>::boxed(name, offset, scale),
-        DataType::Int16 => Native::<i16>::boxed(name, offset, scale),
-        DataType::Int32 => Native::<i32>::boxed(name, offset, scale),
-        DataType::Int64 => Native::<i64>::boxed(name, offset, scale),
-        DataType::UInt8 => Native::<u8>::boxed(name, offset, scale),
-        DataType::UInt16 => Native::<u16>::boxed(name, offset, scale),
-        DataType::UInt32 => Native::<u32>::boxed(name, offset, scale),
-        DataType::UInt64 => Native::<u64>::boxed(name, offset, scale),
-        DataType::Float16 => Native::<half::f16>::boxed(name, offset, scale),
-        DataType::Float32 => Native::<f32>::boxed(name, offset, scale),
-        DataType::Float64 => Native::<f64>::boxed(name, offset, scale),
-        _ => {
-            // A type without 0 or 1 has no default.
-            let or = |code: Option<u64>, number: f64| {
-                let code_of =
-                    |number| format.write(ExactNumber::of(number), Rounding::NearestEven, OutOfRange::Refuse);
-                code.or_else(|| code_of(number).ok())
-            };
-            Box::new(Narrow { name, format, offset: or(offset, 0.0), scale: or(scale, 1.0) })
-        }
-    }
+    let name = || data_type.name().into_owned();
+    let native = computed_type(data_type).and_then(|numeric_type| {
+        with_numeric_type!(numeric_type, real T => Some(Native::<T>::boxed(name(), offset, scale)), else None)
+    });
+    native.unwrap_or_else(|| {
+        let code =
+            |number| format.write(ExactNumber::of(number), Rounding::NearestEven, OutOfRange::Refuse).ok();
+        // A type without 0 or 1 has no default.
+        let (offset, scale) = (offset.or_else(|| code(0.0)), scale.or_else(|| code(1.0)));
+        Box::new(Narrow { name: name(), format, offset, scale })
+    })
 }
 
 impl ArrayToArray for ScaleOffset {

@@ -18,10 +18,11 @@ mod times;
 use super::data_names::data_name;
 use crate::array::Layout;
 use crate::error::{Error, Result};
-use crate::formats::flat_array::{FlatArray, Number, beside_array};
+use crate::formats::flat_array::{FlatArray, beside_array};
 use crate::formats::geometry::{self, AxisKind, positions};
 use crate::formats::{Content, Format, Role, Subject, documents_info};
 use crate::hierarchy::Node;
+use crate::metadata::data_type::numeric::NumericType;
 use levels::Levels;
 use times::Times;
 
@@ -58,13 +59,13 @@ fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
 }
 
 /// GrADS' code of the type.
-fn units_of(number: Number) -> Option<&'static str> {
+fn units_of(number: NumericType) -> Option<&'static str> {
     Some(match number {
-        Number::F32 => "99",
-        Number::U8 => "-1,40,1",
-        Number::U16 => "-1,40,2",
-        Number::I16 => "-1,40,2,-1",
-        Number::I32 => "-1,40,4",
+        NumericType::F32 => "99",
+        NumericType::U8 => "-1,40,1",
+        NumericType::U16 => "-1,40,2",
+        NumericType::I16 => "-1,40,2,-1",
+        NumericType::I32 => "-1,40,4",
         _ => return None,
     })
 }

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::array::{ByteOrder, Layout, Order};
 use crate::metadata::DataType;
+use crate::metadata::data_type::numeric::{NumberClass, NumericType};
 
 /// The array that a snippet reads.
 #[derive(Clone, Copy, Debug)]
@@ -51,29 +52,19 @@ impl<'a> Subject<'a> {
     pub(super) fn element(&self) -> Option<Element> {
         let size = self.data_type.item_size().filter(|&size| size > 0)?;
         Some(match self.data_type {
-            DataType::Bool => Element::Bool,
-            DataType::Int2 | DataType::Int4 | DataType::Int8 => Element::Int(1),
-            DataType::Int16 | DataType::Int32 | DataType::Int64 => Element::Int(size),
             DataType::DateTime64(_) | DataType::TimeDelta64(_) => Element::Int(8),
-            DataType::UInt2 | DataType::UInt4 | DataType::UInt8 => Element::UInt(1),
-            DataType::UInt16 | DataType::UInt32 | DataType::UInt64 => Element::UInt(size),
-            DataType::Float4E2M1Fn => Element::SmallFloat("float4_e2m1fn"),
-            DataType::Float6E2M3Fn => Element::SmallFloat("float6_e2m3fn"),
-            DataType::Float6E3M2Fn => Element::SmallFloat("float6_e3m2fn"),
-            DataType::Float8E3M4 => Element::SmallFloat("float8_e3m4"),
-            DataType::Float8E4M3 => Element::SmallFloat("float8_e4m3"),
-            DataType::Float8E4M3Fn => Element::SmallFloat("float8_e4m3fn"),
-            DataType::Float8E4M3B11Fnuz => Element::SmallFloat("float8_e4m3b11fnuz"),
-            DataType::Float8E4M3Fnuz => Element::SmallFloat("float8_e4m3fnuz"),
-            DataType::Float8E5M2 => Element::SmallFloat("float8_e5m2"),
-            DataType::Float8E5M2Fnuz => Element::SmallFloat("float8_e5m2fnuz"),
-            DataType::Float8E8M0Fnu => Element::SmallFloat("float8_e8m0fnu"),
-            DataType::Float16 | DataType::Float32 | DataType::Float64 => Element::Float(size),
             DataType::BFloat16 => Element::BFloat16,
-            DataType::Complex64 | DataType::Complex128 => Element::Complex(size / 2),
             DataType::NullTerminatedBytes(_) => Element::Text(size),
             DataType::FixedLengthUtf32(points) => Element::Utf32(*points),
             DataType::Raw(_) | DataType::Struct(_) | DataType::VariableLength(_) => Element::Bytes(size),
+            _ => match self.data_type.numeric_type().map(NumericType::class) {
+                Some(NumberClass::Bool) => Element::Bool,
+                Some(NumberClass::Signed) => Element::Int(size),
+                Some(NumberClass::Unsigned) => Element::UInt(size),
+                Some(NumberClass::Float) => Element::Float(size),
+                Some(NumberClass::Complex) => Element::Complex(size / 2),
+                None => Element::SmallFloat(self.data_type.number_format()?.name),
+            },
         })
     }
 

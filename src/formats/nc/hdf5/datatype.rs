@@ -7,7 +7,8 @@
 //! times are integers; complex numbers are the compound of `r` and `i` that h5py made usual.
 
 use crate::metadata::data_type::Field;
-use crate::metadata::data_type::minifloat::{Minifloat, Specials};
+use crate::metadata::data_type::exact_number::{FloatFormat, ScalarFormat, Specials};
+use crate::metadata::data_type::numeric::NumberFormat;
 use crate::metadata::{ByteOrder, DataType};
 
 /// The longest datatype message that is made.
@@ -45,23 +46,12 @@ struct Member<'a> {
 pub fn of(data_type: &DataType, order: ByteOrder) -> Option<Vec<u8>> {
     use DataType::*;
     let datatype = match data_type {
-        Bool | UInt2 | UInt4 | UInt8 => fixed_point(1, false, order),
-        Int2 | Int4 | Int8 => fixed_point(1, true, order),
-        UInt16 => fixed_point(2, false, order),
-        UInt32 => fixed_point(4, false, order),
-        UInt64 => fixed_point(8, false, order),
-        Int16 => fixed_point(2, true, order),
-        Int32 => fixed_point(4, true, order),
-        Int64 | DateTime64(_) | TimeDelta64(_) => fixed_point(8, true, order),
-        Float32 => floating_point(8, 23, 127, order),
-        Float64 => floating_point(11, 52, 1023, order),
-        Complex64 => complex(&Float32, order)?,
-        Complex128 => complex(&Float64, order)?,
+        DateTime64(_) | TimeDelta64(_) => fixed_point(8, true, order),
         Raw(bytes) => opaque(u32::try_from(*bytes).ok()?),
         NullTerminatedBytes(bytes) => fixed_string(u32::try_from(*bytes).ok()?, true),
         Struct(fields) => structure(data_type, fields, order)?,
         FixedLengthUtf32(_) | VariableLength(_) => return None,
-        _ => minifloat(&Minifloat::of(data_type)?, order)?,
+        _ => number(data_type.number_format()?, order)?,
     };
     (datatype.len() <= MAX_BYTES).then_some(datatype)
 }
@@ -107,13 +97,23 @@ pub fn floating_point(exponent_bits: u8, mantissa_bits: u8, bias: u32, order: By
     bytes
 }
 
-/// float16, bfloat16, and the floats of 8 bits that are as IEEE 754 would have them.
-fn minifloat(float: &Minifloat, order: ByteOrder) -> Option<Vec<u8>> {
+/// A float that is as IEEE 754 would have it, and fills its bytes.
+fn ieee_float(float: FloatFormat, order: ByteOrder) -> Option<Vec<u8>> {
     if float.specials != Specials::Ieee || !float.bits().is_multiple_of(8) {
         return None;
     }
     let (exponent_bits, mantissa_bits) = (float.exponent_bits as u8, float.mantissa_bits as u8);
     Some(floating_point(exponent_bits, mantissa_bits, u32::try_from(float.bias).ok()?, order))
+}
+
+/// The datatype of a numeric type.
+fn number(format: &NumberFormat, order: ByteOrder) -> Option<Vec<u8>> {
+    let size = format.scalar.width() as u8;
+    match format.scalar {
+        ScalarFormat::Integer(integer) => Some(fixed_point(size, integer.is_signed, order)),
+        ScalarFormat::Float(float) if format.components == 2 => complex(ieee_float(float, order)?, size),
+        ScalarFormat::Float(float) => ieee_float(float, order),
+    }
 }
 
 /// "Strings" of a fixed number of bytes.
@@ -176,11 +176,10 @@ fn compound(size: u32, members: &[Member<'_>]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn complex(part: &DataType, order: ByteOrder) -> Option<Vec<u8>> {
-    let (part_bytes, datatype) = (part.item_size()?, of(part, order)?);
-    let real = Member { name: "r", offset: 0, datatype: datatype.clone() };
-    let imaginary = Member { name: "i", offset: part_bytes, datatype };
-    compound(u32::try_from(2 * part_bytes).ok()?, &[real, imaginary])
+fn complex(part: Vec<u8>, part_bytes: u8) -> Option<Vec<u8>> {
+    let real = Member { name: "r", offset: 0, datatype: part.clone() };
+    let imaginary = Member { name: "i", offset: part_bytes.into(), datatype: part };
+    compound(2 * u32::from(part_bytes), &[real, imaginary])
 }
 
 /// A struct. Padding is where no member is.

@@ -42,17 +42,17 @@ fn bytes_of(codes: &[u64], width: usize) -> Vec<u8> {
 /// Codes of a type with all that is special about it, and ordinary ones between, where its values are whole
 /// numbers of every size.
 fn codes(data_type: &DataType) -> Vec<u64> {
-    let format = Format::of(data_type).unwrap();
+    let format = data_type.real_format().unwrap();
     let integers = (0..64).flat_map(|bit| {
         let power = 1u64 << bit;
         [power, power - 1, power + 1, power.wrapping_neg(), !power, power | (power >> 5)]
     });
     let reals = integers.clone().filter_map(|code| {
-        let value = Format::of(&DataType::Int64).unwrap().read(code);
+        let value = DataType::Int64.real_format().unwrap().read(code);
         format.write(value, Rounding::NearestEven, OutOfRange::Refuse).ok()
     });
     let halves = (-300..300).filter_map(|halves| {
-        let value = crate::codec::kernels::exact_number::ExactNumber::of(f64::from(halves) / 4.0);
+        let value = crate::metadata::data_type::exact_number::ExactNumber::of(f64::from(halves) / 4.0);
         format.write(value, Rounding::TowardsZero, OutOfRange::Refuse).ok()
     });
     let above = 64 - 8 * width(data_type) as u32;
@@ -114,7 +114,7 @@ fn a_kernel_is_there_for_the_common_pairs() {
 #[test]
 fn the_scalar_map_comes_first() {
     let nan = u64::from(f32::NAN.to_bits());
-    let float32 = Format::of(&DataType::Float32).unwrap();
+    let float32 = DataType::Float32.real_format().unwrap();
     let map = ScalarMap::new(float32, [(nan, 7), (u64::from(1.5f32.to_bits()), 42), (0, 9)]);
     let cast =
         Cast::new(&DataType::Float32, &DataType::UInt8, Rounding::NearestEven, OutOfRange::Refuse, map)
@@ -166,7 +166,7 @@ proptest! {
         let mask = |t: &DataType| u64::MAX >> (64 - 8 * width(t));
         let codes: Vec<u64> =
             codes.iter().chain(keys.iter().map(|key| &key.0)).map(|code| code & mask(source)).collect();
-        let format = Format::of(source).unwrap();
+        let format = source.real_format().unwrap();
         let pairs = keys.iter().map(|key| (key.0 & mask(source), key.1 & mask(target)));
         let map = ScalarMap::new(format, pairs);
         let cast = Cast::new(source, target, ROUNDINGS[rounding], OUTS[out], map).unwrap();

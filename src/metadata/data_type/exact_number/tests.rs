@@ -1,6 +1,8 @@
 //! Exact numbers against naive ones.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::*;
+use crate::metadata::DataType;
+use crate::metadata::data_type::numeric::NUMBER_FORMATS;
 use proptest::prelude::*;
 
 const ROUNDINGS: [Rounding; 5] = [
@@ -11,50 +13,32 @@ const ROUNDINGS: [Rounding; 5] = [
     Rounding::NearestAway,
 ];
 
-const SMALL_FLOATS: [DataType; 13] = [
-    DataType::Float4E2M1Fn,
-    DataType::Float6E2M3Fn,
-    DataType::Float6E3M2Fn,
-    DataType::Float8E3M4,
-    DataType::Float8E4M3,
-    DataType::Float8E4M3Fn,
-    DataType::Float8E4M3B11Fnuz,
-    DataType::Float8E4M3Fnuz,
-    DataType::Float8E5M2,
-    DataType::Float8E5M2Fnuz,
-    DataType::Float8E8M0Fnu,
-    DataType::Float16,
-    DataType::BFloat16,
-];
+/// The types of the table that pass a test.
+fn types(is_wanted: impl Fn(&DataType) -> bool) -> Vec<DataType> {
+    NUMBER_FORMATS.iter().map(|format| format.data_type.clone()).filter(is_wanted).collect()
+}
 
-const INTEGERS: [DataType; 12] = [
-    DataType::Int2,
-    DataType::Int4,
-    DataType::Int8,
-    DataType::Int16,
-    DataType::Int32,
-    DataType::Int64,
-    DataType::UInt2,
-    DataType::UInt4,
-    DataType::UInt8,
-    DataType::UInt16,
-    DataType::UInt32,
-    DataType::UInt64,
-];
+fn small_floats() -> Vec<DataType> {
+    types(|data_type| data_type.minifloat().is_some())
+}
 
-fn format(data_type: &DataType) -> Format {
-    Format::of(data_type).unwrap()
+fn integers() -> Vec<DataType> {
+    types(|data_type| data_type.integer_format().is_some())
+}
+
+fn format(data_type: &DataType) -> ScalarFormat {
+    data_type.real_format().unwrap()
 }
 
 fn float64(value: ExactNumber) -> f64 {
-    let bits = Format::FLOAT64.write(value, Rounding::NearestEven, OutOfRange::Refuse).unwrap();
+    let bits = ScalarFormat::FLOAT64.write(value, Rounding::NearestEven, OutOfRange::Refuse).unwrap();
     f64::from_bits(bits)
 }
 
-fn logical_bits(format: Format) -> u32 {
+fn logical_bits(format: ScalarFormat) -> u32 {
     match format {
-        Format::Integer(IntegerFormat { bits, .. }) => bits,
-        Format::Float(float) => float.bits(),
+        ScalarFormat::Integer(IntegerFormat { bits, .. }) => bits,
+        ScalarFormat::Float(float) => float.bits(),
     }
 }
 
@@ -155,7 +139,7 @@ fn small_floats_agree_with_a_search_among_their_values() {
         .filter(|value| !matches!(value, ExactNumber::Nan { .. }))
         .map(float64)
         .collect();
-    for data_type in &SMALL_FLOATS {
+    for data_type in &small_floats() {
         let ladder = Ladder::of(data_type);
         for &value in &values {
             check_float(data_type, &ladder, value);
@@ -175,7 +159,7 @@ fn small_floats_agree_with_a_search_among_their_values() {
 
 #[test]
 fn every_value_survives_writing_it_back() {
-    for data_type in SMALL_FLOATS.iter().chain(&INTEGERS).filter(|t| t.item_size().unwrap() <= 2) {
+    for data_type in small_floats().iter().chain(&integers()).filter(|t| t.item_size().unwrap() <= 2) {
         let format = format(data_type);
         for code in 0..1u64 << logical_bits(format) {
             let value = format.read(code);
@@ -210,8 +194,8 @@ fn half_agrees_on_nearest_even() {
 }
 
 /// What an integer target must give for an integer value, in 128 bits.
-fn integer_reference(value: i128, target: Format, out_of_range: OutOfRange) -> Result<u64, Refusal> {
-    let Format::Integer(IntegerFormat { bits, is_signed }) = target else { panic!() };
+fn integer_reference(value: i128, target: ScalarFormat, out_of_range: OutOfRange) -> Result<u64, Refusal> {
+    let ScalarFormat::Integer(IntegerFormat { bits, is_signed }) = target else { panic!() };
     let span = 1i128 << bits;
     let (least, greatest) = if is_signed { (-span / 2, span / 2 - 1) } else { (0, span - 1) };
     let value = match out_of_range {
@@ -245,12 +229,12 @@ fn integers_agree_with_128_bits() {
         let top = 1u64.checked_shl(bits).unwrap_or(0);
         (0..6).flat_map(move |d: u64| [top.wrapping_sub(d), top.wrapping_add(d), (top >> 1).wrapping_sub(d)])
     };
-    for source in &INTEGERS {
+    for source in &integers() {
         let codes = [2, 4, 8, 16, 32, 53, 63, 64].into_iter().flat_map(edges).chain(0..300);
         for code in codes {
             let code = code & (u64::MAX >> (64 - 8 * source.item_size().unwrap()));
             let value = integer_value(source, code);
-            for target in &INTEGERS {
+            for target in &integers() {
                 for out in OUTS {
                     let real = format(source).read(code);
                     let got = format(target).write(real, Rounding::NearestEven, out);
@@ -279,7 +263,7 @@ fn check_float_to_integer(value: f64) {
         if rounded.abs() >= 2f64.powi(100) {
             continue;
         }
-        for target in &INTEGERS {
+        for target in &integers() {
             for out in OUTS {
                 let got = format(target).write(ExactNumber::of(value), rounding, out);
                 let expected = integer_reference(rounded as i128, format(target), out);
@@ -321,7 +305,7 @@ fn whole_numbers_round_to_floats_without_a_detour() {
     let odd = (1u64 << 53) + 1;
     let uint64 = format(&DataType::UInt64);
     let cast = |code: u64, rounding| {
-        f64::from_bits(Format::FLOAT64.write(uint64.read(code), rounding, OutOfRange::Refuse).unwrap())
+        f64::from_bits(ScalarFormat::FLOAT64.write(uint64.read(code), rounding, OutOfRange::Refuse).unwrap())
     };
     assert_eq!(cast(odd, Rounding::NearestEven), 2f64.powi(53));
     assert_eq!(cast(odd, Rounding::NearestAway), 2f64.powi(53) + 2.0);

@@ -1,8 +1,8 @@
 //! Real numbers as the numeric data types hold them, and their exact conversion from one type to another.
 //!
 //! [`ExactNumber`] holds every value of every integer and float type without loss (a sign, 64 bits and a power of two),
-//! so that a conversion is reading and writing: exact, and rounded once. [`Format`] says how a data type lays
-//! its values out. Used by `cast_value` and `scale_offset`; uses `metadata`.
+//! so that a conversion is reading and writing: exact, and rounded once. [`ScalarFormat`] is how a data type represents
+//! its values. The codecs `cast_value` and `scale_offset` use all of it, other modules the formats. Uses nothing.
 //!
 //! Spec: zarr-extensions, codecs/cast_value, "Procedure", "rounding" and "out_of_range"; IEEE 754-2019, 4.3.
 //! How the text is read here:
@@ -12,9 +12,6 @@
 //! - A tie between two powers of two (float8_e8m0fnu has no lower digit to be even) goes to the greater
 //!   magnitude, as IEEE 754 says for one-digit significands.
 //! - A NaN keeps its sign and as much of its payload as there is room for, and becomes a quiet one.
-
-use crate::metadata::DataType;
-use crate::metadata::data_type::minifloat::{Minifloat, Specials};
 
 /// How a value between two neighbours of the target is rounded (`rounding`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,7 +77,7 @@ pub enum ExactNumber {
 impl ExactNumber {
     /// The value of a float64.
     pub fn of(value: f64) -> ExactNumber {
-        Format::FLOAT64.read(value.to_bits())
+        ScalarFormat::FLOAT64.read(value.to_bits())
     }
 
     /// Whether two are the same number: −0 is 0, and a NaN is any other NaN.
@@ -130,85 +127,71 @@ fn shift_right(significand: u64, shift: u32, is_negative: bool, rounding: Roundi
 /// A two's complement or unsigned integer type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IntegerFormat {
-    bits: u32,
-    is_signed: bool,
+    /// Bits of a value. The other bits of its bytes repeat the sign, or are 0.
+    pub bits: u32,
+    /// Whether there are negative numbers.
+    pub is_signed: bool,
+}
+
+/// The codes of a float type that are not finite numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Specials {
+    /// As in IEEE 754: the highest exponent is infinity and NaN.
+    Ieee,
+    /// No infinity; NaN is all ones below the sign (`fn`), or all ones where there is no sign.
+    NanIsAllOnes,
+    /// No infinity and no negative zero; NaN is the code of negative zero (`fnuz`).
+    NanIsNegativeZero,
+    /// Every code is a finite number.
+    None,
 }
 
 /// A binary float type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FloatFormat {
-    /// Without a sign there are only powers of two, and no zero (`float8_e8m0fnu`).
-    is_signed: bool,
-    exponent_bits: u32,
-    fraction_bits: u32,
-    bias: i32,
-    specials: Specials,
+    /// Whether there is a sign bit. Without one there are only powers of two, and no zero (`float8_e8m0fnu`).
+    pub is_signed: bool,
+    /// Bits of the exponent.
+    pub exponent_bits: u32,
+    /// Bits of the mantissa.
+    pub mantissa_bits: u32,
+    /// The number that is subtracted from the stored exponent.
+    pub bias: i32,
+    /// The codes that are not finite numbers.
+    pub specials: Specials,
 }
 
 /// How a numeric data type lays its values out. Codes are the bits of an element in canonical form,
 /// zero-extended to 64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum ScalarFormat {
     /// Integers.
     Integer(IntegerFormat),
     /// Floats.
     Float(FloatFormat),
 }
 
-impl Format {
+impl ScalarFormat {
     /// float32.
-    pub const FLOAT32: Format = Format::ieee(8, 23, 127);
+    pub const FLOAT32: ScalarFormat = ScalarFormat::ieee(8, 23, 127);
     /// float64.
-    pub const FLOAT64: Format = Format::ieee(11, 52, 1023);
+    pub const FLOAT64: ScalarFormat = ScalarFormat::ieee(11, 52, 1023);
 
-    const fn ieee(exponent_bits: u32, fraction_bits: u32, bias: i32) -> Format {
-        Format::Float(FloatFormat {
+    const fn ieee(exponent_bits: u32, mantissa_bits: u32, bias: i32) -> ScalarFormat {
+        ScalarFormat::Float(FloatFormat {
             is_signed: true,
             exponent_bits,
-            fraction_bits,
+            mantissa_bits,
             bias,
             specials: Specials::Ieee,
         })
     }
 
-    /// The format of an integer or float type; `None` for any other type.
-    pub fn of(data_type: &DataType) -> Option<Format> {
-        let (bits, is_signed) = match data_type {
-            DataType::Int2 => (2, true),
-            DataType::Int4 => (4, true),
-            DataType::Int8 => (8, true),
-            DataType::Int16 => (16, true),
-            DataType::Int32 => (32, true),
-            DataType::Int64 => (64, true),
-            DataType::UInt2 => (2, false),
-            DataType::UInt4 => (4, false),
-            DataType::UInt8 => (8, false),
-            DataType::UInt16 => (16, false),
-            DataType::UInt32 => (32, false),
-            DataType::UInt64 => (64, false),
-            DataType::Float32 => return Some(Format::FLOAT32),
-            DataType::Float64 => return Some(Format::FLOAT64),
-            _ => {
-                let Minifloat { is_signed, exponent_bits, mantissa_bits, bias, specials } =
-                    Minifloat::of(data_type)?;
-                let fraction_bits = mantissa_bits;
-                return Some(Format::Float(FloatFormat {
-                    is_signed,
-                    exponent_bits,
-                    fraction_bits,
-                    bias,
-                    specials,
-                }));
-            }
-        };
-        Some(Format::Integer(IntegerFormat { bits, is_signed }))
-    }
-
     /// Bytes of an element: 1, 2, 4 or 8.
     pub fn width(self) -> usize {
         match self {
-            Format::Integer(IntegerFormat { bits, .. }) => bits.div_ceil(8) as usize,
-            Format::Float(format) => format.bits().div_ceil(8) as usize,
+            ScalarFormat::Integer(format) => format.bits.div_ceil(8) as usize,
+            ScalarFormat::Float(format) => format.bits().div_ceil(8) as usize,
         }
     }
 
@@ -216,8 +199,8 @@ impl Format {
     #[inline]
     pub fn read(self, code: u64) -> ExactNumber {
         match self {
-            Format::Integer(format) => format.read(code),
-            Format::Float(format) => format.read(code),
+            ScalarFormat::Integer(format) => format.read(code),
+            ScalarFormat::Float(format) => format.read(code),
         }
     }
 
@@ -230,8 +213,8 @@ impl Format {
         out_of_range: OutOfRange,
     ) -> Result<u64, Refusal> {
         match self {
-            Format::Integer(format) => format.write(value, rounding, out_of_range),
-            Format::Float(format) => format.write(value, rounding, out_of_range),
+            ScalarFormat::Integer(format) => format.write(value, rounding, out_of_range),
+            ScalarFormat::Float(format) => format.write(value, rounding, out_of_range),
         }
     }
 
@@ -239,10 +222,10 @@ impl Format {
     pub fn text(self, code: u64) -> String {
         let value = self.read(code);
         match (self, value) {
-            (Format::Integer(_), ExactNumber::Finite { is_negative, significand, .. }) => {
+            (ScalarFormat::Integer(_), ExactNumber::Finite { is_negative, significand, .. }) => {
                 format!("{}{significand}", if is_negative { "-" } else { "" })
             }
-            _ => match Format::FLOAT64.write(value, Rounding::NearestEven, OutOfRange::Clamp) {
+            _ => match ScalarFormat::FLOAT64.write(value, Rounding::NearestEven, OutOfRange::Clamp) {
                 Ok(bits) if self.width() == 4 => format!("{:?}", f64::from_bits(bits) as f32),
                 Ok(bits) => format!("{:?}", f64::from_bits(bits)),
                 Err(_) => format!("{value:?}"),
@@ -252,6 +235,14 @@ impl Format {
 }
 
 impl IntegerFormat {
+    /// The least and the greatest value.
+    pub fn range(self) -> (i128, i128) {
+        match self.is_signed {
+            true => (-(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1),
+            false => (0, (1 << self.bits) - 1),
+        }
+    }
+
     #[inline]
     fn read(self, code: u64) -> ExactNumber {
         let above = 64 - self.bits;
@@ -313,25 +304,26 @@ impl IntegerFormat {
 }
 
 impl FloatFormat {
-    fn bits(self) -> u32 {
-        self.exponent_bits + self.fraction_bits + u32::from(self.is_signed)
+    /// Bits of a code.
+    pub fn bits(self) -> u32 {
+        self.exponent_bits + self.mantissa_bits + u32::from(self.is_signed)
     }
 
     /// The exponent of the last place of the least numbers.
     #[inline]
     fn least_place(self) -> i32 {
-        i32::from(self.is_signed) - self.bias - self.fraction_bits.cast_signed()
+        i32::from(self.is_signed) - self.bias - self.mantissa_bits.cast_signed()
     }
 
     /// The greatest code, sign apart.
     #[inline]
     fn magnitude_mask(self) -> u64 {
-        (1 << (self.exponent_bits + self.fraction_bits)) - 1
+        (1 << (self.exponent_bits + self.mantissa_bits)) - 1
     }
 
     #[inline]
     fn infinity(self) -> u64 {
-        self.magnitude_mask() >> self.fraction_bits << self.fraction_bits
+        self.magnitude_mask() >> self.mantissa_bits << self.mantissa_bits
     }
 
     /// The code of the greatest finite number.
@@ -346,19 +338,20 @@ impl FloatFormat {
 
     #[inline]
     fn sign(self, is_negative: bool) -> u64 {
-        u64::from(is_negative && self.is_signed) << (self.exponent_bits + self.fraction_bits)
+        u64::from(is_negative && self.is_signed) << (self.exponent_bits + self.mantissa_bits)
     }
 
+    /// The value of a code.
     #[inline]
-    fn read(self, code: u64) -> ExactNumber {
+    pub fn read(self, code: u64) -> ExactNumber {
         let magnitude = code & self.magnitude_mask();
         let is_negative = code & self.sign(true) != 0;
-        let exponent = (magnitude >> self.fraction_bits) as i32;
-        let fraction = magnitude & ((1 << self.fraction_bits) - 1);
+        let exponent = (magnitude >> self.mantissa_bits) as i32;
+        let fraction = magnitude & ((1 << self.mantissa_bits) - 1);
         match self.specials {
             Specials::Ieee if magnitude >= self.infinity() => match fraction {
                 0 => ExactNumber::Infinity { is_negative },
-                _ => ExactNumber::Nan { is_negative, payload: fraction << (64 - self.fraction_bits) },
+                _ => ExactNumber::Nan { is_negative, payload: fraction << (64 - self.mantissa_bits) },
             },
             Specials::NanIsAllOnes if magnitude == self.magnitude_mask() => {
                 ExactNumber::Nan { is_negative, payload: 0 }
@@ -372,14 +365,20 @@ impl FloatFormat {
             }
             _ => ExactNumber::Finite {
                 is_negative,
-                significand: fraction | (1 << self.fraction_bits),
+                significand: fraction | (1 << self.mantissa_bits),
                 exponent: self.least_place() + exponent - i32::from(self.is_signed),
             },
         }
     }
 
+    /// The code of a value, as [`ScalarFormat::write`].
     #[inline]
-    fn write(self, value: ExactNumber, rounding: Rounding, out_of_range: OutOfRange) -> Result<u64, Refusal> {
+    pub fn write(
+        self,
+        value: ExactNumber,
+        rounding: Rounding,
+        out_of_range: OutOfRange,
+    ) -> Result<u64, Refusal> {
         match value {
             ExactNumber::Finite { is_negative, significand, exponent } => {
                 match self.magnitude(is_negative, significand, exponent, rounding) {
@@ -395,7 +394,7 @@ impl FloatFormat {
             ExactNumber::Nan { is_negative, payload } => match self.specials {
                 Specials::Ieee => {
                     let quiet = payload | (1 << 63);
-                    Ok(self.sign(is_negative) | self.infinity() | (quiet >> (64 - self.fraction_bits)))
+                    Ok(self.sign(is_negative) | self.infinity() | (quiet >> (64 - self.mantissa_bits)))
                 }
                 Specials::NanIsAllOnes => Ok(self.sign(is_negative) | self.magnitude_mask()),
                 Specials::NanIsNegativeZero => Ok(self.sign(true)),
@@ -420,7 +419,7 @@ impl FloatFormat {
             return None;
         }
         let top = 63 - significand.leading_zeros().cast_signed() + exponent;
-        let by_precision = top - self.fraction_bits.cast_signed();
+        let by_precision = top - self.mantissa_bits.cast_signed();
         let least = self.least_place();
         // The place that the last digit of the rounded significand has. Powers of two have no subnormals.
         let place = if self.is_signed { by_precision.max(least) } else { by_precision };
@@ -431,7 +430,7 @@ impl FloatFormat {
         };
         // The leading 1 of a normal number carries into the exponent, and so does one that rounding brought.
         // Powers of two have their leading 1 only, and no code below that of the least of them.
-        let code = (i64::from(place - least) << self.fraction_bits) + rounded.cast_signed()
+        let code = (i64::from(place - least) << self.mantissa_bits) + rounded.cast_signed()
             - i64::from(!self.is_signed);
         u64::try_from(code).ok().filter(|&code| code <= self.greatest())
     }
