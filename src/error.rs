@@ -100,29 +100,29 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// A failure of the store: the operating system's error for `operation` on `key`.
+    /// Creates the error for a failure of the store: the operating system's error for `operation` on `key`.
     pub fn store(key: impl Into<String>, operation: &'static str, source: std::io::Error) -> Self {
         Error::Store { key: key.into(), operation, source: Arc::new(source) }
     }
-    /// An object that other writers keep busy (EBUSY), in a sentence of its own.
+    /// Creates the error for an object that other writers keep busy (EBUSY). `reason` is a sentence of its own.
     pub fn busy(key: impl Into<String>, reason: impl Into<String>) -> Self {
         let source = std::io::Error::new(std::io::ErrorKind::ResourceBusy, reason.into());
         Error::Store { key: key.into(), operation: "", source: Arc::new(source) }
     }
-    /// A broken metadata document.
+    /// Creates the error for a broken metadata document.
     pub fn metadata(key: impl Into<String>, reason: impl Into<String>) -> Self {
         Error::Metadata { key: key.into(), reason: reason.into() }
     }
-    /// A feature that is not supported.
+    /// Creates the error for a feature that is not supported.
     pub fn unsupported(key: impl Into<String>, reason: impl Into<String>) -> Self {
         Error::Unsupported { key: key.into(), reason: reason.into() }
     }
-    /// An object that cannot be decoded.
+    /// Creates the error for an object that cannot be decoded.
     pub fn corrupt(key: impl Into<String>, reason: impl Into<String>) -> Self {
         Error::Corrupt { key: key.into(), reason: reason.into() }
     }
 
-    /// The store key of what it is about, if it is about a key.
+    /// Returns the store key that the error is about.
     pub fn key(&self) -> Option<&str> {
         match self {
             Error::Store { key, .. }
@@ -140,8 +140,8 @@ impl Error {
         }
     }
 
-    /// Why the objects at `key` could not be stored when this was the last failure of their array: without the key where it
-    /// is the reason for all of them, `None` where it concerns another object only.
+    /// Explains why the object at `key` could not be stored, given that this was the last failure of its array. A
+    /// reason that concerns the whole array comes without the key. `None` if the error concerns another object only.
     pub fn reason_for(&self, key: &str) -> Option<String> {
         let text = self.to_string();
         let Some(failed) = self.key() else { return Some(text) };
@@ -158,7 +158,7 @@ impl Error {
         (failed == key || !is_of_one).then(|| reason.unwrap_or(&text).to_owned())
     }
 
-    /// The error number for the kernel, and so for the program that reads.
+    /// Returns the error number for the kernel, and so for the program that reads.
     pub fn errno(&self) -> i32 {
         match self {
             Error::Store { source, .. } => source.raw_os_error().unwrap_or(match source.kind() {
@@ -210,7 +210,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// A number with a comma after each three digits.
+/// Formats a number with a comma after every three digits.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

@@ -21,23 +21,23 @@ pub struct Configuration<'a> {
 }
 
 impl<'a> Configuration<'a> {
-    /// The configuration in a constructor's context.
+    /// Creates a reader of the configuration in a constructor's context.
     pub fn of(context: &Context<'a>) -> Self {
         Configuration { codec: context.name, members: context.configuration, asked: Vec::new() }
     }
 
-    /// An error about the member `key`: `reason` follows the member's name ("must be positive").
+    /// Creates an error about the member `key`. `reason` follows the member's name ("must be positive").
     pub fn error(&self, key: &str, reason: impl std::fmt::Display) -> CodecError {
         CodecError::new(format!("codec \"{}\": \"{key}\" {reason}", self.codec))
     }
 
-    /// The member as stored, `None` where it is absent or `null`.
+    /// Reads the member as stored; `None` if it is absent or `null`.
     pub fn value(&mut self, key: &'static str) -> Option<&'a Value> {
         self.asked.push(key);
         self.members.get(key).filter(|value| !value.is_null())
     }
 
-    /// An integer within `range`.
+    /// Reads an integer within `range`.
     pub fn integer(&mut self, key: &'static str, range: RangeInclusive<i64>) -> CodecResult<Option<i64>> {
         let Some(value) = self.value(key) else { return Ok(None) };
         match value.as_i64() {
@@ -49,7 +49,7 @@ impl<'a> Configuration<'a> {
         }
     }
 
-    /// A finite number, whole or not.
+    /// Reads a finite number, whole or not.
     pub fn number(&mut self, key: &'static str) -> CodecResult<Option<f64>> {
         let Some(value) = self.value(key) else { return Ok(None) };
         match value.as_f64() {
@@ -58,7 +58,7 @@ impl<'a> Configuration<'a> {
         }
     }
 
-    /// `true` or `false`.
+    /// Reads `true` or `false`.
     pub fn boolean(&mut self, key: &'static str) -> CodecResult<Option<bool>> {
         let Some(value) = self.value(key) else { return Ok(None) };
         match value.as_bool() {
@@ -67,7 +67,7 @@ impl<'a> Configuration<'a> {
         }
     }
 
-    /// A string.
+    /// Reads a string.
     pub fn string(&mut self, key: &'static str) -> CodecResult<Option<&'a str>> {
         let Some(value) = self.value(key) else { return Ok(None) };
         match value.as_str() {
@@ -76,7 +76,7 @@ impl<'a> Configuration<'a> {
         }
     }
 
-    /// A string that is one of `choices`, as the value paired with it.
+    /// Reads a string that is one of `choices`; returns the value paired with it.
     pub fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> CodecResult<Option<T>> {
         let Some(text) = self.string(key)? else { return Ok(None) };
         match choices.iter().find(|(name, _)| *name == text) {
@@ -88,7 +88,7 @@ impl<'a> Configuration<'a> {
         }
     }
 
-    /// A list of any values.
+    /// Reads a list of any values.
     pub fn list(&mut self, key: &'static str) -> CodecResult<Option<&'a [Value]>> {
         let Some(value) = self.value(key) else { return Ok(None) };
         match value.as_array() {
@@ -97,7 +97,7 @@ impl<'a> Configuration<'a> {
         }
     }
 
-    /// A list of integers from 0 to 2^64 - 1.
+    /// Reads a list of integers from 0 to 2^64 - 1.
     pub fn lengths(&mut self, key: &'static str) -> CodecResult<Option<Vec<u64>>> {
         let Some(items) = self.list(key)? else { return Ok(None) };
         let lengths: Option<Vec<u64>> = items.iter().map(Value::as_u64).collect();
@@ -107,13 +107,13 @@ impl<'a> Configuration<'a> {
         }
     }
 
-    /// A list of v3 codecs.
+    /// Reads a list of v3 codecs.
     pub fn codecs(&mut self, key: &'static str) -> CodecResult<Option<Vec<CodecSpec>>> {
         let Some(list) = self.value(key) else { return Ok(None) };
         codec_spec::v3_list(list).map(Some).map_err(|fault| self.error(key, fault))
     }
 
-    /// The member that was just read, or the error that it is missing.
+    /// Returns the member that was just read, or an error if it is missing.
     pub fn require<T>(&self, key: &'static str, found: Option<T>) -> CodecResult<T> {
         found.ok_or_else(|| self.error(key, "is required"))
     }

@@ -13,7 +13,7 @@ use crate::memory::{Buffer, MIN_PAGES_BYTES};
 pub struct EncodedBytes(Buffer);
 
 impl EncodedBytes {
-    /// What `encode` writes to a buffer of `bound` bytes; it tells how many they are.
+    /// Creates the bytes that `encode` writes to a buffer of `bound` bytes. `encode` returns their number.
     pub(super) fn of(
         bound: usize,
         encode: impl FnOnce(&mut [u8]) -> CodecResult<usize>,

@@ -12,12 +12,13 @@ pub struct CodecError {
 }
 
 impl CodecError {
-    /// An error from anything that prints: bad configuration, bad bytes, a value that cannot be encoded.
+    /// Creates an error from anything that can be displayed: a bad configuration, bad bytes, a value that cannot be
+    /// encoded.
     pub fn new(reason: impl fmt::Display) -> Self {
         CodecError { reason: reason.to_string(), is_unsupported: false }
     }
 
-    /// A feature that this program does not support, by its stored name.
+    /// Creates an error for a feature that is not supported, by its stored name.
     pub fn unsupported(feature: impl fmt::Display) -> Self {
         CodecError { reason: feature.to_string(), is_unsupported: true }
     }

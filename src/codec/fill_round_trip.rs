@@ -39,7 +39,7 @@ pub fn check(decoded: &Representation, codecs: &[&dyn ArrayToArray]) -> CodecRes
     }
 }
 
-/// Whether `fill` is the number that the fill value of `level` is.
+/// Fails unless `fill` is the same number as the fill value of `level`.
 fn same(level: &Representation, fill: &[u8]) -> CodecResult<()> {
     let stored = &level.fill_value;
     let Some(format) = level.data_type.real_format() else { return Ok(()) };

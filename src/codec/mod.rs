@@ -64,13 +64,13 @@ pub struct Representation {
 }
 
 impl Representation {
-    /// Bytes of one element.
+    /// Returns the bytes of one element.
     pub fn item_size(&self) -> CodecResult<usize> {
         let size = self.data_type.item_size();
         size.ok_or_else(|| CodecError::unsupported("a data type without a fixed size"))
     }
 
-    /// Elements of the chunk.
+    /// Returns the number of elements of the chunk.
     pub fn elements(&self) -> CodecResult<u64> {
         let product = self.shape.iter().try_fold(1u64, |product, &length| product.checked_mul(length));
         // A zero length makes the product 0 even where the other lengths overflow.
@@ -78,7 +78,7 @@ impl Representation {
         product.ok_or_else(|| CodecError::new(format_args!("a chunk of shape {:?} is too large", self.shape)))
     }
 
-    /// Bytes of the chunk in canonical form; more than [`MAX_CHUNK_BYTES`] is an error.
+    /// Returns the bytes of the chunk in canonical form. More than [`MAX_CHUNK_BYTES`] is an error.
     pub fn size_bytes(&self) -> CodecResult<usize> {
         let bytes = self.elements()?.checked_mul(self.item_size()? as u64);
         let bytes =
@@ -97,15 +97,15 @@ pub enum EncodedSize {
 }
 
 impl EncodedSize {
-    /// The bound, whichever kind it is.
+    /// Returns the upper bound.
     pub fn limit_bytes(self) -> u64 {
         match self {
             EncodedSize::Exact(bytes) | EncodedSize::AtMost(bytes) => bytes,
         }
     }
 
-    /// The size after a compressor, however badly it compresses: generous, since it only bounds
-    /// what is read.
+    /// Returns a bound of the size after any compressor, however badly it compresses. It is generous, since it only
+    /// limits a read.
     pub fn compressed(self) -> EncodedSize {
         EncodedSize::AtMost(self.limit_bytes().saturating_mul(2).saturating_add(64 << 10))
     }
@@ -113,25 +113,25 @@ impl EncodedSize {
 
 /// An array codec that gives an array: transpose, scale_offset, cast_value, …
 pub trait ArrayToArray: Send + Sync {
-    /// What the array is after encoding (what [`ArrayToArray::decode`] takes).
+    /// Returns the array after encoding, which [`ArrayToArray::decode`] takes.
     fn encoded(&self) -> &Representation;
     /// Undoes the codec. `input` has exactly the encoded representation's bytes, `out` the decoded one's.
     fn decode(&self, input: &[u8], out: &mut [u8]) -> CodecResult<()>;
     /// Applies the codec. `input` has exactly the decoded representation's bytes, `out` the encoded one's.
     fn encode(&self, input: &[u8], out: &mut [u8]) -> CodecResult<()>;
-    /// Whether decoding restores every byte that can be encoded. `false` only costs time: data that was written is then
-    /// read from the store again.
+    /// Returns whether decoding restores every byte that can be encoded. `false` only costs time: data that was
+    /// written is then read from the store again.
     fn is_lossless(&self) -> bool;
-    /// For a codec that only permutes dimensions: `order` with encoded axis i = decoded axis `order[i]`.
+    /// Returns `order` with encoded axis i = decoded axis `order[i]`, for a codec that only permutes dimensions.
     fn permutation(&self) -> Option<&[usize]> {
         None
     }
-    /// Whether each element is coded on its own, whatever the chunk's shape, so that the codec can be
-    /// rebuilt for the inner chunks of a shard after it.
+    /// Returns whether each element is coded on its own, whatever the chunk's shape, so that the codec can be rebuilt
+    /// for the inner chunks of a shard after it.
     fn is_elementwise(&self) -> bool {
         false
     }
-    /// Whether the codec requires the array's fill value to survive it (cast_value).
+    /// Returns whether the array's fill value must survive the codec (`cast_value`).
     fn must_keep_fill_value(&self) -> bool {
         false
     }
@@ -139,29 +139,27 @@ pub trait ArrayToArray: Send + Sync {
 
 /// The codec that turns an array into bytes: bytes, packbits, sharding_indexed, …
 pub trait ArrayToBytes: Send + Sync {
-    /// How many bytes an encoded chunk has.
+    /// Returns the size of an encoded chunk.
     fn encoded_size(&self) -> EncodedSize;
     /// Decodes into exactly `out.len()` bytes of canonical elements.
     fn decode(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()>;
     /// Encodes canonical elements.
     fn encode(&self, input: &[u8]) -> CodecResult<Vec<u8>>;
-    /// Whether decoding restores every byte that can be encoded. `false` only costs time: data that was written is then
-    /// read from the store again.
+    /// Returns whether decoding restores every byte that can be encoded, as [`ArrayToArray::is_lossless`].
     fn is_lossless(&self) -> bool;
-    /// For a codec that stores the elements in place, up to a fix-up.
+    /// Returns the access to elements that the codec stores in place, up to a fix-up.
     fn in_place(&self) -> Option<&dyn InPlace> {
         None
     }
-    /// The same codec with the components of the decoded elements in big-endian order, where that costs no
-    /// more than a fix-up it already makes.
+    /// Returns the same codec for big-endian decoded elements, if that costs no more than a fix-up it already makes.
     fn with_big_endian_elements(&self) -> Option<Box<dyn ArrayToBytes>> {
         None
     }
-    /// For the codec that encodes shards: see [`sharding_indexed::ShardingIndexed::of`].
+    /// Returns the codec that encodes shards: see [`sharding_indexed::ShardingIndexed::of`].
     fn as_sharding(&self) -> Option<&dyn Any> {
         None
     }
-    /// In a v2 chain: the shape and type of the elements that the encoded bytes hold.
+    /// Returns the shape and type of the elements that the encoded bytes hold in a v2 chain.
     fn encoded_items(&self) -> Option<&Items> {
         None
     }
@@ -172,15 +170,15 @@ pub trait ArrayToBytes: Send + Sync {
 pub trait InPlace {
     /// Turns any whole number of encoded elements into canonical ones.
     fn decode(&self, data: &mut [u8]) -> CodecResult<()>;
-    /// The reverse.
+    /// Turns canonical bytes into stored ones.
     fn encode(&self, data: &mut [u8]) -> CodecResult<()>;
-    /// Whether encoded and canonical bytes are the same, without any fix-up or check.
+    /// Returns whether encoded and canonical bytes are the same, without any fix-up or check.
     fn is_identity(&self) -> bool;
 }
 
 /// The stored bytes of one chunk, read by ranges.
 pub trait StoredBytes {
-    /// How many there are.
+    /// Returns the number of stored bytes.
     fn size_bytes(&self) -> u64;
     /// Fills `out` from `offset`; the range lies inside.
     fn read(&self, offset: u64, out: &mut [u8]) -> CodecResult<()>;
@@ -199,7 +197,7 @@ impl StoredBytes for Vec<u8> {
 
 /// A suspended decoder: it resumes a chunk where it stopped.
 pub trait ResumableDecoder: Send {
-    /// Decoded bytes before the position.
+    /// Returns the number of bytes decoded so far.
     fn position(&self) -> usize;
     /// Fills `out` with the bytes that come next; returns how many it had to decode. `stored` is the same each time. After
     /// an error the decoder is unusable.
@@ -208,7 +206,7 @@ pub trait ResumableDecoder: Send {
 
 /// A codec that decodes a range of a chunk at less cost than the whole.
 pub trait PartialDecoder {
-    /// For a codec that compresses in blocks: the decoded size of a block of this chunk.
+    /// Returns the decoded size of a block of this chunk, for a codec that compresses in blocks.
     fn block_bytes(&self, stored: &dyn StoredBytes) -> CodecResult<Option<u64>>;
     /// Decodes `out.len()` bytes from `start` on of a chunk of exactly `decoded_bytes`; returns how many bytes it had to decode.
     fn decode_part(
@@ -222,7 +220,7 @@ pub trait PartialDecoder {
 
 /// A codec that encodes into the caller's memory.
 pub trait BoundedEncoder {
-    /// The longest encoding of `decoded_bytes`.
+    /// Returns the length of the longest encoding of `decoded_bytes`.
     fn bound(&self, decoded_bytes: usize) -> usize;
     /// Encodes into `out`, which has [`BoundedEncoder::bound`] bytes; returns the encoded length.
     fn encode_into(&self, decoded: &[u8], out: &mut [u8]) -> CodecResult<usize>;
@@ -230,16 +228,15 @@ pub trait BoundedEncoder {
 
 /// A codec from bytes to bytes: compressors, checksums, v2 filters.
 pub trait BytesToBytes: Send + Sync {
-    /// The encoded size for `decoded` bytes, by any well-behaved encoder (be lenient).
+    /// Returns the encoded size for `decoded` bytes. It is lenient, so that it holds for any well-behaved encoder.
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize;
-    /// Whether decoding restores every byte that can be encoded. `false` only costs time: data that was written is then
-    /// read from the store again.
+    /// Returns whether decoding restores every byte that can be encoded, as [`ArrayToArray::is_lossless`].
     fn is_lossless(&self) -> bool;
-    /// Whether the encoded bytes have a checksum that decoding compares.
+    /// Returns whether the encoded bytes have a checksum that decoding compares.
     fn has_checksum(&self) -> bool {
         false
     }
-    /// Whether [`BytesToBytes::decode`] returns a part of its input and copies nothing (checksums).
+    /// Returns whether [`BytesToBytes::decode`] returns a part of its input and copies nothing (checksums).
     fn borrows(&self) -> bool {
         false
     }
@@ -258,15 +255,15 @@ pub trait BytesToBytes: Send + Sync {
         out.copy_from_slice(&decoded);
         Ok(())
     }
-    /// For a codec that decodes a range of a chunk at less cost than the whole.
+    /// Returns the decoder of parts, if a range of a chunk costs less to decode than the whole.
     fn partial(&self) -> Option<&dyn PartialDecoder> {
         None
     }
-    /// For a codec with a small decoder: a decoder at the beginning of a chunk of exactly `decoded_bytes`.
+    /// Returns a decoder at the beginning of a chunk of exactly `decoded_bytes`, for a codec with a small decoder.
     fn resumable(&self, _decoded_bytes: usize) -> Option<Box<dyn ResumableDecoder>> {
         None
     }
-    /// For a codec that encodes into the caller's memory.
+    /// Returns the encoder into the caller's memory, if the codec has one.
     fn bounded(&self) -> Option<&dyn BoundedEncoder> {
         None
     }
@@ -279,7 +276,8 @@ pub trait BytesToBytes: Send + Sync {
             None => Err(CodecError::new("this codec does not encode")),
         }
     }
-    /// For a v2 filter that returns elements (delta, astype, …): their shape and type. `None` for plain bytes (items of one byte).
+    /// Returns the shape and type of the elements that a v2 filter gives (delta, astype, …). `None` for plain bytes,
+    /// which are items of one byte.
     fn encoded_items(&self) -> Option<&Items> {
         None
     }
@@ -337,7 +335,7 @@ pub struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// The input array; an error where the input is bytes.
+    /// Returns the input array, or an error if the input is bytes.
     pub fn array(&self) -> CodecResult<&'a Representation> {
         match self.input {
             Input::Array(representation) => Ok(representation),
@@ -348,7 +346,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Size and item size of the input bytes; an error where the input is an array.
+    /// Returns the size and item size of the input bytes, or an error if the input is an array.
     pub fn bytes(&self) -> CodecResult<(EncodedSize, usize)> {
         match self.input {
             Input::Bytes { size, item_size, .. } => Ok((size, item_size)),

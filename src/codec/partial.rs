@@ -11,12 +11,12 @@ use super::{
 const SKIPPED_BYTES: usize = 64 << 10;
 
 impl Pipeline {
-    /// A decoder at the beginning of a chunk, where the codec has one that can be suspended.
+    /// Returns a decoder at the beginning of a chunk, if the codec has one that can be suspended.
     pub fn resumable_decoder(&self) -> Option<Box<dyn ResumableDecoder>> {
         self.lone_decompressor().and_then(|(codec, _)| codec.resumable(self.decoded_bytes()))
     }
 
-    /// As [`Pipeline::decode_part`], by a decoder at or before `start`.
+    /// Decodes a part as [`Pipeline::decode_part`] does, with a decoder at or before `start`.
     pub fn decode_next(
         &self,
         stream: &mut dyn ResumableDecoder,
@@ -48,18 +48,18 @@ impl Pipeline {
         Ok(())
     }
 
-    /// The lone decompressor, if it decodes parts of a chunk, and what fixes up the elements that it gives.
+    /// Returns the only compressor, if it decodes parts of a chunk, and the fix-up of the elements that it gives.
     fn partial(&self) -> Option<(&dyn PartialDecoder, &dyn InPlace)> {
         let (codec, in_place) = self.lone_decompressor()?;
         Some((codec.partial()?, in_place))
     }
 
-    /// Whether [`Pipeline::decode_part`] costs less than decoding everything.
+    /// Returns whether [`Pipeline::decode_part`] costs less than decoding everything.
     pub fn decodes_parts(&self) -> bool {
         self.partial().is_some()
     }
 
-    /// Bytes of this stored chunk that decode on their own.
+    /// Returns the bytes of this stored chunk that decode on their own.
     pub fn block_bytes(&self, stored: &dyn StoredBytes) -> CodecResult<Option<u64>> {
         self.partial().map_or(Ok(None), |(codec, _)| codec.block_bytes(stored))
     }

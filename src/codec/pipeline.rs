@@ -79,7 +79,7 @@ impl Pipeline {
         Pipeline::build_served(specs, decoded, ByteOrder::Little)
     }
 
-    /// As [`Pipeline::build`]; decoding gives, and encoding takes, elements in `served` byte order.
+    /// Builds the pipeline as [`Pipeline::build`] does, for decoded elements in `served` byte order.
     pub fn build_served(
         specs: &[CodecSpec],
         decoded: &Representation,
@@ -130,51 +130,51 @@ impl Pipeline {
         })
     }
 
-    /// Bytes of a decoded chunk.
+    /// Returns bytes of a decoded chunk.
     pub fn decoded_bytes(&self) -> usize {
         self.decoded_bytes
     }
 
-    /// Bytes of an encoded chunk; as an upper bound it is what a read may be limited to.
+    /// Returns the size of an encoded chunk. As an upper bound it limits a read.
     pub fn encoded_size(&self) -> EncodedSize {
         self.sizes.last().copied().unwrap_or(EncodedSize::Exact(0))
     }
 
-    /// Names of the codecs that are unknown, carry `"must_understand": false` and were left out. Data encoded
-    /// without them would differ from what the array's writer expects, so such an array is read-only.
+    /// Returns the names of unknown codecs with `"must_understand": false`, which were left out. Data encoded without
+    /// them would differ from what the array's writer expects, so such an array is read-only.
     pub fn skipped(&self) -> &[String] {
         &self.skipped
     }
 
-    /// Whether decoding restores every byte that can be encoded: each codec does.
+    /// Returns whether decoding restores every byte that can be encoded: whether every codec does.
     pub fn is_lossless(&self) -> bool {
         self.array_codecs.iter().all(|stage| stage.codec.is_lossless())
             && self.array_to_bytes.codec.is_lossless()
             && self.bytes_codecs.iter().all(|stage| stage.codec.is_lossless())
     }
 
-    /// Whether a checksum guards the bytes of each chunk, or of each inner chunk of a shard.
+    /// Returns whether a checksum guards the bytes of each chunk, or of each inner chunk of a shard.
     pub fn has_checksum(&self) -> bool {
         let of_inner_chunks = |codec: &ShardingIndexed| codec.inner().has_checksum();
         self.bytes_codecs.iter().any(|stage| stage.codec.has_checksum())
             || ShardingIndexed::of(self.array_to_bytes.codec.as_ref()).is_some_and(of_inner_chunks)
     }
 
-    /// Where encoded chunks are the decoded elements in place: the codec that fixes any whole number of them
-    /// up, so that ranges can be read alone.
+    /// Returns the codec that fixes up any whole number of elements, if encoded chunks are the decoded elements in
+    /// place. Ranges can then be read alone.
     pub fn plain_bytes(&self) -> Option<&dyn InPlace> {
         let is_plain =
             self.array_codecs.is_empty() && self.bytes_codecs.is_empty() && self.served_swap.is_empty();
         is_plain.then(|| self.array_to_bytes.codec.in_place())?
     }
 
-    /// Whether encoded and served bytes are the same.
+    /// Returns whether encoded and served bytes are the same.
     pub fn is_identity(&self) -> bool {
         self.plain_bytes().is_some_and(|codec| codec.is_identity())
     }
 
-    /// Where a chunk is its elements in place after one bytes → bytes codec: that codec, and the one that fixes up what it
-    /// gives.
+    /// Returns the only bytes → bytes codec and the codec that fixes up its output, if a chunk is its elements in
+    /// place after it.
     pub(super) fn lone_decompressor(&self) -> Option<(&dyn BytesToBytes, &dyn InPlace)> {
         let [codec] = self.bytes_codecs.as_slice() else { return None };
         let is_plain = self.array_codecs.is_empty() && self.served_swap.is_empty();
@@ -182,7 +182,7 @@ impl Pipeline {
         Some((&*codec.codec, in_place))
     }
 
-    /// Where encoded chunks are shards with inner chunks that can be decoded on their own.
+    /// Returns the sharding, if encoded chunks are shards with inner chunks that can be decoded on their own.
     pub fn sharding(&self) -> Option<Sharded<'_>> {
         let place = self.shard_place.as_ref()?;
         Some(Sharded {
@@ -320,7 +320,7 @@ impl Named<dyn BytesToBytes> {
 }
 
 impl<T: ?Sized> Named<T> {
-    /// An error of this codec at work, with its name.
+    /// Adds the codec's name to an error.
     fn blame(&self, error: CodecError) -> CodecError {
         CodecError { reason: format!("codec \"{}\": {}", self.name, error.reason), ..error }
     }
@@ -354,7 +354,7 @@ impl Builder {
         Ok(())
     }
 
-    /// The input of the next bytes → bytes codec, after an array → bytes codec with the input `array`.
+    /// Returns the input of the next bytes → bytes codec, after an array → bytes codec with the input `array`.
     fn bytes_input<'a>(&'a self, array: &Representation) -> CodecResult<Input<'a>> {
         let size = self.sizes.last().copied().unwrap_or(EncodedSize::Exact(0));
         let is_v2 = self.specs.last().is_some_and(|spec| spec.family == CodecFamily::V2);
@@ -372,8 +372,8 @@ impl Builder {
 }
 
 impl ShardPlace {
-    /// Whether only permutations and elementwise codecs precede a sharding codec that is last, in a chain with
-    /// `array_count` array → array codecs.
+    /// Returns the place of a shard codec that is last and that only permutations and elementwise codecs precede, in a
+    /// chain with `array_count` array → array codecs.
     fn find(
         specs: &[CodecSpec],
         decoded: &Representation,
@@ -414,7 +414,7 @@ impl ShardPlace {
     }
 }
 
-/// The order of first `first` and then `second`.
+/// Returns the order of first `first` and then `second`.
 fn compose(first: &[usize], second: &[usize]) -> Vec<usize> {
     second.iter().filter_map(|&axis| first.get(axis).copied()).collect()
 }

@@ -45,12 +45,12 @@ const CODECS: &[&Entry] = &[
 /// Codecs of views.
 const OF_VIEWS: &[&Entry] = &[&array_to_array::unpack::ENTRY];
 
-/// Every codec that documents name.
+/// Returns every codec that documents can name.
 pub fn entries() -> impl Iterator<Item = &'static Entry> {
     CODECS.iter().copied()
 }
 
-/// The codec named `name` in a family's table.
+/// Returns the codec named `name` in a family's table.
 pub fn find(family: CodecFamily, name: &str) -> Option<&'static Entry> {
     let entries = if family == CodecFamily::View { OF_VIEWS } else { CODECS };
     entries.iter().copied().find(|entry| match family {

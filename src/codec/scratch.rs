@@ -22,7 +22,7 @@ thread_local! {
     static KEPT: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What `encode` writes to a buffer of `bound` bytes; it tells how many they are.
+/// Returns the bytes that `encode` writes to a buffer of `bound` bytes. `encode` returns their number.
 pub fn encoded(bound: usize, encode: impl FnOnce(&mut [u8]) -> CodecResult<usize>) -> CodecResult<Vec<u8>> {
     with(bound, |buffer| {
         let length = encode(buffer)?;
@@ -30,7 +30,7 @@ pub fn encoded(bound: usize, encode: impl FnOnce(&mut [u8]) -> CodecResult<usize
     })
 }
 
-/// A copy that is to be given away.
+/// Returns a copy that the caller owns.
 pub fn copied(bytes: &[u8]) -> CodecResult<Vec<u8>> {
     let mut copy = Vec::new();
     copy.try_reserve_exact(bytes.len()).map_err(|_| no_memory(bytes.len()))?;
@@ -52,7 +52,7 @@ pub fn with<T>(len: usize, work: impl FnOnce(&mut [u8]) -> CodecResult<T>) -> Co
     result
 }
 
-/// A long buffer of the pool, or an error where there is not so much memory.
+/// Returns a long buffer of the pool, or an error if there is not enough memory.
 pub fn transient(len: usize) -> CodecResult<Buffer> {
     Buffer::transient(len).ok_or_else(|| no_memory(len))
 }
@@ -61,13 +61,13 @@ fn no_memory(len: usize) -> CodecError {
     CodecError::new(format_args!("no memory for {len} bytes"))
 }
 
-/// The first `len` bytes of a buffer from where a cache line begins.
+/// Returns the first `len` bytes of a buffer from the beginning of a cache line.
 fn on_line(buffer: &mut [u8], len: usize) -> Option<&mut [u8]> {
     let start = buffer.as_ptr().align_offset(LINE_BYTES);
     buffer.get_mut(start..start.checked_add(len)?)
 }
 
-/// `len` zero bytes, or an error where there is not so much memory.
+/// Returns `len` zero bytes, or an error if there is not enough memory.
 pub fn zeroed(len: usize) -> CodecResult<Vec<u8>> {
     // `vec!` takes zero pages from the system without touching them but aborts the process where there are
     // none; asking for the same first, which is as cheap, turns that into an error.
@@ -81,7 +81,7 @@ pub fn probe(len: usize) -> CodecResult<()> {
     probe.try_reserve_exact(len).map_err(|_| no_memory(len))
 }
 
-/// The smallest of this thread's buffers that has at least `len` bytes, or a new one.
+/// Returns the smallest of this thread's buffers that has at least `len` bytes, or a new one.
 fn take(len: usize) -> CodecResult<Vec<u8>> {
     let kept = KEPT.with_borrow_mut(|kept| {
         let found = kept.iter().enumerate().filter(|(_, buffer)| buffer.len() >= len);

@@ -34,23 +34,24 @@ enum Memory {
 }
 
 impl Buffer {
-    /// `length` bytes of undefined (stale or zero) content, for a buffer that lives long.
+    /// Creates a buffer of `length` bytes for long use. Its content is undefined (stale or zero).
     pub fn new(length: usize) -> Buffer {
         Buffer::of(length, Fit::Close).unwrap_or_else(|| Buffer::allocated(vec![0; length]))
     }
 
-    /// As [`Buffer::new`]; `None` if the system has no more memory.
+    /// Creates a buffer as [`Buffer::new`] does, or returns `None` if the system has no more memory.
     pub fn try_new(length: usize) -> Option<Buffer> {
         Buffer::of(length, Fit::Close)
     }
 
-    /// `length` bytes of undefined content, for a buffer that lives briefly. Its memory is often recycled and may be
-    /// longer. `None` if the system has no more memory.
+    /// Creates a buffer of `length` bytes for brief use. Its content is undefined. Its memory is often recycled and
+    /// may be longer. `None` if the system has no more memory.
     pub fn transient(length: usize) -> Option<Buffer> {
         Buffer::of(length, Fit::Loose)
     }
 
-    /// `length` zeros in small pages that take memory only where they are touched, for scattered writes.
+    /// Creates a buffer of `length` zeros for scattered writes. Its small pages take memory only when they are
+    /// touched.
     pub fn sparse(length: usize) -> Buffer {
         let is_possible =
             length >= MIN_SPARSE_BYTES && SPARSE_BUFFERS.load(Ordering::Relaxed) < MAX_SPARSE_BUFFERS;
@@ -77,7 +78,7 @@ impl Buffer {
         Buffer { length: bytes.len(), memory: Memory::Allocated(bytes) }
     }
 
-    /// Whether memory is taken only where it was touched.
+    /// Returns whether only touched pages take memory.
     pub fn is_sparse(&self) -> bool {
         matches!(self.memory, Memory::Sparse(_))
     }
@@ -87,7 +88,7 @@ impl Buffer {
         self.length = self.length.min(length);
     }
 
-    /// The memory that the buffer takes, used or not.
+    /// Returns the memory that the buffer takes, used or not.
     pub fn capacity(&self) -> usize {
         match &self.memory {
             Memory::Allocated(bytes) => bytes.capacity(),
@@ -95,7 +96,7 @@ impl Buffer {
         }
     }
 
-    /// A handle for another thread to provide the memory before it is filled, if that is worth a task.
+    /// Returns a handle with which another thread can provide the memory before it is filled, if that is worth a task.
     pub fn untouched(&self) -> Option<Untouched> {
         match &self.memory {
             Memory::Pooled(pages) if pages.len() >= MIN_PROVIDED_BYTES => Some(pages.untouched()),

@@ -49,12 +49,12 @@ pub fn limit_idle_bytes(cache_limit_bytes: u64) {
     POOL.set_limit(part.clamp(MIN_IDLE_BYTES, MAX_IDLE_BYTES));
 }
 
-/// Gives all idle memory back to the system. Returns how many bytes it was.
+/// Returns all idle memory to the system. The result is its number of bytes.
 pub fn release_idle() -> u64 {
     POOL.release()
 }
 
-/// Pages of at least `length` bytes with stale or zero content. `None` if the system refuses.
+/// Returns pages of at least `length` bytes with stale or zero content. `None` if the system refuses.
 pub(super) fn take(length: usize, fit: Fit) -> Option<Pages> {
     POOL.recycled(length, fit).or_else(|| POOL.fresh(length))
 }
@@ -64,7 +64,8 @@ pub(super) fn give_back(pages: Pages) {
     POOL.give_back(pages);
 }
 
-/// The length of the blocks that serve `length` bytes: whole pages, and few distinct lengths.
+/// Returns the length of the blocks that serve `length` bytes. It is a multiple of the page size, and there are few
+/// distinct lengths.
 fn class_bytes(length: usize) -> Option<usize> {
     let step = (length.checked_next_power_of_two()? / 2 / CLASSES_PER_DOUBLING).max(PAGE_BYTES);
     length.checked_next_multiple_of(step)

@@ -18,7 +18,7 @@ pub fn expect_format(members: &Map<String, Value>, version: u64) -> ParseResult<
     }
 }
 
-/// The lengths of the dimensions, at most [`MAX_RANK`] of them.
+/// Reads the lengths of the dimensions, at most [`MAX_RANK`].
 pub fn shape(value: &Value) -> ParseResult<Vec<u64>> {
     let shape = json::unsigned_list(value).map_err(|fault| fault.within("shape"))?;
     match shape.len() {

@@ -11,8 +11,8 @@ use super::json::fault::{Fault, ParseResult};
 use super::{ChunkGrid, MAX_CHUNK_BYTES};
 
 impl ChunkGrid {
-    /// Chunks per axis that hold elements of an array of this `shape` (one of the grid's rank). Chunks of a
-    /// rectilinear grid that lie wholly beyond the array do not count.
+    /// Returns the number of chunks along each axis that hold elements of an array of this `shape`, which has the
+    /// grid's rank. Chunks of a rectilinear grid that lie wholly beyond the array are not counted.
     pub fn chunk_counts(&self, shape: &[u64]) -> Vec<u64> {
         match self {
             ChunkGrid::Regular(chunk) => {
@@ -24,7 +24,7 @@ impl ChunkGrid {
         }
     }
 
-    /// The longest chunk along each axis.
+    /// Returns the length of the longest chunk along each axis.
     pub fn longest_chunk(&self) -> Vec<u64> {
         match self {
             ChunkGrid::Regular(chunk) => chunk.clone(),
@@ -73,7 +73,7 @@ impl ChunkGrid {
     }
 }
 
-/// How many chunks start before `end`.
+/// Returns the number of chunks that start before `end`.
 fn chunks_before(runs: &[(u64, u64)], end: u64) -> u64 {
     let (mut start, mut chunks) = (0u64, 0u64);
     for &(length, count) in runs {
@@ -87,7 +87,7 @@ fn chunks_before(runs: &[(u64, u64)], end: u64) -> u64 {
     chunks
 }
 
-/// Where the last chunk of an axis ends.
+/// Returns where the last chunk of an axis ends.
 fn reach(runs: &[(u64, u64)]) -> ParseResult<u64> {
     runs.iter()
         .try_fold(0u64, |end, &(length, count)| end.checked_add(length.checked_mul(count)?))
@@ -145,7 +145,7 @@ fn rectilinear(value: &Value, shape: &[u64]) -> ParseResult<ChunkGrid> {
     axes.iter().zip(shape).enumerate().map(axis).collect::<ParseResult<_>>().map(ChunkGrid::Rectilinear)
 }
 
-/// The runs (length, count) of one axis of length `n`; neighbours of one length are joined.
+/// Reads the runs (length, count) of one axis of length `n`. Neighbours of one length are joined.
 fn axis_runs(value: &Value, n: u64) -> ParseResult<Vec<(u64, u64)>> {
     let Value::Array(entries) = value else {
         let length = edge(value)?;
@@ -171,7 +171,7 @@ fn axis_runs(value: &Value, n: u64) -> ParseResult<Vec<(u64, u64)>> {
     Ok(runs)
 }
 
-/// A chunk's length: a positive integer. zarr-python 3.2 also wrote `true` for 1 and `4.0` for 4.
+/// Reads a chunk's length: a positive integer. zarr-python 3.2 also wrote `true` for 1 and `4.0` for 4.
 fn edge(value: &Value) -> ParseResult<u64> {
     match value {
         Value::Bool(true) => Ok(1),

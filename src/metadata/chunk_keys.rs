@@ -12,7 +12,7 @@ use super::json;
 use super::json::fault::{Fault, ParseResult};
 
 impl ChunkKeyEncoding {
-    /// The key of the chunk at `index` (one number per dimension), relative to the array. Without dimensions
+    /// Returns the key of the chunk at `index` (one number per dimension), relative to the array. Without dimensions
     /// it is `c` or `0`.
     pub fn key(&self, index: &[u64]) -> String {
         let mut key = String::new();
@@ -64,7 +64,7 @@ fn encoding(name: &str, separator_member: Option<&Value>) -> ParseResult<ChunkKe
     Ok(ChunkKeyEncoding { prefixed, separator, separator_is_assumed: false })
 }
 
-/// v2's `dimension_separator`; absent and null mean `.`, and that it was not said.
+/// Reads v2's `dimension_separator`. If it is absent or null, the separator is `.` and marked as assumed.
 pub fn parse_v2(dimension_separator: Option<&Value>) -> ParseResult<ChunkKeyEncoding> {
     let (separator, separator_is_assumed) = match dimension_separator {
         None | Some(Value::Null) => ('.', true),

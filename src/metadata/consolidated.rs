@@ -15,7 +15,7 @@ use super::{Document, GroupMetadata, ZarrFormat};
 use super::{json, v2, v3};
 use crate::error::Result;
 
-/// A v2 `.zmetadata`. It is only a copy: a broken one is logged and ignored.
+/// Reads a v2 `.zmetadata`. It is only a copy, so a broken one is logged and ignored.
 pub fn zmetadata(key: &str, document: &[u8]) -> Option<Map<String, Value>> {
     let documents =
         json::parse_object(document).and_then(|mut members| match members.shift_remove("metadata") {
@@ -31,8 +31,8 @@ pub fn zmetadata(key: &str, document: &[u8]) -> Option<Map<String, Value>> {
     }
 }
 
-/// The node at `relative_path` below `group`, from the group's consolidated metadata; `None` where that has none.
-/// A group that comes out carries no consolidated metadata of its own: go on asking the group that does.
+/// Returns the node at `relative_path` below `group` from the group's consolidated metadata; `None` if the node is not
+/// there. A group that is returned has no consolidated metadata: its nodes are also in `group`.
 pub fn consolidated_node(group: &GroupMetadata, relative_path: &str) -> Option<Result<Document>> {
     let documents = group.consolidated.as_ref()?;
     let folder = match group.document_key.rsplit_once('/') {
@@ -73,8 +73,9 @@ fn without_consolidated(document: Document) -> Document {
     }
 }
 
-/// Names of the nodes right below `relative_path` (`""` is the group itself) in the group's consolidated
-/// metadata, and whether each is a group. Sorted; folders that only lead to deeper nodes count as groups.
+/// Returns the names of the nodes directly below `relative_path` (`""` is the group itself) in the group's
+/// consolidated metadata, and whether each is a group. They are sorted. A folder that only leads to deeper nodes
+/// counts as a group.
 pub fn consolidated_children(group: &GroupMetadata, relative_path: &str) -> Vec<(String, bool)> {
     let Some(documents) = &group.consolidated else { return Vec::new() };
     let is_v3 = group.zarr_format == Some(ZarrFormat::V3);

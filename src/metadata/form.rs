@@ -17,7 +17,7 @@ use crate::store::Form;
 const SELF_DESCRIBING: [&str; 6] = ["blosc", "bz2", "gzip", "lz4", "zlib", "zstd"];
 
 impl ArrayMetadata {
-    /// The form that the stored document describes, whatever a view makes of it.
+    /// Returns the form that the stored document describes, even if this is the metadata of a view.
     pub fn form(&self) -> Form {
         let name = match self.zarr_format {
             ZarrFormat::V1 => "meta",
@@ -29,7 +29,8 @@ impl ArrayMetadata {
     }
 }
 
-/// The form that a document describes, by its key; `None` if it is not an array's.
+/// Returns the form that a document describes; `None` if it does not describe an array. The key says which version of
+/// Zarr it is.
 pub fn form_of_document(key: &str, document: &[u8]) -> Option<Form> {
     parse_array(key, document).ok().flatten().map(|metadata| form_of(&metadata))
 }
@@ -64,7 +65,7 @@ fn form_of(metadata: &ArrayMetadata) -> Form {
     Form::of(&text)
 }
 
-/// JSON with the members of objects in the order of their names.
+/// Appends JSON with the members of objects sorted by name.
 fn put_sorted(text: &mut String, value: &Value) {
     match value {
         Value::Object(members) => {

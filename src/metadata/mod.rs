@@ -92,8 +92,8 @@ pub fn parse_array(key: &str, document: &[u8]) -> Result<Option<ArrayMetadata>> 
     }
 }
 
-/// What is known of an array's document that failed to parse: the JSON, where it is JSON, and the flat
-/// size in bytes, where shape and data type can be read.
+/// Reads what it can of an array's document that failed to parse: the JSON, if it is JSON, and the flat size in bytes,
+/// if shape and data type can be read.
 pub fn salvage(document: &[u8]) -> (Option<Value>, Option<u64>) {
     let Ok(document) = json::parse(document) else { return (None, None) };
     let size = flat_size(&document);

@@ -51,7 +51,7 @@ pub struct NoDataValue {
 }
 
 impl NoData {
-    /// What an array's metadata says.
+    /// Reads the values from an array's metadata.
     pub fn of(metadata: &ArrayMetadata) -> Self {
         let mut no_data = NoData::default();
         if !has_numbers(&metadata.data_type) {
@@ -82,12 +82,12 @@ impl NoData {
         }
     }
 
-    /// The one value that a format shows which has room for one.
+    /// Returns the value for a format that has room for only one.
     pub fn first(&self) -> Option<&NoDataValue> {
         self.values.first()
     }
 
-    /// Whether a format that shows the first value shows all that an attribute says.
+    /// Returns whether the first value alone conveys everything that an attribute says.
     pub fn is_shown(&self, attribute: &str) -> bool {
         !self.malformed.contains(&attribute)
             && self.values.iter().skip(1).all(|value| value.attribute != attribute)
@@ -95,25 +95,25 @@ impl NoData {
 }
 
 impl NoDataValue {
-    /// The value in v3's JSON form.
+    /// Returns the value in v3's JSON form.
     pub fn to_json(&self, data_type: &DataType) -> Value {
         FillValue { bytes: self.bytes.clone(), is_undefined: false }.to_json(data_type)
     }
 
-    /// The value as a float, if a float has exactly this value.
+    /// Returns the value as a float; `None` if no float has exactly this value.
     pub fn to_f64(&self, data_type: &DataType) -> Option<f64> {
         float(&self.to_json(data_type))
     }
 
-    /// Whether it is NaN, which no program takes for data.
+    /// Returns whether it is NaN, which every program treats as missing.
     pub fn is_nan(&self, data_type: &DataType) -> bool {
         self.to_f64(data_type).is_some_and(f64::is_nan)
     }
 }
 
-/// Whether the fill value of the document marks missing data. That is the convention of xarray and NCZarr in v2; to others it is
-/// the value of new elements and nothing else. So is zero, the default of most writers. The elements of an unpacked view
-/// are other numbers than the document speaks of.
+/// Returns whether the fill value of the document marks missing data. That is the convention of xarray and NCZarr in
+/// v2; to other programs it is only the value of new elements. Zero is excluded, because most writers use it as the
+/// default. The unpacked view is excluded, because its elements are not the numbers that the document means.
 fn fill_marks_missing(metadata: &ArrayMetadata) -> bool {
     let is_stored_form = metadata.codecs.iter().all(|codec| codec.family != CodecFamily::View);
     metadata.zarr_format == ZarrFormat::V2
@@ -122,7 +122,7 @@ fn fill_marks_missing(metadata: &ArrayMetadata) -> bool {
         && metadata.attributes.contains_key(DIMENSIONS_ATTRIBUTE)
 }
 
-/// Whether elements are numbers or times. A text or a truth value stands for itself.
+/// Returns whether elements are numbers or times. A text or a truth value stands for itself.
 fn has_numbers(data_type: &DataType) -> bool {
     use DataType::*;
     !matches!(
@@ -131,7 +131,7 @@ fn has_numbers(data_type: &DataType) -> bool {
     )
 }
 
-/// The elements that an attribute names: one, or a list.
+/// Reads the elements that an attribute names: one, or a list.
 fn elements(metadata: &ArrayMetadata, value: &Value) -> Option<Vec<Vec<u8>>> {
     let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
     if values.is_empty() || values.len() > MAX_VALUES {
@@ -146,8 +146,8 @@ fn elements(metadata: &ArrayMetadata, value: &Value) -> Option<Vec<Vec<u8>>> {
     values.iter().map(of_value).collect()
 }
 
-/// The type that elements are read as: `_Unsigned` makes integers of the other sign of them. `None` where it contradicts
-/// the type, or is something else than "true" or "false".
+/// Returns the type that elements are read as. `_Unsigned` changes the sign of an integer type. `None` if the
+/// attribute does not fit the type, or is neither "true" nor "false".
 pub fn read_as(metadata: &ArrayMetadata) -> Option<DataType> {
     let stored = &metadata.data_type;
     let Some(value) = metadata.attributes.get(UNSIGNED_ATTRIBUTE) else { return Some(stored.clone()) };
@@ -162,7 +162,7 @@ pub fn read_as(metadata: &ArrayMetadata) -> Option<DataType> {
     Some(row.data_type.clone())
 }
 
-/// The bytes of an element with this value.
+/// Returns the bytes of an element with this value.
 fn element(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
     let is_complex = matches!(data_type, DataType::Complex64 | DataType::Complex128);
     let parse = |value: &Value| {
@@ -181,7 +181,7 @@ fn element(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
     (!is_infinite || !value.is_number()).then_some(fill.bytes)
 }
 
-/// xarray writes a float `_FillValue` into v3 as base64 of a float64.
+/// Decodes a float `_FillValue` that xarray writes into v3 as base64 of a float64.
 pub fn encoded_float(data_type: &DataType, value: &Value) -> Option<Value> {
     let is_float = matches!(data_type, DataType::Float16 | DataType::Float32 | DataType::Float64);
     let bytes: [u8; 8] = STANDARD.decode(value.as_str().filter(|_| is_float)?).ok()?.try_into().ok()?;
@@ -194,7 +194,7 @@ pub fn encoded_float(data_type: &DataType, value: &Value) -> Option<Value> {
     })
 }
 
-/// A number in v3's JSON form, unless it is an integer that a float does not have.
+/// Converts a number in v3's JSON form, unless it is an integer that a float cannot hold.
 fn float(value: &Value) -> Option<f64> {
     const LARGEST: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
     match value {
@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Each value with the attribute that names it.
+    /// Returns each value with the attribute that names it.
     fn found(metadata: &ArrayMetadata) -> Value {
         let values = NoData::of(metadata).values;
         values.iter().map(|value| json!([value.attribute, value.to_json(&metadata.data_type)])).collect()

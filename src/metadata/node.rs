@@ -99,7 +99,8 @@ pub struct ArrayMetadata {
 }
 
 impl ArrayMetadata {
-    /// Whether the elements of another array of the same shape would be stored in the same places as the same bytes.
+    /// Returns whether the same elements in another array of the same shape would be stored in the same places as the
+    /// same bytes.
     pub fn is_stored_as(&self, other: &ArrayMetadata) -> bool {
         self.data_type == other.data_type
             && self.fill_value == other.fill_value
@@ -108,17 +109,17 @@ impl ArrayMetadata {
             && self.codecs == other.codecs
     }
 
-    /// Bytes of the flat file; `None` where the elements have no fixed size.
+    /// Returns the bytes of the flat file; `None` if the elements have no fixed size.
     pub fn flat_size(&self) -> Option<u64> {
         flat_size(&self.shape, self.data_type.item_size()?)
     }
 
-    /// About how much memory it takes.
+    /// Estimates the memory that it takes.
     pub fn memory_bytes(&self) -> usize {
         json::memory_bytes(&self.attributes) + json::memory_bytes(&self.document)
     }
 
-    /// All that says how the elements are stored, without the user's attributes.
+    /// Returns a copy with everything except the user's attributes.
     #[must_use]
     pub fn without_attributes(&self) -> ArrayMetadata {
         ArrayMetadata {
@@ -138,7 +139,7 @@ impl ArrayMetadata {
         }
     }
 
-    /// What the document says against the specification and is read nevertheless, and how.
+    /// Explains a deviation from the specification that is accepted, and how it is read.
     pub fn deviation(&self) -> Option<String> {
         let fill = self.document.get("fill_value")?;
         let is_number_for_bool =
@@ -170,7 +171,7 @@ pub struct GroupMetadata {
 }
 
 impl GroupMetadata {
-    /// About how much memory it takes.
+    /// Estimates the memory that it takes.
     pub fn memory_bytes(&self) -> usize {
         json::memory_bytes(&self.attributes) + self.consolidated.as_ref().map_or(0, json::memory_bytes)
     }
@@ -186,7 +187,7 @@ pub enum Document {
     Array(ArrayMetadata),
 }
 
-/// Bytes of the flat file of an array: `None` where they pass 2^63-1.
+/// Returns the bytes of the flat file of an array; `None` if there are more than 2^63-1.
 pub fn flat_size(shape: &[u64], item_size: usize) -> Option<u64> {
     if shape.contains(&0) {
         return Some(0);
@@ -196,7 +197,8 @@ pub fn flat_size(shape: &[u64], item_size: usize) -> Option<u64> {
     i64::try_from(bytes).is_ok().then_some(bytes)
 }
 
-/// Whether a document has tensorstore's fill value of a type that has no zero: 0.0, which it reads as the element of zero bits.
+/// Returns whether a document has tensorstore's fill value for the type that has no zero: 0.0, which tensorstore reads
+/// as the element whose bits are all 0.
 pub fn is_zero_without_sign(data_type: &DataType, fill_value: &Value) -> bool {
     *data_type == DataType::Float8E8M0Fnu && fill_value.as_f64() == Some(0.0)
 }

@@ -42,7 +42,7 @@ pub struct Packed {
 }
 
 impl Packing {
-    /// What an array's attributes say.
+    /// Reads the packing from an array's attributes.
     pub fn of(metadata: &ArrayMetadata) -> Self {
         let attributes = &metadata.attributes;
         let names =
@@ -66,7 +66,7 @@ impl Packing {
 }
 
 impl Packed {
-    /// The attributes of the unpacked array: nothing is packed in it, and NaN marks what is missing.
+    /// Returns the attributes of the unpacked array. They mention no packing, and NaN marks missing elements.
     pub fn unpacked_attributes(&self, attributes: &Map<String, Value>) -> Map<String, Value> {
         let is_scaled = self.scale_factor.is_some() || self.add_offset.is_some();
         let is_of_packed = |name: &str| match name {
@@ -112,7 +112,7 @@ fn read(metadata: &ArrayMetadata) -> Option<(&DataType, Packed)> {
     Some((stored, Packed { read_as, unpacked, scale_factor, add_offset, missing }))
 }
 
-/// A finite number, or a list of one.
+/// Reads a finite number, or a list of one.
 fn number(value: &Value) -> Option<f64> {
     match value {
         Value::Number(number) => number.as_f64().filter(|number| number.is_finite()),
@@ -124,7 +124,7 @@ fn number(value: &Value) -> Option<f64> {
     }
 }
 
-/// The float type that has all values of another type; float16 and float32 are themselves.
+/// Returns the narrowest float type that holds all values of a type; float16 and float32 stay as they are.
 fn float_for(data_type: &DataType) -> Option<DataType> {
     match (data_type, plain_number_bytes(data_type)?) {
         (DataType::Float16 | DataType::Float32 | DataType::Float64, _) => Some(data_type.clone()),
@@ -133,7 +133,7 @@ fn float_for(data_type: &DataType) -> Option<DataType> {
     }
 }
 
-/// Bytes of an element that is an integer or a usual float.
+/// Returns the bytes of an element that is an integer or an IEEE float.
 fn plain_number_bytes(data_type: &DataType) -> Option<usize> {
     let numeric_type = data_type.numeric_type()?;
     (numeric_type.is_integer() || numeric_type.is_float()).then(|| numeric_type.size())

@@ -101,7 +101,7 @@ mod tests {
     use crate::metadata::{DataType, parse_v1_array};
     use serde_json::json;
 
-    /// The specification's example, with `changes` put in.
+    /// Parses the specification's example with `changes` applied.
     fn parse(changes: Value) -> std::result::Result<ArrayMetadata, String> {
         let mut document = json!({
             "chunks": [10, 10], "compression": "zlib", "compression_opts": 1, "dtype": "<i4", "fill_value": 42,

@@ -87,7 +87,7 @@ pub fn attributes(key: &str, document: Option<&[u8]>) -> Attributes {
     attributes_of(key, document.map(json::parse_object))
 }
 
-/// As [`attributes`], of a document that is parsed already.
+/// Does the same as [`attributes`] for a document that is already parsed.
 pub fn attributes_of(key: &str, parsed: Option<ParseResult<Map<String, Value>>>) -> Attributes {
     match parsed {
         None => (Map::new(), None),
@@ -147,8 +147,8 @@ fn codec(name: &str, configuration: Value, place: &str) -> CodecSpec {
     CodecSpec { family: CodecFamily::V2, name, configuration, must_understand: true, place }
 }
 
-/// `{"endian": "little" | "big"}`, or `{"endian": "mixed", "big": [[offset, width, count], …]}` with the components
-/// that are stored big-endian.
+/// Returns the codec for an element's byte order: `{"endian": "little" | "big"}`, or `{"endian": "mixed", "big":
+/// [[offset, width, count], …]}` with the components that are stored big-endian.
 fn bytes_codec(element: &StoredDataType) -> CodecSpec {
     codec(
         "bytes",
@@ -176,9 +176,9 @@ fn codecs_of(filters: Option<&Value>) -> ParseResult<Vec<CodecSpec>> {
     items.iter().enumerate().map(one).collect()
 }
 
-/// The element of an array: of its `dtype`, and for `|O` of the codec that turns objects into bytes, which then
-/// is the chain's array-to-bytes codec. Objects after `categorize` are strings of a known list, served as `U` of
-/// the longest one's width.
+/// Returns the element of an array. Its `dtype` decides, except for `|O`: then it is the codec that turns objects into
+/// bytes, which becomes the chain's array-to-bytes codec. Objects after `categorize` are strings from a known list;
+/// they are served as `U` with the width of the longest.
 fn element(
     dtype: &Value,
     filters: &[CodecSpec],
@@ -209,7 +209,7 @@ fn element(
     }
 }
 
-/// The code points of the longest label of `categorize`, at least 1.
+/// Returns the number of code points in the longest label of `categorize`, at least 1.
 fn longest_label(codec: &CodecSpec) -> Option<usize> {
     if codec.name != "categorize" {
         return None;
@@ -219,7 +219,7 @@ fn longest_label(codec: &CodecSpec) -> Option<usize> {
     labels.iter().map(points).try_fold(1, |longest, points| Some(longest.max(points?)))
 }
 
-/// xarray's and NCZarr's names of dimensions, where they fit.
+/// Reads the dimension names of xarray and NCZarr, if they fit the rank.
 pub fn dimension_names(attributes: &Map<String, Value>, rank: usize) -> Option<Vec<Option<String>>> {
     let names = attributes.get("_ARRAY_DIMENSIONS")?.as_array().filter(|names| names.len() == rank)?;
     names.iter().map(|name| json::name(name).ok().map(|name| Some(name.to_owned()))).collect()
@@ -232,7 +232,7 @@ mod tests {
     use crate::metadata::{parse_v2_array, parse_v2_group};
     use serde_json::json;
 
-    /// A small valid `.zarray`, with `changes` put in (the text "-" takes a member out).
+    /// Returns a small valid `.zarray` with `changes` applied (the text "-" removes a member).
     fn document(changes: Value) -> String {
         let mut document = json!({
             "zarr_format": 2, "shape": [4, 6], "chunks": [2, 3], "dtype": "<i2", "fill_value": 7, "order": "C",
@@ -255,7 +255,7 @@ mod tests {
         parse_v2_array("a/.zarray", document(changes).as_bytes(), None).unwrap_err().to_string()
     }
 
-    /// The chain, as JSON: name and configuration of each codec.
+    /// Returns the chain as JSON: name and configuration of each codec.
     fn codecs(changes: Value) -> Value {
         let array = array(changes);
         assert!(array.codecs.iter().all(|codec| codec.family == CodecFamily::V2 && codec.must_understand));

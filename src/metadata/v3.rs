@@ -58,7 +58,7 @@ fn parse_group(key: &str, mut members: Map<String, Value>) -> ParseResult<GroupM
     })
 }
 
-/// The copy of the documents below a group. A kind that is not known may be skipped where the document says so.
+/// Reads the copy of the documents below a group. An unknown kind of copy is skipped if the document allows it.
 fn inline_copy(value: Value) -> ParseResult<Option<Map<String, Value>>> {
     let Value::Object(mut members) = value else {
         return match value {
@@ -131,7 +131,7 @@ fn parse_array(key: &str, mut members: Map<String, Value>) -> ParseResult<ArrayM
     Ok(metadata)
 }
 
-/// Takes `attributes` out of a document; absent and null are none.
+/// Takes `attributes` out of a document. If the member is absent or null, there are no attributes.
 fn take_attributes(members: &mut Map<String, Value>) -> ParseResult<Map<String, Value>> {
     match members.shift_remove("attributes") {
         None | Some(Value::Null) => Ok(Map::new()),
@@ -142,7 +142,7 @@ fn take_attributes(members: &mut Map<String, Value>) -> ParseResult<Map<String, 
     }
 }
 
-/// The byte order of the `bytes` codec.
+/// Returns the byte order of the `bytes` codec.
 fn bytes_order(codecs: &[crate::metadata::CodecSpec]) -> ByteOrder {
     let bytes = codecs.iter().find(|codec| codec.name == "bytes");
     match bytes.and_then(|codec| codec.configuration.get("endian")).and_then(Value::as_str) {
@@ -151,7 +151,7 @@ fn bytes_order(codecs: &[crate::metadata::CodecSpec]) -> ByteOrder {
     }
 }
 
-/// Refuses storage transformers by name; the names of those that may be skipped.
+/// Refuses storage transformers by name. Returns the names of those that the document allows to skip.
 fn storage_transformers(value: Option<&Value>) -> ParseResult<Vec<String>> {
     let items = match value {
         None | Some(Value::Null) => return Ok(Vec::new()),
@@ -188,7 +188,7 @@ mod tests {
     use crate::metadata::{ChunkGrid, parse_v3};
     use serde_json::json;
 
-    /// A small valid array, with the members of `changes` put in (null takes one out).
+    /// Returns a small valid array with the members of `changes` inserted (null removes one).
     fn document(changes: Value) -> Value {
         let mut document = json!({
             "zarr_format": 3, "node_type": "array", "shape": [4, 6], "data_type": "int16",

@@ -89,7 +89,7 @@ impl Rounding {
         Some(Rounding { kind, width, keep_bits })
     }
 
-    /// Whether rounding changes nothing.
+    /// Returns whether rounding changes nothing.
     fn keeps_all(self) -> bool {
         match self.kind {
             Kind::Float(fraction_bits) => self.keep_bits >= fraction_bits,
@@ -126,7 +126,7 @@ impl Rounding {
         }
     }
 
-    /// A float of `bits` bits.
+    /// Rounds a float of `bits` bits.
     #[inline]
     fn float(self, code: u64, bits: u32, fraction_bits: u32) -> u64 {
         let drop_bits = fraction_bits.saturating_sub(self.keep_bits);
@@ -144,7 +144,7 @@ impl Rounding {
         rounded
     }
 
-    /// An integer of `bits` bits.
+    /// Rounds an integer of `bits` bits.
     #[inline]
     fn integer(self, code: u64, bits: u32, is_signed: bool) -> u64 {
         let drop_bits = (64 - code.leading_zeros()).saturating_sub(self.keep_bits);

@@ -67,7 +67,7 @@ fn product(lengths: &[u64]) -> Result<u64, String> {
         .ok_or_else(|| "gives more than 2^64 elements".to_owned())
 }
 
-/// The lengths after encoding, or what is wrong with `lengths`.
+/// Returns the lengths after encoding. The error says what is wrong with `lengths`.
 fn encoded_shape(input: &[u64], lengths: &[Length]) -> Result<Vec<u64>, String> {
     if lengths.len() > MAX_RANK {
         return Err(format!("has more than {MAX_RANK} dimensions"));

@@ -56,7 +56,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
 }
 
 impl Transpose {
-    /// The codec with encoded axis i = decoded axis `order[i]`; `order` is a permutation.
+    /// Creates the codec with encoded axis i = decoded axis `order[i]`; `order` is a permutation.
     pub fn new(order: Vec<usize>, decoded: &Representation) -> CodecResult<Self> {
         let size = decoded.size_bytes()?;
         let item_size = decoded.item_size()?;
@@ -83,7 +83,7 @@ impl Transpose {
         })
     }
 
-    /// Whether decoded and encoded bytes are the same.
+    /// Returns whether decoded and encoded bytes are the same.
     pub fn is_identity(&self) -> bool {
         self.encode.is_identity()
     }

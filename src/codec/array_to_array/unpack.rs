@@ -30,7 +30,7 @@ struct Unpack {
     kernel: Kernel,
 }
 
-/// The codec of an array with stored elements of this type and this fill value.
+/// Returns the codec of an array with stored elements of this type and this fill value.
 pub fn spec(packed: &Packed, stored: &DataType, fill_value: &FillValue) -> CodecSpec {
     let bits = |factor: Option<f64>| factor.map(f64::to_bits);
     let configuration = json!({
@@ -51,7 +51,7 @@ pub fn spec(packed: &Packed, stored: &DataType, fill_value: &FillValue) -> Codec
     }
 }
 
-/// The number that one stored element stands for, as bytes. Fails where the codec cannot be built.
+/// Returns the bytes of the number that a stored element stands for. Fails if the codec cannot be built.
 pub fn unpacked_element(spec: &CodecSpec, packed: &Packed, element: &[u8]) -> CodecResult<Vec<u8>> {
     let one = Representation {
         shape: vec![1],
@@ -112,12 +112,12 @@ impl Unpack {
     }
 }
 
-/// A list of bytes.
+/// Reads a list of bytes.
 fn bytes(value: &Value) -> Option<Vec<u8>> {
     value.as_array()?.iter().map(|byte| u8::try_from(byte.as_u64()?).ok()).collect()
 }
 
-/// The type of elements as they lie in memory.
+/// Returns the type of elements as they lie in memory.
 fn type_in_memory(data_type: &DataType) -> Option<NumericType> {
     data_type.numeric_type().or_else(|| computed_type(data_type))
 }
@@ -126,7 +126,7 @@ fn elements<T: Element>(bytes: &[Vec<u8>]) -> Vec<T> {
     bytes.iter().map(|bytes| T::read(bytes, ByteOrder::Little)).collect()
 }
 
-/// `element × scale + offset`.
+/// Computes `element × scale + offset`.
 fn scaled<T: Element + Send + Sync>(missing: Vec<T>, scale: f64, offset: f64) -> Kernel {
     Box::new(move |input, out| {
         for (element, number) in input.chunks_exact(T::SIZE).zip(out.chunks_exact_mut(f64::SIZE)) {
@@ -140,7 +140,7 @@ fn scaled<T: Element + Send + Sync>(missing: Vec<T>, scale: f64, offset: f64) ->
     })
 }
 
-/// The element as another float.
+/// Converts the element to another float.
 fn masked<T: Element + Send + Sync, F: Element + Send + Sync>(missing: Vec<T>, nan: F) -> Kernel {
     Box::new(move |input, out| {
         for (element, number) in input.chunks_exact(T::SIZE).zip(out.chunks_exact_mut(F::SIZE)) {
@@ -151,7 +151,7 @@ fn masked<T: Element + Send + Sync, F: Element + Send + Sync>(missing: Vec<T>, n
     })
 }
 
-/// The element as it is, with all its bits.
+/// Copies the element with all its bits.
 fn masked_in_place<T: Element + Send + Sync>(missing: Vec<T>) -> Kernel {
     let nan = T::narrow(Number::Float(f64::NAN));
     Box::new(move |input, out| {
@@ -168,7 +168,7 @@ fn masked_in_place<T: Element + Send + Sync>(missing: Vec<T>) -> Kernel {
 }
 
 impl ArrayToArray for Unpack {
-    /// Nothing is written through a view.
+    // A view is not written.
     fn is_lossless(&self) -> bool {
         false
     }

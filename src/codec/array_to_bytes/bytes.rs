@@ -74,7 +74,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     })))
 }
 
-/// The member `big` of the mixed form.
+/// Reads the member `big` of the mixed form.
 fn big_parts(configuration: &mut Configuration<'_>) -> CodecResult<Vec<Component>> {
     let list = configuration.list("big")?;
     let list = configuration.require("big", list)?;
@@ -117,7 +117,7 @@ impl InPlace for Bytes {
 }
 
 impl ArrayToBytes for Bytes {
-    /// Bytes that it cannot restore are an error when encoding.
+    // Bytes that it cannot restore are an error when encoding.
     fn is_lossless(&self) -> bool {
         true
     }

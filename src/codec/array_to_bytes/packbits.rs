@@ -114,7 +114,7 @@ struct PackBits {
 }
 
 impl PackBits {
-    /// Whether packing leaves every byte as it is.
+    /// Returns whether packing leaves every byte as it is.
     fn keeps_all(&self) -> bool {
         self.kept_bits as usize == self.component.width * 8
     }
@@ -178,7 +178,7 @@ impl PackBits {
 }
 
 impl ArrayToBytes for PackBits {
-    /// Bits that are not packed are lost, also those that an element of less than a byte does not use.
+    // Bits that are not packed are lost. So are those that an element of less than a byte does not use.
     fn is_lossless(&self) -> bool {
         self.keeps_all()
     }

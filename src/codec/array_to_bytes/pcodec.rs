@@ -48,7 +48,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     Ok(build_compressor(context, Pcodec { numeric_type, config }, array.size_bytes))
 }
 
-/// The encoder's settings, by numcodecs' rules.
+/// Reads the encoder's settings, by numcodecs' rules.
 fn read_config(configuration: &mut Configuration<'_>) -> CodecResult<ChunkConfig> {
     let level = configuration.integer("level", 0..=12)?.unwrap_or(8);
     let mode = configuration.choice("mode_spec", &[("auto", true), ("classic", false)])?;
@@ -119,7 +119,7 @@ impl ArrayCompressor for Pcodec {
     }
 }
 
-/// Pcodec's error as a [`CodecError`].
+/// Converts Pcodec's error.
 fn failed(error: pco::errors::PcoError) -> CodecError {
     CodecError::new(error)
 }

@@ -26,7 +26,7 @@ pub enum Vlen {
 }
 
 impl Vlen {
-    /// The codec for a name of v3's `codecs`, or an id of v2's `filters`.
+    /// Returns the codec with a name of v3's `codecs` or an id of v2's `filters`.
     pub fn of(family: CodecFamily, name: &str) -> Option<Vlen> {
         match (family, name) {
             (_, "vlen-utf8") | (CodecFamily::V3, "numcodecs.vlen-utf8") => Some(Vlen::Utf8),
@@ -46,8 +46,8 @@ impl Vlen {
         CodecError::new(format_args!("codec \"{}\": {reason}", self.name()))
     }
 
-    /// The elements of a chunk that has `elements` of them, as parts of `encoded`. Nothing may be left over.
-    /// Allocates 16 bytes for each element, and each has at least 4 in `encoded`.
+    /// Returns the elements of a chunk that has `elements` of them, as parts of `encoded`. Bytes after the last
+    /// element are an error. Allocates 16 bytes for each element, and each has at least 4 in `encoded`.
     pub fn decode(self, encoded: &[u8], elements: usize) -> CodecResult<Vec<&[u8]>> {
         let truncated = || self.error(format_args!("the chunk ends within its {elements} elements"));
         let (count, mut rest) = take_number(encoded).ok_or_else(|| self.error("the chunk has no header"))?;
@@ -98,7 +98,7 @@ impl Vlen {
     }
 }
 
-/// The number at the head of `bytes`, and what follows.
+/// Splits `bytes` after the number at its beginning.
 fn take_number(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (number, rest) = bytes.split_first_chunk::<NUMBER_BYTES>()?;
     Some((usize::try_from(u32::from_le_bytes(*number)).ok()?, rest))

@@ -25,7 +25,7 @@ pub struct NumericArray {
 }
 
 impl NumericArray {
-    /// The input array; an error where its elements are not numbers.
+    /// Returns the input array, or an error if its elements are not numbers.
     pub fn of(context: &Context<'_>) -> CodecResult<NumericArray> {
         let name = context.name;
         let lacking = |what: &str| CodecError::unsupported(format_args!("codec \"{name}\" for {what}"));
@@ -57,11 +57,11 @@ impl NumericArray {
 
 /// Such a compressor, built for one array.
 pub trait ArrayCompressor: Send + Sync + 'static {
-    /// The most bytes that a well-formed encoding has, where that may be more than a compressor's usual bound.
+    /// Returns the longest well-formed encoding, if that may be longer than a compressor's usual bound.
     fn limit_bytes(&self) -> u64 {
         0
     }
-    /// Whether decoding restores every byte that can be encoded.
+    /// Returns whether decoding restores every byte that can be encoded.
     fn is_lossless(&self) -> bool;
     /// Decodes into the array's bytes, exactly.
     fn decode(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()>;
@@ -69,7 +69,7 @@ pub trait ArrayCompressor: Send + Sync + 'static {
     fn encode(&self, input: &[u8]) -> CodecResult<Vec<u8>>;
 }
 
-/// The compressor as a codec of the requested family.
+/// Builds the compressor as a codec of the requested family.
 pub fn build(context: &Context<'_>, compressor: impl ArrayCompressor, size_bytes: usize) -> Codec {
     let whole = WholeArray { compressor, size_bytes };
     match context.input {

@@ -43,7 +43,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     Ok(build_compressor(context, Zfp { blocks, config }, array.size_bytes))
 }
 
-/// The members by `mode`.
+/// Reads the members that `mode` decides.
 fn read_config(
     configuration: &mut Configuration<'_>,
     blocks: &Blocks,
@@ -92,7 +92,7 @@ struct Zfp {
 }
 
 impl ArrayCompressor for Zfp {
-    /// The reversible mode is lossless, except where integers of 8 and 16 bits are shifted; this is not distinguished here.
+    // The reversible mode is lossless except for shifted integers of 8 and 16 bits. That is not distinguished here.
     fn is_lossless(&self) -> bool {
         false
     }
@@ -133,13 +133,13 @@ pub struct Header {
     pub config: ZfpConfig,
 }
 
-/// zfp's error as a [`CodecError`].
+/// Converts zfp's error.
 fn failed(error: impl std::fmt::Display) -> CodecError {
     CodecError::new(error)
 }
 
 impl Blocks {
-    /// The array, if its elements are of a numeric_type that zfp codes.
+    /// Returns the array, if zfp codes its type of elements.
     pub fn of(context: &Context<'_>, array: &NumericArray) -> CodecResult<Blocks> {
         let scalar = match array.numeric_type {
             NumericType::I8 | NumericType::U8 | NumericType::I16 | NumericType::U16 => ZfpScalarType::I32,
@@ -158,7 +158,7 @@ impl Blocks {
         Ok(Blocks { numeric_type: array.numeric_type, scalar, dims: dims(&array.shape), count })
     }
 
-    /// Fixed-rate mode.
+    /// Returns the configuration of fixed-rate mode.
     pub fn fixed_rate(&self, rate: f64, dims: [usize; 4]) -> CodecResult<ZfpConfig> {
         let dimensionality = match dims {
             [_, 0, _, _] => ZfpDimensionality::D1,
@@ -170,8 +170,8 @@ impl Blocks {
             .map_err(failed)
     }
 
-    /// The most bytes that the array takes, whatever the mode: blocks at the edges are filled up, so that many short
-    /// dimensions make it longer than the array.
+    /// Returns an upper bound of the encoded bytes, whatever the mode. Blocks at the edges are padded, so that many
+    /// short dimensions make the encoding longer than the array.
     pub fn limit_bytes(&self, config: &ZfpConfig) -> u64 {
         let dims = self.dims.unwrap_or([self.count, 0, 0, 0]);
         let size = |config: &ZfpConfig| config.maximum_size(self.scalar, dims).unwrap_or(0) as u64;
@@ -292,7 +292,7 @@ impl Blocks {
     }
 }
 
-/// Lengths, fastest first; a single element has one dimension.
+/// Returns the lengths, fastest first. A single element has one dimension.
 fn dims(shape: &[u64]) -> Option<[usize; 4]> {
     let mut dims = [0; 4];
     for (to, from) in dims.iter_mut().zip(shape.iter().rev()) {
@@ -307,13 +307,13 @@ fn dims(shape: &[u64]) -> Option<[usize; 4]> {
 
 /// From and to the elements that zfp does not code itself: zfp's own promotion for 8 and 16 bits.
 trait Scalar: Sized {
-    /// The scalar for an element of the numeric_type; `None` where it does not fit.
+    /// Returns the scalar for an element; `None` if it does not fit.
     fn promote(numeric_type: NumericType, bytes: &[u8]) -> Option<Self>;
-    /// The element for a scalar, as near as there is one.
+    /// Writes the element that is nearest to the scalar.
     fn demote(self, numeric_type: NumericType, bytes: &mut [u8]);
 }
 
-/// An integer of the numeric_type.
+/// Reads an integer of any type.
 fn read_integer(numeric_type: NumericType, bytes: &[u8]) -> i128 {
     let number = with_numeric_type!(numeric_type, T => T::read(bytes, ByteOrder::Little).widen());
     match number {
@@ -345,7 +345,7 @@ macro_rules! integer_scalar {
 }
 integer_scalar! { i32 i64 }
 
-/// What is subtracted from an integer, and by how many bits the difference is then shifted up.
+/// Returns the bias that is subtracted from an integer, and the bits by which the difference is then shifted up.
 fn promotion(numeric_type: NumericType) -> (i128, u32) {
     match numeric_type {
         NumericType::I8 => (0, 23),

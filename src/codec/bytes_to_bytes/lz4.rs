@@ -85,7 +85,7 @@ impl BytesToBytes for Lz4 {
     }
 }
 
-/// The decoded size and the block.
+/// Splits the encoded bytes into the decoded size and the block.
 fn split(encoded: &[u8]) -> CodecResult<(usize, &[u8])> {
     let Some((length, block)) = encoded.split_first_chunk::<4>() else {
         return Err(CodecError::new(format_args!("{} bytes are too few for a header", encoded.len())));

@@ -95,7 +95,7 @@ impl BytesToBytes for Shuffle {
     }
 }
 
-/// From planes of bytes to elements. The lengths are equal, and a multiple of `size`.
+/// Converts planes of bytes to elements. The lengths are equal, and a multiple of `size`.
 fn unshuffle(planes: &[u8], elements: &mut [u8], size: usize) {
     interleave(planes.chunks_exact(planes.len() / size), size, elements);
 }
@@ -115,14 +115,14 @@ pub(super) fn interleave<'a>(planes: impl Iterator<Item = &'a [u8]>, size: usize
     }
 }
 
-/// [`interleave`] for a size known when compiled, which writes each element once.
+/// Interleaves as [`interleave`] does for a size known when compiled, and writes each element once.
 fn interleave_fixed<'a, const SIZE: usize>(mut planes: impl Iterator<Item = &'a [u8]>, elements: &mut [u8]) {
     let planes: [&[u8]; SIZE] = std::array::from_fn(|_| planes.next().unwrap_or_default());
     let elements = elements.as_chunks_mut::<SIZE>().0;
     wide(|| interleave_loop(planes, elements));
 }
 
-/// The loop of [`interleave_fixed`], compiled into its caller for the processor that the caller is compiled for.
+/// Runs the loop of [`interleave_fixed`], compiled into its caller for the processor that the caller is compiled for.
 #[inline(always)]
 fn interleave_loop<const SIZE: usize>(planes: [&[u8]; SIZE], elements: &mut [[u8; SIZE]]) {
     // Cannot be: the planes have a byte for each element. The check lets the compiler drop the others.
@@ -136,7 +136,7 @@ fn interleave_loop<const SIZE: usize>(planes: [&[u8]; SIZE], elements: &mut [[u8
     }
 }
 
-/// From elements to planes of bytes, as [`unshuffle`].
+/// Converts elements to planes of bytes, the reverse of [`unshuffle`].
 fn shuffle(elements: &[u8], planes: &mut [u8], size: usize) {
     let count = elements.len() / size;
     for (lane, plane) in planes.chunks_exact_mut(count).enumerate() {

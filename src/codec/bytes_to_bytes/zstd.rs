@@ -74,7 +74,7 @@ const STREAM_INPUT_BYTES: usize = 128 << 10;
 /// The longest header of a frame.
 const FRAME_HEADER_BYTES: usize = 18;
 
-/// Whether the stored bytes begin with a frame that declares all of the decoded bytes, and has no checksum.
+/// Returns whether the stored bytes begin with a frame that declares all decoded bytes and has no checksum.
 fn is_one_frame_of(stored: &dyn StoredBytes, decoded_bytes: usize) -> CodecResult<bool> {
     let mut head = [0; FRAME_HEADER_BYTES];
     let available = usize::try_from(stored.size_bytes()).unwrap_or(usize::MAX);

@@ -44,7 +44,7 @@ impl Region {
         Region { run_bytes, axes, block_strides, blocks }
     }
 
-    /// Where block number `index` (C order) starts in the array, in bytes.
+    /// Returns where block number `index` (C order) starts in the array, in bytes.
     pub fn start(&self, index: usize) -> usize {
         let mut rest = index;
         let mut start = 0;
@@ -55,7 +55,7 @@ impl Region {
         start
     }
 
-    /// Whether a block is one run.
+    /// Returns whether a block is one run.
     pub fn is_one_run(&self) -> bool {
         self.axes.is_empty()
     }

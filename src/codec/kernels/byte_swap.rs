@@ -17,12 +17,13 @@ pub struct SwapPlan {
 }
 
 impl SwapPlan {
-    /// The plan that swaps nothing.
+    /// Creates the plan that swaps nothing.
     pub fn none() -> Self {
         SwapPlan { item_size: 1, runs: Vec::new() }
     }
 
-    /// Everything in the type that has a byte order: from little-endian to big-endian and back.
+    /// Creates the plan that swaps everything in the type that has a byte order: from little-endian to big-endian and
+    /// back.
     pub fn all(data_type: &DataType) -> CodecResult<Self> {
         let (Some(item_size), Some(mut runs)) = (data_type.item_size(), data_type.components()) else {
             return Err(CodecError::unsupported("a data type without a fixed size, or with too many parts"));
@@ -31,7 +32,7 @@ impl SwapPlan {
         Ok(SwapPlan { item_size, runs })
     }
 
-    /// Only `parts` of the type, as (offset, width, count).
+    /// Creates the plan that swaps only `parts` of the type.
     pub fn only(data_type: &DataType, parts: &[Component]) -> CodecResult<Self> {
         let all = SwapPlan::all(data_type)?;
         let mut runs: Vec<Component> = parts.iter().copied().filter(|part| part.count > 0).collect();
@@ -56,7 +57,8 @@ impl SwapPlan {
         Ok(SwapPlan { item_size: all.item_size, runs })
     }
 
-    /// What `all` swaps and this plan, made by [`SwapPlan::only`] for the same type, does not.
+    /// Returns the plan of everything that `all` swaps and this plan, made by [`SwapPlan::only`] for the same type,
+    /// does not.
     pub fn complement(&self, all: &SwapPlan) -> SwapPlan {
         let mut runs = Vec::new();
         for whole in &all.runs {
@@ -80,12 +82,12 @@ impl SwapPlan {
         SwapPlan { item_size: all.item_size, runs }
     }
 
-    /// Whether it swaps nothing.
+    /// Returns whether it swaps nothing.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// The width, where the elements consist of parts of a single width.
+    /// Returns the width, if the elements consist of parts of a single width.
     fn uniform_width(&self) -> Option<usize> {
         match self.runs.as_slice() {
             [run] if run.offset == 0 && run.width * run.count == self.item_size => Some(run.width),
@@ -124,7 +126,7 @@ impl SwapPlan {
     }
 }
 
-/// The end of a run in the element.
+/// Returns the end of a run in the element.
 fn end_of(run: &Component) -> Option<usize> {
     run.width.checked_mul(run.count)?.checked_add(run.offset)
 }
@@ -140,7 +142,7 @@ fn reverse_each(data: &mut [u8], width: usize) {
     }
 }
 
-/// As [`reverse_each`] with a width the compiler knows, so that it becomes shuffle instructions.
+/// Reverses as [`reverse_each`] does, with a width that the compiler knows, so that it becomes shuffle instructions.
 #[inline(always)]
 fn reverse_arrays<const WIDTH: usize>(data: &mut [u8]) {
     let (parts, _) = data.as_chunks_mut::<WIDTH>();

@@ -15,8 +15,8 @@ pub struct NumericDtype {
     pub byte_order: ByteOrder,
 }
 
-/// The type that a codec computes in for elements of a data type; times are their int64. An integer below 8 bits has
-/// none, for a result may be outside its range.
+/// Returns the type that a codec computes in for elements of a data type. Times are computed as int64. Integers below
+/// 8 bits have no type, since a result may be out of their range.
 pub fn computed_type(data_type: &DataType) -> Option<NumericType> {
     match data_type {
         DataType::DateTime64(_) | DataType::TimeDelta64(_) => Some(NumericType::I64),
@@ -24,7 +24,7 @@ pub fn computed_type(data_type: &DataType) -> Option<NumericType> {
     }
 }
 
-/// The type that both fit in, as NumPy's `result_type` of two arrays.
+/// Returns the type that both fit in, as NumPy's `result_type` of two arrays.
 pub fn promote(one: NumericType, two: NumericType) -> NumericType {
     use NumericType::*;
     // The narrowest float that holds the type's values: 2, 4 or 8 bytes.
@@ -47,7 +47,7 @@ pub fn promote(one: NumericType, two: NumericType) -> NumericType {
     }
 }
 
-/// [`promote`] for two integers.
+/// Does the same as [`promote`] for two integers.
 fn promote_integers(one: NumericType, two: NumericType) -> NumericType {
     use NumericType::*;
     let (wide, narrow) = if one.size() >= two.size() { (one, two) } else { (two, one) };
@@ -65,7 +65,7 @@ fn promote_integers(one: NumericType, two: NumericType) -> NumericType {
 }
 
 impl NumericDtype {
-    /// The dtype that NumPy makes of `text`; `None` where that is not numeric.
+    /// Returns the dtype that NumPy makes of `text`; `None` if it is not numeric.
     pub fn parse(text: &str) -> Option<NumericDtype> {
         use NumericType::*;
         let (byte_order, name) = match text.split_at_checked(1) {
@@ -98,7 +98,7 @@ impl NumericDtype {
         Some(NumericDtype { numeric_type, byte_order })
     }
 
-    /// The same type, little-endian.
+    /// Returns the same type, little-endian.
     pub fn little(self) -> NumericDtype {
         NumericDtype { byte_order: ByteOrder::Little, ..self }
     }

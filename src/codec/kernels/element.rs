@@ -30,13 +30,13 @@ pub trait Element: Copy + Default + PartialEq + 'static {
     const NUMERIC_TYPE: NumericType;
     /// Its bytes.
     const SIZE: usize;
-    /// From exactly [`Element::SIZE`] bytes (other lengths give the default).
+    /// Reads exactly [`Element::SIZE`] bytes (other lengths give the default).
     fn read(bytes: &[u8], byte_order: ByteOrder) -> Self;
-    /// To exactly [`Element::SIZE`] bytes (other lengths are left alone).
+    /// Writes exactly [`Element::SIZE`] bytes (other lengths stay unchanged).
     fn write(self, bytes: &mut [u8], byte_order: ByteOrder);
-    /// The number, exactly.
+    /// Returns the exact number.
     fn widen(self) -> Number;
-    /// NumPy's cast of the number.
+    /// Casts the number as NumPy does.
     fn narrow(number: Number) -> Self;
 }
 
@@ -95,20 +95,20 @@ integer_element! {
     u64 U64 UInt u64_of_float;
 }
 
-/// cvttsd2si, 32 bits.
+/// Converts as the processor's instruction cvttsd2si does, to 32 bits.
 #[inline(always)]
 fn i32_of_float(number: f64) -> i32 {
     if number > -2_147_483_649.0 && number < 2_147_483_648.0 { number as i32 } else { i32::MIN }
 }
 
-/// cvttsd2si, 64 bits.
+/// Converts as the processor's instruction cvttsd2si does, to 64 bits.
 #[inline(always)]
 fn i64_of_float(number: f64) -> i64 {
     const BOUND: f64 = 9_223_372_036_854_775_808.0;
     if (-BOUND..BOUND).contains(&number) { number as i64 } else { i64::MIN }
 }
 
-/// How compilers build u64 from [`i64_of_float`]: above 2^63 in two parts.
+/// Converts as compilers do with [`i64_of_float`]: above 2^63 in two parts.
 #[inline(always)]
 fn u64_of_float(number: f64) -> u64 {
     const BOUND: f64 = 9_223_372_036_854_775_808.0;
@@ -166,7 +166,7 @@ macro_rules! to_float {
 }
 to_float! { i64 u64 }
 
-/// f64 to f16, rounded once: the f32 between is rounded to odd, so that nothing is lost for the second rounding.
+/// Converts f64 to f16, rounded once. The f32 in between is rounded to odd, so that the second rounding loses nothing.
 fn half_of_float(number: f64) -> f16 {
     let single = number as f32;
     if single.is_nan() || f64::from(single) == number {
@@ -269,7 +269,7 @@ pub fn transform<W: Element>(
     }
 }
 
-/// NumPy's `astype`.
+/// Casts elements as NumPy's `astype` does.
 pub fn cast(input: &[u8], from: NumericDtype, out: &mut [u8], to: NumericDtype) {
     with_numeric_type!(from.numeric_type, S => transform::<S>(input, from, out, to, |_| {}))
 }

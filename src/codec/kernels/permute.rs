@@ -28,8 +28,8 @@ pub struct Permute {
 }
 
 impl Permute {
-    /// From an array of `shape` in C order to one with axis i = the source's axis `order[i]`. The product of the
-    /// shape and the item size fits usize; `order` is a permutation.
+    /// Creates the permutation of an array of `shape` in C order to one with axis i = the source's axis `order[i]`.
+    /// The product of the shape and the item size fits usize; `order` is a permutation.
     pub fn new(shape: &[usize], order: &[usize], item_size: usize) -> Permute {
         if item_size == 0 || shape.contains(&0) {
             return Permute { width: item_size, tile: None, outer: Vec::new(), size: 0 };
@@ -75,7 +75,7 @@ impl Permute {
         self.outer = axes;
     }
 
-    /// Whether source and target are the same bytes.
+    /// Returns whether source and target are the same bytes.
     pub fn is_identity(&self) -> bool {
         self.tile.is_none()
     }
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Element by element, by the definition.
+    /// Permutes element by element, by the definition.
     fn naive(shape: &[usize], order: &[usize], item: usize, from: &[u8]) -> Vec<u8> {
         let rank = shape.len();
         let target: Vec<usize> = order.iter().map(|&axis| shape[axis]).collect();

@@ -70,7 +70,7 @@ impl Kind {
 }
 
 impl SubByte {
-    /// The sub-byte parts of a type.
+    /// Finds the sub-byte parts of a type.
     pub fn of(data_type: &DataType) -> CodecResult<Self> {
         let item_size = data_type.item_size();
         let mut narrow = SubByte { item_size: item_size.unwrap_or(0), runs: Vec::new() };
@@ -113,12 +113,12 @@ impl SubByte {
         (self.runs.len() < MAX_COMPONENTS).then(|| self.runs.push((offset, count, kind)))
     }
 
-    /// Whether there is no sub-byte part.
+    /// Returns whether the type has no sub-byte parts.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// The slices of `data`'s elements, with their kinds.
+    /// Returns the format of the elements, if they consist of nothing else.
     fn uniform_kind(&self) -> Option<Kind> {
         match self.runs.as_slice() {
             [(0, count, kind)] if *count == self.item_size => Some(*kind),

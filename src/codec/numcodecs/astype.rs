@@ -31,7 +31,7 @@ impl NumericFilter for AsType {
     const IS_ELEMENTWISE: bool = true;
     const KEEPS_SHAPE: bool = true;
 
-    /// Only integers that all fit; a float's NaNs may change.
+    // Only integers that all fit are certain; a float's NaNs may change.
     fn is_lossless(&self, dtypes: Dtypes) -> bool {
         let (decoded, encoded) = (dtypes.decoded.numeric_type, dtypes.encoded.numeric_type);
         decoded.is_integer() && encoded.is_integer() && promote(decoded, encoded) == encoded

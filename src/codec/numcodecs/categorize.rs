@@ -50,7 +50,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     Ok(Codec::BytesToBytes(Box::new(Categorize { labels, item_bytes, codes, items })))
 }
 
-/// Code points per string and byte order; for objects as the metadata decided.
+/// Returns the code points per string and the byte order. For objects the metadata has decided.
 fn string_dtype(dtype: &str, input: Input<'_>) -> Option<(usize, ByteOrder)> {
     let (byte_order, name) = match dtype.split_at_checked(1) {
         Some((">", name)) => (ByteOrder::Big, name),
@@ -69,7 +69,7 @@ fn string_dtype(dtype: &str, input: Input<'_>) -> Option<(usize, ByteOrder)> {
     }
 }
 
-/// The label's code points as bytes.
+/// Returns the label's code points as bytes.
 fn utf32(label: &str, byte_order: ByteOrder) -> Vec<u8> {
     label
         .chars()
@@ -91,7 +91,7 @@ struct Categorize {
 }
 
 impl Categorize {
-    /// Bytes of the strings for this many bytes of numbers.
+    /// Returns the bytes of the strings for this many bytes of numbers.
     fn decoded_len(&self, encoded_len: usize) -> CodecResult<usize> {
         let code_bytes = self.codes.numeric_type.size();
         match encoded_len.is_multiple_of(code_bytes) {
@@ -102,7 +102,7 @@ impl Categorize {
         }
     }
 
-    /// The label of a number.
+    /// Returns the label of a number.
     fn label(&self, code: Number) -> &[u8] {
         let index = match code {
             Number::Int(code) => u64::try_from(code).ok(),
@@ -116,7 +116,7 @@ impl Categorize {
         index.and_then(|index| self.labels.get(index)).map_or(&[], Vec::as_slice)
     }
 
-    /// The labels' numbers, by stored string without padding. Of equal labels the last one counts.
+    /// Returns the labels' numbers by stored string without padding. If labels are equal, the last one counts.
     fn numbers(&self) -> CodecResult<HashMap<&[u8], Vec<u8>>> {
         let mut numbers = HashMap::new();
         for (number, label) in (1u64..).zip(&self.labels) {
@@ -139,7 +139,7 @@ impl Categorize {
 }
 
 impl BytesToBytes for Categorize {
-    /// A string that is not a label is stored as the empty string.
+    // A string that is not a label is stored as the empty string.
     fn is_lossless(&self) -> bool {
         false
     }

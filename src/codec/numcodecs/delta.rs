@@ -35,7 +35,7 @@ impl NumericFilter for Delta {
     const IS_ELEMENTWISE: bool = false;
     const KEEPS_SHAPE: bool = false;
 
-    /// Floats are rounded, and of a narrower type the differences are cut; bools but 0 come back as 1.
+    // Floats are rounded, differences of a narrower type are cut, and bools other than 0 come back as 1.
     fn is_lossless(&self, dtypes: Dtypes) -> bool {
         dtypes.decoded.numeric_type.is_integer() && dtypes.encoded.numeric_type == dtypes.decoded.numeric_type
     }
@@ -85,7 +85,7 @@ impl NumericFilter for Delta {
     }
 }
 
-/// Whether a number can be stored as a type. NumPy casts the differences unchecked, but not the first element.
+/// Returns whether a number can be stored as a type. NumPy casts the differences unchecked, but not the first element.
 fn fits(number: Number, numeric_type: NumericType) -> bool {
     let Some(format) = numeric_type.data_type().integer_format() else { return true };
     let (low, high) = format.range();

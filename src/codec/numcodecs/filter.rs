@@ -23,7 +23,7 @@ pub trait NumericFilter: Send + Sync + 'static {
     const IS_ELEMENTWISE: bool;
     /// Whether NumPy's array keeps its shape (it is flattened otherwise).
     const KEEPS_SHAPE: bool;
-    /// Whether decoding restores every byte that can be encoded, with these dtypes.
+    /// Returns whether decoding restores every byte that can be encoded, with these dtypes.
     fn is_lossless(&self, dtypes: Dtypes) -> bool;
     /// Undoes the filter.
     fn decode(&self, input: &[u8], encoded: NumericDtype, out: &mut [u8], decoded: NumericDtype);
@@ -49,8 +49,8 @@ pub struct Dtypes {
 }
 
 impl Dtypes {
-    /// The members `decoded_key` and `encoded_key`. Without the first, v3 takes the array's own data type (v2 needs
-    /// it); without the second, it is the first.
+    /// Reads the members `decoded_key` and `encoded_key`. Without the first, v3 uses the array's own data type (v2
+    /// requires it). Without the second, it equals the first.
     pub fn read(
         configuration: &mut Configuration<'_>,
         context: &Context<'_>,
@@ -68,14 +68,14 @@ impl Dtypes {
         Ok(Dtypes { decoded, encoded: encoded.unwrap_or(decoded), is_explicit: encoded.is_some() })
     }
 
-    /// Encoded bytes for this many decoded ones.
+    /// Returns the encoded bytes for this many decoded ones.
     fn encoded_len(&self, decoded_len: u64) -> u64 {
         let (from, to) = (self.decoded.numeric_type.size() as u64, self.encoded.numeric_type.size() as u64);
         (decoded_len / from).saturating_mul(to)
     }
 }
 
-/// The member `key` as a numeric dtype.
+/// Reads the member `key` as a numeric dtype.
 pub fn read_dtype(
     configuration: &mut Configuration<'_>,
     key: &'static str,
@@ -90,7 +90,7 @@ pub fn read_dtype(
     }
 }
 
-/// The filter as a codec of the requested family.
+/// Builds the filter as a codec of the requested family.
 pub fn build<F: NumericFilter>(context: &Context<'_>, filter: F, dtypes: Dtypes) -> CodecResult<Codec> {
     match (context.family, context.input) {
         (CodecFamily::V2, Input::Bytes { size, items, .. }) => {
@@ -148,14 +148,14 @@ fn wrong_place() -> CodecError {
     CodecError::new("the codec cannot be at this position")
 }
 
-/// Whether elements of the data type can be seen as the type: the same one, or another integer of its size.
+/// Returns whether elements of the data type can be seen as the dtype: the same one, or another integer of its size.
 fn fits(data_type: &DataType, dtype: NumericType) -> bool {
     let is_whole = |it: NumericType| it.is_integer() || it == NumericType::Bool;
     computed_type(data_type)
         .is_some_and(|own| own == dtype || (is_whole(own) && is_whole(dtype) && own.size() == dtype.size()))
 }
 
-/// zarr-python replaces the data type and leaves shape and fill value as they are.
+/// Returns the array after encoding. Like zarr-python it has another data type, and the same shape and fill value.
 fn encoded_representation(array: &Representation, dtypes: Dtypes) -> Representation {
     if dtypes.encoded.numeric_type == dtypes.decoded.numeric_type {
         return array.clone();
@@ -177,7 +177,7 @@ struct OnBytes<F> {
 }
 
 impl<F: NumericFilter> OnBytes<F> {
-    /// Decoded bytes for this many encoded ones.
+    /// Returns the decoded bytes for this many encoded ones.
     fn decoded_len(&self, encoded_len: usize) -> CodecResult<usize> {
         let (from, to) = (self.dtypes.encoded.numeric_type.size(), self.dtypes.decoded.numeric_type.size());
         match encoded_len.is_multiple_of(from) {

@@ -154,7 +154,7 @@ impl FixedScaleOffset {
     }
 }
 
-/// A Python int as an element, or NumPy's error that it does not fit.
+/// Converts a Python int to an element, or returns NumPy's error that it does not fit.
 fn in_range<W: TryFrom<i128> + Element>(number: i128, key: &str) -> CodecResult<W> {
     W::try_from(number).map_err(|_| {
         CodecError::new(format_args!(
@@ -171,7 +171,7 @@ trait Float: Element {
     fn less(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
     fn over(self, other: Self) -> Self;
-    /// To whole numbers, half to even.
+    /// Rounds to whole numbers, half to even.
     fn rounded(self) -> Self;
 }
 

@@ -41,7 +41,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     Ok(Codec::ArrayToArray(Box::new(OnArray { encoded })))
 }
 
-/// Bytes for this many bools.
+/// Returns the bytes for this many bools.
 fn packed_len(bools: u64) -> u64 {
     bools.div_ceil(8) + 1
 }
@@ -88,7 +88,7 @@ struct OnBytes {
 }
 
 impl BytesToBytes for OnBytes {
-    /// Every byte but 0 comes back as 1.
+    // Every byte other than 0 comes back as 1.
     fn is_lossless(&self) -> bool {
         false
     }
@@ -131,7 +131,7 @@ struct OnArray {
 }
 
 impl ArrayToArray for OnArray {
-    /// Every byte but 0 comes back as 1.
+    // Every byte other than 0 comes back as 1.
     fn is_lossless(&self) -> bool {
         false
     }

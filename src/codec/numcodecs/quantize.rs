@@ -33,7 +33,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     build_filter(context, Quantize { scale: scale(digits) }, dtypes)
 }
 
-/// The inverse of the step, a power of two, by numcodecs' own steps.
+/// Computes the inverse of the step, a power of two, in the same steps as numcodecs.
 fn scale(digits: f64) -> f64 {
     let precision = 10f64.powf(-digits);
     let exponent = precision.log10();

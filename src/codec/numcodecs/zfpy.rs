@@ -52,7 +52,7 @@ struct Zfpy {
 }
 
 impl ArrayCompressor for Zfpy {
-    /// The reversible mode is lossless; it is not distinguished here.
+    // The reversible mode is lossless. That is not distinguished here.
     fn is_lossless(&self) -> bool {
         false
     }

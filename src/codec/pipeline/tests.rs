@@ -163,7 +163,8 @@ fn values_that_a_type_lacks_are_not_encoded() {
     assert_eq!(error.reason, "codec \"bytes\": a bool is 0 or 1, and not 2");
 }
 
-/// The elements of `array` (shape, bytes) at all positions, through `order`, as the specification defines transpose.
+/// Permutes the elements of `array` (shape, bytes) at all positions by `order`, as the specification defines
+/// transpose.
 fn permuted(shape: &[u64], order: &[usize], item: usize, data: &[u8]) -> (Vec<u64>, Vec<u8>) {
     let target: Vec<u64> = order.iter().map(|&axis| shape[axis]).collect();
     let mut out = Vec::new();
@@ -209,7 +210,7 @@ fn elements(shape: &[u64], item: usize) -> Vec<u8> {
     (0..shape.iter().product::<u64>() as usize * item).map(|at| (at * 31 + at / 256) as u8).collect()
 }
 
-/// The stored bytes by the definition: permuted by each order in turn, then swapped.
+/// Computes the stored bytes by the definition: permuted by each order in turn, then swapped.
 fn stored_bytes(case: &Case, is_big: bool, data: &[u8]) -> Vec<u8> {
     let (shape, orders, (_, item, width)) = case;
     let mut expected = (shape.clone(), data.to_vec());

@@ -4,8 +4,9 @@
 /// The most bytes of a chunk. Long enough for a disk and a network, short enough for caches and single reads.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// The shape: axes that are shorter than the cube's side are not cut, and the others take up what these leave. A cut
-/// axis is cut into parts as equal as possible. A chunk has more than 1 MiB unless the array is shorter.
+/// Returns the shape of chunks. Axes shorter than the side of the cube are not cut, and the other axes use the bytes
+/// that this saves. A cut axis has parts as equal as possible. A chunk has more than 1 MiB unless the array is
+/// shorter.
 pub fn chunk_shape(shape: &[u64], item_bytes: u64) -> Vec<u64> {
     let mut by_length: Vec<(usize, u64)> = shape.iter().copied().enumerate().collect();
     by_length.sort_by_key(|(_, length)| *length);
@@ -24,7 +25,7 @@ pub fn chunk_shape(shape: &[u64], item_bytes: u64) -> Vec<u64> {
     chunk
 }
 
-/// The largest number whose power is at most `of`.
+/// Returns the largest number whose power is at most `of`.
 fn root(of: u64, power: usize) -> u64 {
     let exponent = u32::try_from(power).unwrap_or(u32::MAX);
     let fits = |side: u64| side.checked_pow(exponent).is_some_and(|power| power <= of);

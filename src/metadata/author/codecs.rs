@@ -53,13 +53,13 @@ impl<'a> Word<'a> {
         })
     }
 
-    /// Refuses arguments after these.
+    /// Refuses more arguments than this.
     fn at_most(self, arguments: usize, known: &str) -> ParseResult<Self> {
         if self.arguments.len() > arguments { Err(self.refused(known)) } else { Ok(self) }
     }
 }
 
-/// v3's `codecs`.
+/// Returns v3's `codecs`.
 pub fn v3(text: Option<&str>, data_type: &DataType) -> ParseResult<Vec<Value>> {
     let text = text.unwrap_or("zstd").trim();
     if text.starts_with(['[', '{']) {
@@ -108,7 +108,7 @@ fn v3_word(word: Word<'_>, item_bytes: usize) -> ParseResult<Value> {
     }
 }
 
-/// v2's `filters` and `compressor`.
+/// Returns v2's `filters` and `compressor`.
 pub fn v2(text: Option<&str>) -> ParseResult<(Value, Value)> {
     let text = text.unwrap_or("blosc").trim();
     if text.starts_with(['[', '{']) {
@@ -152,7 +152,7 @@ fn v2_word(word: Word<'_>) -> ParseResult<Value> {
     })
 }
 
-/// Whether the elements have parts whose byte order matters.
+/// Returns whether the elements have parts whose byte order matters.
 fn has_byte_order(data_type: &DataType) -> bool {
     let parts = data_type.components().unwrap_or_default();
     matches!(data_type, DataType::Struct(_)) || parts.iter().any(|part| part.width > 1)

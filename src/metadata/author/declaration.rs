@@ -33,7 +33,7 @@ const MEMBERS: [&str; 15] = [
     "units",
 ];
 
-/// The documents of the array, the main one last. `is_fortran_order` and `byte_order` are those of the bytes that the mount serves.
+/// Returns the documents of the array, the main one last. `served` is the layout of the bytes that the mount serves.
 pub fn declared(
     text: &str,
     zarr_format: ZarrFormat,
@@ -102,8 +102,8 @@ pub fn declared(
     checked(documents)
 }
 
-/// The fill value, if it is given. Zero in a copy of an array of v3, where it marks nothing, is undefined in v2, where it would mark
-/// zeros as missing: missing chunks are zeros in both.
+/// Returns the fill value, if it is given. A copied zero becomes undefined in v2 if the array has dimension names:
+/// there it would mark zeros as missing. Missing chunks are zeros in both cases.
 fn fill_value(members: &Map<String, Value>, is_copy: bool, zarr_format: ZarrFormat) -> Option<String> {
     let given = members.get("fill_value").filter(|value| !value.is_null() || zarr_format == ZarrFormat::V2);
     let is_zero = |value: &Value| value.as_f64() == Some(0.0) || *value == Value::Bool(false);
@@ -111,7 +111,7 @@ fn fill_value(members: &Map<String, Value>, is_copy: bool, zarr_format: ZarrForm
     given.map(|given| if marks_zeros && is_zero(given) { "null".to_owned() } else { word(given) })
 }
 
-/// Refuses what a user may have misspelled, and an order of elements that the mount does not serve.
+/// Refuses members that the user may have misspelled, and an order of elements that the mount does not serve.
 fn check_members(members: &Map<String, Value>, is_fortran_order: bool) -> ParseResult<()> {
     if let Some(name) = members.keys().find(|name| !MEMBERS.contains(&name.as_str())) {
         let known = MEMBERS.join(", ");
@@ -142,12 +142,12 @@ fn number(zarr_format: ZarrFormat) -> u64 {
     }
 }
 
-/// A member that is not null.
+/// Returns a member that is not null.
 fn value<'m>(members: &'m Map<String, Value>, name: &str) -> Option<&'m Value> {
     members.get(name).filter(|value| !value.is_null())
 }
 
-/// A value as the command line has it: words without quotes.
+/// Returns a value in the form of the command line: words without quotes.
 fn word(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
@@ -175,7 +175,8 @@ fn element(members: &Map<String, Value>, own: Option<&Map<String, Value>>) -> Pa
     ElementType::parse(&named.to_string())
 }
 
-/// The attributes with the text of their values. Those that are among the sidecar's own members count where `attributes` lacks them.
+/// Returns the attributes with the text of their values. A member of the sidecar itself counts only if `attributes`
+/// does not have it.
 fn attributes(text: &str, members: &Map<String, Value>) -> Vec<(String, String)> {
     let text_of = |path: &[&str], value: &Value| {
         edit::find(text, path).map_or_else(|| value.to_string(), str::to_owned)

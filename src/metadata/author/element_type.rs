@@ -54,7 +54,7 @@ impl ElementType {
         })
     }
 
-    /// From NumPy's description.
+    /// Reads NumPy's description.
     fn of_numpy(descr: Value) -> ParseResult<Self> {
         match v2::parse(&descr)? {
             Dtype::Fixed(stored) => {
@@ -69,7 +69,7 @@ impl ElementType {
         }
     }
 
-    /// A type, with its least significant bytes first in v2.
+    /// Creates an element type that v2 stores little-endian.
     pub fn of_data_type(data_type: DataType) -> ParseResult<Self> {
         if data_type.item_size().is_none_or(|size| size == 0) {
             return Err(no_fixed_size());
@@ -82,23 +82,23 @@ impl ElementType {
         Ok(ElementType { data_type, stored })
     }
 
-    /// The byte order that the user named, of all components that have one; `None` where they differ.
+    /// Returns the byte order that the user gave to all components that have one; `None` if they differ.
     pub fn byte_order(&self) -> Option<ByteOrder> {
         self.stored.as_ref().map_or(Some(ByteOrder::Little), |(_, stored)| stored.byte_order())
     }
 
-    /// v2's `dtype`.
+    /// Returns v2's `dtype`.
     pub fn v2(&self) -> ParseResult<&Value> {
         Ok(&self.stored()?.0)
     }
 
-    /// How v2 stores the elements.
+    /// Returns how v2 stores the elements.
     pub fn stored(&self) -> ParseResult<&(Value, StoredDataType)> {
         let none = || Fault::invalid(format_args!("Zarr v2 has no data type {}", self.data_type.name()));
         self.stored.as_ref().ok_or_else(none)
     }
 
-    /// v3's `data_type`.
+    /// Returns v3's `data_type`.
     pub fn v3(&self) -> ParseResult<Value> {
         v3_name(&self.data_type)
     }

@@ -12,7 +12,7 @@ use crate::metadata::fill_value::{FillValue, swap};
 use crate::metadata::json;
 use crate::metadata::json::fault::ParseResult;
 
-/// v3's `fill_value`.
+/// Returns v3's `fill_value`.
 pub fn v3(text: Option<&str>, data_type: &DataType) -> ParseResult<Value> {
     let fill = match text {
         None => default(data_type),
@@ -21,8 +21,8 @@ pub fn v3(text: Option<&str>, data_type: &DataType) -> ParseResult<Value> {
     Ok(written(&fill, data_type))
 }
 
-/// v2's `fill_value`; `null` leaves it undefined. In an array with names of dimensions xarray takes it for `_FillValue`, so that elements
-/// would be lost which have the value of a default.
+/// Returns v2's `fill_value`; `null` leaves it undefined. In an array with dimension names xarray treats it as
+/// `_FillValue`, so that elements equal to a default would become missing.
 pub fn v2(text: Option<&str>, element: &ElementType, has_names: bool) -> ParseResult<Value> {
     let data_type = &element.data_type;
     let mut fill = match text {
@@ -45,7 +45,7 @@ fn is_float(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Float16 | DataType::Float32 | DataType::Float64)
 }
 
-/// JSON as in a v3 document; anything else is a word, such as NaN or the text of a string.
+/// Parses JSON as in a v3 document. Anything else is a word, such as NaN or the text of a string.
 fn parse(text: &str, data_type: &DataType) -> ParseResult<FillValue> {
     let word = || Value::String(text.to_owned());
     let value = json::parse(text.as_bytes()).unwrap_or_else(|_| word());
@@ -55,7 +55,7 @@ fn parse(text: &str, data_type: &DataType) -> ParseResult<FillValue> {
     fill.map_err(|fault| fault.within("fill value"))
 }
 
-/// Zero; a time that is none.
+/// Returns the default: zero, or not-a-time.
 fn default(data_type: &DataType) -> FillValue {
     match data_type {
         DataType::DateTime64(_) | DataType::TimeDelta64(_) => {
@@ -65,7 +65,7 @@ fn default(data_type: &DataType) -> FillValue {
     }
 }
 
-/// As zarr-python writes it: base64 for bytes of any kind, the number for a time.
+/// Formats a fill value as zarr-python does: base64 for bytes, the number for a time.
 fn written(fill: &FillValue, data_type: &DataType) -> Value {
     match data_type {
         DataType::Raw(_) => Value::String(STANDARD.encode(&fill.bytes)),

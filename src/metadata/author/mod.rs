@@ -53,7 +53,7 @@ pub struct NodeDocument {
 }
 
 impl ArraySpec<'_> {
-    /// The documents of the array. The main one, which makes the folder an array, is the last.
+    /// Returns the documents of the array. The last one is the main one, which makes the folder an array.
     pub fn documents(&self) -> ParseResult<Vec<NodeDocument>> {
         let documents = match self.zarr_format {
             ZarrFormat::V3 => self.v3()?,
@@ -148,7 +148,7 @@ impl ArraySpec<'_> {
     }
 }
 
-/// The documents of a new group; the main one is the last.
+/// Returns the documents of a new group. The last one is the main one.
 pub fn group_documents(
     zarr_format: ZarrFormat,
     attributes: &[(String, String)],
@@ -163,13 +163,14 @@ pub fn group_documents(
     }
 }
 
-/// The document of another array with another shape: for one that is like it, or that is resized.
+/// Returns an array's document with another shape, for a new array like it or for a resize.
 pub fn with_shape(text: &str, shape: &[u64]) -> ParseResult<String> {
     let shape = json!(shape).to_string();
     edit::replace(text, &["shape"], &shape).ok_or_else(|| Fault::invalid("the shape has no place in it"))
 }
 
-/// The documents of a node like another of the same version, the main one last, with attributes beside its own.
+/// Returns the documents of a new node like another one of the same version, with some attributes added or replaced.
+/// The last one is the main one.
 pub fn like(
     mut documents: Vec<NodeDocument>,
     zarr_format: ZarrFormat,
@@ -220,7 +221,7 @@ fn v3_document(
     Ok(NodeDocument { name: "zarr.json", text })
 }
 
-/// Attributes keep the text of their values.
+/// Returns the text of an object of attributes. Values keep their text.
 fn attributes_text(attributes: &[(String, String)]) -> ParseResult<String> {
     let members: Vec<_> = attributes.iter().map(|(key, value)| (key.clone(), Some(value.clone()))).collect();
     let text = edit::set("{}", &members)?;
@@ -228,7 +229,7 @@ fn attributes_text(attributes: &[(String, String)]) -> ParseResult<String> {
     Ok(text)
 }
 
-/// As zarr-python: two blanks for each level.
+/// Formats a document as zarr-python does, with two spaces for each level.
 fn pretty(document: &Value) -> String {
     serde_json::to_string_pretty(document).unwrap_or_default()
 }
@@ -246,7 +247,7 @@ fn sharding(shards: &[u64], chunks: &[u64], codecs: Vec<Value>) -> ParseResult<V
     }}))
 }
 
-/// An error's text without the name of the document, which no user wrote.
+/// Returns an error's text without the name of the document, which the user has never seen.
 fn reason(text: &str, name: &str) -> String {
     text.strip_prefix(name).and_then(|text| text.strip_prefix(": ")).unwrap_or(text).to_owned()
 }

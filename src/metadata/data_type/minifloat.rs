@@ -7,12 +7,12 @@ use super::exact_number::{ExactNumber, FloatFormat, OutOfRange, Rounding, Specia
 
 /// Formats of at most 16 bits.
 impl FloatFormat {
-    /// The code of the NaN that documents call `"NaN"`, where there is one.
+    /// Returns the code of the NaN that documents call `"NaN"`, if the format has one.
     pub fn nan(self) -> Option<u16> {
         self.encode(f64::NAN)
     }
 
-    /// The number of a code. Bits above the format's are ignored; every NaN is the one `f64::NAN`.
+    /// Returns the number of a code. Bits above the format's are ignored; every NaN becomes `f64::NAN`.
     pub fn decode(self, code: u16) -> f64 {
         let (is_negative, magnitude) = match self.read(code.into()) {
             ExactNumber::Nan { .. } => return f64::NAN,
@@ -24,9 +24,9 @@ impl FloatFormat {
         if is_negative { -magnitude } else { magnitude }
     }
 
-    /// The nearest code, ties to the even one. A number past the largest becomes infinity. `None` where the format has
-    /// nothing near: NaN, infinity or a number past the range where these are lacking; a negative number or zero where
-    /// there is no sign.
+    /// Returns the nearest code, ties to the even one. A number past the largest becomes infinity. `None` if the
+    /// format has no near value: for NaN, infinity or a number out of range in a format without infinity, and for zero
+    /// or a negative number in a format without sign.
     pub fn encode(self, value: f64) -> Option<u16> {
         let number = match value.is_nan() {
             true => ExactNumber::Nan { is_negative: false, payload: 0 },
@@ -40,7 +40,7 @@ impl FloatFormat {
     }
 }
 
-/// 2^exponent, for the exponents of normal float64 numbers.
+/// Returns 2^exponent, for the exponents of normal float64 numbers.
 fn power_of_two(exponent: i32) -> f64 {
     f64::from_bits(((1023 + exponent.clamp(-1022, 1023)) as u64) << 52)
 }

@@ -129,19 +129,20 @@ pub struct Component {
 }
 
 impl Field {
-    /// Bytes that the field takes in the element, subarray included; `None` as [`DataType::item_size`].
+    /// Returns the bytes that the field takes in the element, subarray included; `None` as for
+    /// [`DataType::item_size`].
     pub fn size(&self) -> Option<usize> {
         self.count()?.checked_mul(self.data_type.item_size()?)
     }
 
-    /// Values in the field: the product of its shape, 1 for a scalar.
+    /// Returns the number of values in the field: the product of its shape, 1 for a scalar.
     pub(super) fn count(&self) -> Option<usize> {
         self.shape.iter().try_fold(1usize, |product, &n| product.checked_mul(usize::try_from(n).ok()?))
     }
 }
 
 impl TimeUnit {
-    /// A unit by NumPy's code (`μs` is `us`) and a scale factor from 1 to 2^31-1.
+    /// Creates a unit from NumPy's code (`μs` is `us`) and a scale factor from 1 to 2^31-1.
     pub fn new(unit: &str, scale_factor: u64) -> ParseResult<Self> {
         let unit = if unit == "μs" { "us" } else { unit };
         if !TIME_UNITS.contains(&unit) {
@@ -155,8 +156,8 @@ impl TimeUnit {
 }
 
 impl DataType {
-    /// Checks what documents decide: 1 to [`MAX_ITEM_BYTES`] bytes, at most [`MAX_COMPONENTS`] components, no two
-    /// fields of one name, fixed sizes inside structs.
+    /// Checks what a document may decide: elements of 1 to [`MAX_ITEM_BYTES`] bytes and at most [`MAX_COMPONENTS`]
+    /// components, unique field names, and fixed sizes inside structs.
     pub(super) fn check(&self) -> ParseResult<()> {
         if matches!(self, DataType::VariableLength(_)) {
             return Ok(());
@@ -197,8 +198,8 @@ impl DataType {
         Ok(())
     }
 
-    /// Bytes of one element; `None` for a type with no fixed size (and where the size passes usize, which no
-    /// parsed type does). May be 0 (`|S0`).
+    /// Returns the bytes of one element; `None` for a type without a fixed size (and if the size overflows usize,
+    /// which no parsed type does). May be 0 (`|S0`).
     pub fn item_size(&self) -> Option<usize> {
         use DataType::*;
         Some(match self {
@@ -211,7 +212,7 @@ impl DataType {
         })
     }
 
-    /// Why an array of this type has no flat form, as a sentence for the user; `None` where it has one.
+    /// Explains to the user why an array of this type has no flat form; `None` if it has one.
     pub fn no_flat_form(&self) -> Option<String> {
         let what = match self {
             DataType::VariableLength(VariableLength::Utf8) => "strings of variable length (UTF-8)",
@@ -222,15 +223,15 @@ impl DataType {
         Some(format!("the data type has no fixed element size: {what}"))
     }
 
-    /// The parts of the element that are swapped, in order and without gaps, neighbours of one width joined.
-    /// `None` for a type with no fixed size or with more than [`MAX_COMPONENTS`] runs.
+    /// Returns the parts of the element that are swapped, in order and without gaps. Neighbours of one width are
+    /// joined. `None` for a type without a fixed size or with more than [`MAX_COMPONENTS`] runs.
     pub fn components(&self) -> Option<Vec<Component>> {
         let mut runs = Vec::new();
         self.append_components(0, &mut runs)?;
         Some(runs)
     }
 
-    /// Appends this type's components from `offset` on; returns the offset after them.
+    /// Appends this type's components, the first at `offset`; returns the offset after them.
     fn append_components(&self, offset: usize, runs: &mut Vec<Component>) -> Option<usize> {
         use DataType::*;
         let end = offset.checked_add(self.item_size()?)?;
@@ -265,8 +266,8 @@ impl Field {
     }
 }
 
-/// Appends the components of `count` values of `size` bytes each, the first at `offset`, where `of_one` are those
-/// of one value. `None` at [`MAX_COMPONENTS`] or where an offset passes usize.
+/// Appends the components of `count` values of `size` bytes each, the first at `offset`. `one_value` has the
+/// components of one. `None` if there are more than [`MAX_COMPONENTS`] or an offset overflows usize.
 pub(super) fn repeat_components(
     runs: &mut Vec<Component>,
     of_one: &[Component],
@@ -288,7 +289,8 @@ pub(super) fn repeat_components(
     }
 }
 
-/// Appends a run, joined with the one before it where the width is the same; `None` at [`MAX_COMPONENTS`].
+/// Appends a run. It is joined with the previous one if they have the same width. `None` if there are already
+/// [`MAX_COMPONENTS`].
 fn push_run(runs: &mut Vec<Component>, run: Component) -> Option<()> {
     if run.count == 0 {
         return Some(());
@@ -304,7 +306,7 @@ fn push_run(runs: &mut Vec<Component>, run: Component) -> Option<()> {
 }
 
 impl DataType {
-    /// The type's v3 name, without its configuration: `float32`, `r24`, `numpy.datetime64`, `struct`.
+    /// Returns the type's v3 name without its configuration: `float32`, `r24`, `numpy.datetime64`, `struct`.
     pub fn name(&self) -> Cow<'_, str> {
         use DataType::*;
         Cow::Borrowed(match self {
@@ -321,8 +323,9 @@ impl DataType {
         })
     }
 
-    /// The type in NumPy's terms, the `descr` of an .npy header: `"<f4"`, or a list for a struct. What NumPy
-    /// does not have is void bytes of the same size (`"|V2"`); int2 and int4 are served as `"|i1"`, uint2 and uint4 as `"|u1"`.
+    /// Returns the type in NumPy's terms, as the `descr` of an .npy header: `"<f4"`, or a list for a struct. A type
+    /// that NumPy does not have is void bytes of the same size (`"|V2"`); int2 and int4 are served as `"|i1"`, uint2
+    /// and uint4 as `"|u1"`.
     pub fn numpy_descr(&self, byte_order: ByteOrder) -> Value {
         use DataType::*;
         let c = match byte_order {

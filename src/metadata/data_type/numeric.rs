@@ -49,7 +49,7 @@ const fn unsigned(bits: u32) -> ScalarFormat {
     ScalarFormat::Integer(IntegerFormat { bits, is_signed: false })
 }
 
-/// A float with a sign bit.
+/// Returns the format of a float with a sign bit.
 const fn float(exponent_bits: u32, mantissa_bits: u32, bias: i32, specials: Specials) -> ScalarFormat {
     ScalarFormat::Float(FloatFormat { is_signed: true, exponent_bits, mantissa_bits, bias, specials })
 }
@@ -98,25 +98,26 @@ pub static NUMBER_FORMATS: [NumberFormat; 30] = [
 ];
 
 impl NumberFormat {
-    /// Bytes of an element.
+    /// Returns the bytes of an element.
     pub fn size(&self) -> usize {
         self.components * self.scalar.width()
     }
 }
 
 impl DataType {
-    /// The type's row in the table of numeric types. Times have none: they are `int64` only where a caller says so.
+    /// Returns the type's row in the table of numeric types. Times have no row: a caller decides whether to treat them
+    /// as `int64`.
     pub fn number_format(&self) -> Option<&'static NumberFormat> {
         NUMBER_FORMATS.iter().find(|format| format.data_type == *self)
     }
 
-    /// The format of an integer or real float type.
+    /// Returns the format of an integer or real float type.
     pub fn real_format(&self) -> Option<ScalarFormat> {
         let format = self.number_format()?;
         (format.components == 1 && *self != DataType::Bool).then_some(format.scalar)
     }
 
-    /// The integer format, if it is an integer type.
+    /// Returns the format of an integer type.
     pub fn integer_format(&self) -> Option<IntegerFormat> {
         match self.real_format()? {
             ScalarFormat::Integer(format) => Some(format),
@@ -124,7 +125,7 @@ impl DataType {
         }
     }
 
-    /// The float format, if it is a real float type of at most 16 bits.
+    /// Returns the format of a real float type of at most 16 bits.
     pub fn minifloat(&self) -> Option<FloatFormat> {
         match self.real_format()? {
             ScalarFormat::Float(format) if format.bits() <= 16 => Some(format),
@@ -132,7 +133,7 @@ impl DataType {
         }
     }
 
-    /// The Rust type that an element in canonical form is a value of.
+    /// Returns the Rust type that holds an element in canonical form. Integers below 8 bits have that of 8 bits.
     pub fn numeric_type(&self) -> Option<NumericType> {
         let code = self.number_format()?.numpy_code;
         NumericType::ALL.into_iter().find(|numeric_type| numeric_type.numpy_code() == code)
@@ -174,22 +175,22 @@ macro_rules! numeric_types {
             /// All of them.
             pub const ALL: [NumericType; 14] = [$(NumericType::$numeric_type,)*];
 
-            /// Bytes of an element.
+            /// Returns the bytes of an element.
             pub const fn size(self) -> usize {
                 match self { $(NumericType::$numeric_type => size_of::<$rust_type>(),)* }
             }
 
-            /// NumPy's code without a byte order.
+            /// Returns NumPy's code without a byte order.
             pub const fn numpy_code(self) -> &'static str {
                 match self { $(NumericType::$numeric_type => $numpy_code,)* }
             }
 
-            /// The data type.
+            /// Returns the data type.
             pub const fn data_type(self) -> DataType {
                 match self { $(NumericType::$numeric_type => DataType::$data_type,)* }
             }
 
-            /// What it is.
+            /// Returns whether it is a bool, an integer, a float or complex.
             pub const fn class(self) -> NumberClass {
                 match self { $(NumericType::$numeric_type => NumberClass::$class,)* }
             }
@@ -215,22 +216,22 @@ numeric_types! {
 }
 
 impl NumericType {
-    /// Whether it is an integer. A bool is not.
+    /// Returns whether it is an integer. A bool is not.
     pub fn is_integer(self) -> bool {
         matches!(self.class(), NumberClass::Signed | NumberClass::Unsigned)
     }
 
-    /// Whether it is a signed integer.
+    /// Returns whether it is a signed integer.
     pub fn is_signed_integer(self) -> bool {
         self.class() == NumberClass::Signed
     }
 
-    /// Whether it is a real float.
+    /// Returns whether it is a real float.
     pub fn is_float(self) -> bool {
         self.class() == NumberClass::Float
     }
 
-    /// Whether it is complex.
+    /// Returns whether it is complex.
     pub fn is_complex(self) -> bool {
         self.class() == NumberClass::Complex
     }

@@ -40,7 +40,7 @@ pub fn parse(value: &Value) -> ParseResult<Dtype> {
 }
 
 impl StoredDataType {
-    /// The byte order that all components have which have one; `None` where they differ.
+    /// Returns the byte order of all components that have one; `None` if they differ.
     pub fn byte_order(&self) -> Option<ByteOrder> {
         if self.big_endian.is_empty() {
             return Some(ByteOrder::Little);
@@ -97,7 +97,7 @@ fn simple(text: &str) -> ParseResult<StoredDataType> {
     Ok(StoredDataType { big_endian: swapped.collect(), data_type })
 }
 
-/// `[10ns]`, or nothing for the generic unit.
+/// Reads the unit of a time: `[10ns]`, or nothing for the generic unit.
 fn time_unit(text: &str) -> ParseResult<TimeUnit> {
     if text.is_empty() {
         return TimeUnit::new("generic", 1);
@@ -126,7 +126,7 @@ fn structure(items: &[Value]) -> ParseResult<StoredDataType> {
     Ok(StoredDataType { data_type: DataType::Struct(fields), big_endian })
 }
 
-/// A field, and the big-endian components of one of its values.
+/// Reads a field. Returns with it the big-endian components of one of its values.
 fn field(value: &Value) -> ParseResult<(Field, Vec<Component>)> {
     let (name, dtype, shape) = match json::list(value)? {
         [name, dtype] => (name, dtype, None),

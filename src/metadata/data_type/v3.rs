@@ -12,8 +12,8 @@ use crate::metadata::codec_spec::extension;
 use crate::metadata::json;
 use crate::metadata::json::fault::{Fault, ParseResult};
 
-/// Reads v3's `data_type`. Types with no fixed size come out as [`DataType::VariableLength`], unknown ones as
-/// unsupported (`must_understand: false` does not help a data type).
+/// Reads v3's `data_type`. Types without a fixed size become [`DataType::VariableLength`]. Unknown types are
+/// unsupported, even with `must_understand: false`.
 pub fn parse(value: &Value) -> ParseResult<DataType> {
     let data_type = any(value)?;
     data_type.check()?;
@@ -59,7 +59,7 @@ fn configured(name: &str, configuration: &Map<String, Value>) -> ParseResult<Dat
     }
 }
 
-/// A data type that needs no configuration, by its v3 name.
+/// Returns the data type with a v3 name that needs no configuration.
 pub fn by_name(name: &str) -> Option<DataType> {
     use DataType::*;
     if let Some(bits) = name.strip_prefix('r') {
@@ -91,7 +91,7 @@ fn time_unit(configuration: &Map<String, Value>) -> ParseResult<TimeUnit> {
     TimeUnit::new(unit, scale_factor)
 }
 
-/// A field: `{"name", "data_type"}`, or the older pair.
+/// Reads a field: `{"name", "data_type"}`, or the older pair.
 fn field(value: &Value) -> ParseResult<Field> {
     let (name, data_type) = match value.as_array().map(Vec::as_slice) {
         Some([name, data_type]) => (name, data_type),

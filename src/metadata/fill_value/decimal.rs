@@ -22,7 +22,8 @@ pub struct Decimal<'a> {
 }
 
 impl<'a> Decimal<'a> {
-    /// Reads what JSON allows, and besides a leading `+`, leading zeros, `.5` and `5.`, as strings have them.
+    /// Reads a number as JSON has it. A leading `+`, leading zeros, `.5` and `5.` are also accepted, since strings
+    /// have them.
     pub fn parse(text: &'a str) -> Option<Self> {
         let text = text.trim();
         (text.len() <= MAX_NUMBER_CHARS).then(|| Self::parse_unbounded(text))?
@@ -55,8 +56,8 @@ impl<'a> Decimal<'a> {
         Some(Decimal { text, negative, digits, magnitude, is_plain })
     }
 
-    /// The integer that it is, exactly. `None` for a fraction, for what passes 38 digits, and for a number
-    /// above 2^53 written with a fraction or exponent: its writer had rounded it.
+    /// Returns the exact integer. `None` for a fraction, for more than 38 digits, and for a number above 2^53 with a
+    /// fraction or an exponent, since its writer had rounded it.
     pub fn to_integer(&self) -> Option<i128> {
         let places = usize::try_from(self.magnitude).ok().filter(|&places| places <= 38)?;
         let zeros = places.checked_sub(self.digits.len())?;
@@ -69,18 +70,18 @@ impl<'a> Decimal<'a> {
         Some(if self.negative { -value } else { value })
     }
 
-    /// Rounded to nearest even; infinite where it passes the range.
+    /// Rounds to nearest even. The result is infinite if the number is out of range.
     pub fn to_f64(&self) -> Option<f64> {
         self.text.parse().ok()
     }
 
-    /// As [`Decimal::to_f64`], for f32.
+    /// Rounds to an f32 as [`Decimal::to_f64`] does.
     pub fn to_f32(&self) -> Option<f32> {
         self.text.parse().ok()
     }
 
-    /// Rounded to odd: the number itself if it is a float64, else the one of its two neighbours with the last
-    /// bit set. Rounding this to any format of at most 51 significant bits equals rounding the number itself.
+    /// Rounds to odd: an exact float64 stays as it is, and any other number becomes that neighbour whose last bit is
+    /// set. Rounding the result to any format of at most 51 significant bits equals rounding the number itself.
     pub fn to_f64_odd(&self) -> Option<f64> {
         let nearest = self.to_f64()?;
         if nearest.to_bits() & 1 == 1 {
@@ -110,7 +111,7 @@ impl<'a> Decimal<'a> {
     }
 }
 
-/// The exponent's digits; beyond a million it changes nothing any more.
+/// Reads the exponent's digits. Beyond a million the value no longer matters.
 fn parse_exponent(text: &str) -> Option<i64> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -10,8 +10,8 @@ use super::FillValue;
 use crate::metadata::data_type::{DataType, Field, VariableLength};
 
 impl FillValue {
-    /// v3's JSON form. Floats as the shortest decimal that gives the float64 of the same value; NaN other than the
-    /// common one as hexadecimal bits; raw bytes as a list; fields of a struct by name, padding left out.
+    /// Returns v3's JSON form. A float is the shortest decimal that gives its float64; a NaN other than the common one
+    /// is hexadecimal bits; raw bytes are a list; a struct's fields are members, without padding.
     pub fn to_json(&self, data_type: &DataType) -> Value {
         scalar(data_type, &self.bytes)
     }
@@ -61,7 +61,7 @@ fn scalar(data_type: &DataType, bytes: &[u8]) -> Value {
     }
 }
 
-/// At most 8 bytes as a number.
+/// Reads at most 8 bytes as a number.
 fn little_endian(bytes: &[u8]) -> u64 {
     bytes.iter().take(8).rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }

@@ -36,23 +36,23 @@ enum Form {
 }
 
 impl FillValue {
-    /// All bytes zero.
+    /// Creates a fill value whose bytes are all zero.
     pub fn zeros(data_type: &DataType) -> Self {
         FillValue { bytes: vec![0; data_type.item_size().unwrap_or(0)], is_undefined: false }
     }
 
-    /// v2's `null`: zeros, and known to be undefined.
+    /// Creates v2's `null`: zeros that are marked as undefined.
     pub fn undefined(data_type: &DataType) -> Self {
         FillValue { is_undefined: true, ..Self::zeros(data_type) }
     }
 
-    /// From v3's JSON form: a document's `fill_value`, or a scalar in a codec's configuration. Base64 of a whole
+    /// Reads v3's JSON form: a document's `fill_value`, or a scalar in a codec's configuration. Base64 of a whole
     /// struct is little-endian.
     pub fn from_v3(data_type: &DataType, value: &Value) -> ParseResult<Self> {
         Self::from_json(data_type, value, Form::V3)
     }
 
-    /// From v2's JSON form. `big_endian` are the components that base64 of the element holds big-endian.
+    /// Reads v2's JSON form. `big_endian` has the components that are big-endian in base64 of the element.
     pub fn from_v2(data_type: &DataType, big_endian: &[Component], value: &Value) -> ParseResult<Self> {
         let mut fill = Self::from_json(data_type, value, Form::V2)?;
         if matches!(data_type, DataType::Struct(_)) && scalar(value).is_string() {
@@ -61,7 +61,7 @@ impl FillValue {
         Ok(fill)
     }
 
-    /// From v1's JSON form: as v2's, except that strings are taken literally.
+    /// Reads v1's JSON form. It is that of v2, except that strings are literal.
     pub fn from_v1(data_type: &DataType, value: &Value) -> ParseResult<Self> {
         Self::from_json(data_type, value, Form::V1)
     }
@@ -93,7 +93,7 @@ pub fn swap(element: &mut [u8], components: &[Component]) {
     }
 }
 
-/// The value itself, or the only member of a list of one.
+/// Returns the value, or the only item of a list of one.
 fn scalar(value: &Value) -> &Value {
     match value.as_array().map(Vec::as_slice) {
         Some([only]) => only,
@@ -118,7 +118,7 @@ fn append(data_type: &DataType, value: &Value, form: Form, bytes: &mut Vec<u8>) 
     }
 }
 
-/// Whether a v1 or v2 writer meant "zeros" by a plain 0 (NumPy's default) for a type that has no number.
+/// Returns whether a v1 or v2 writer meant "all zeros" by a plain 0 (NumPy's default) for a type without numbers.
 fn means_zeros(value: &Value, form: Form) -> bool {
     form != Form::V3 && value.as_f64() == Some(0.0)
 }
@@ -141,7 +141,7 @@ fn append_raw(size: usize, value: &Value, form: Form, bytes: &mut Vec<u8>) -> Pa
     Ok(())
 }
 
-/// A list of integers from 0 to 255.
+/// Reads a list of integers from 0 to 255.
 fn byte_list(value: &Value) -> ParseResult<Vec<u8>> {
     let byte = |item: &Value| {
         let byte = item.as_u64().and_then(|byte| u8::try_from(byte).ok());
@@ -150,7 +150,7 @@ fn byte_list(value: &Value) -> ParseResult<Vec<u8>> {
     super::json::list(value)?.iter().map(byte).collect()
 }
 
-/// The bytes that a string means: base64 since v2. A v2 string that cannot be base64 is taken literally.
+/// Decodes the bytes that a string stands for. Since v2 it is base64. A v2 string that cannot be base64 is literal.
 fn byte_string(value: &Value, form: Form) -> ParseResult<Vec<u8>> {
     if means_zeros(value, form) {
         return Ok(Vec::new());
@@ -200,8 +200,8 @@ fn append_complex(data_type: &DataType, value: &Value, form: Form, bytes: &mut V
     number::append(&part, imaginary, form != Form::V3, bytes)
 }
 
-/// A struct: base64 of the packed element, or an object with a value for each field (a list of them in order,
-/// where there is no other form).
+/// Appends a struct. It is base64 of the packed element, or an object with a value for each field, or a list of the
+/// values in order.
 fn append_struct(fields: &[Field], value: &Value, form: Form, bytes: &mut Vec<u8>) -> ParseResult<()> {
     let whole = DataType::Struct(fields.to_vec());
     let size = whole.item_size().unwrap_or(0);
@@ -260,7 +260,7 @@ fn append_subarray(
     items.iter().try_for_each(|item| append_subarray(data_type, inner, item, form, bytes))
 }
 
-/// A type without a fixed size: its fill value does not matter to the flat file, and must not hide the array.
+/// Appends the value of a type without a fixed size. It does not matter to the flat file and must not hide the array.
 fn append_variable_length(
     kind: &VariableLength,
     value: &Value,

@@ -11,8 +11,8 @@ use crate::metadata::data_type::exact_number::{FloatFormat, ScalarFormat};
 use crate::metadata::json;
 use crate::metadata::json::fault::{Fault, ParseResult};
 
-/// Appends the bytes of a number of `data_type`. A bool may be 0 or 1. `is_loose` accepts what else v1 and v2
-/// writers leave: these as strings, and a bool for a number.
+/// Appends the bytes of a number of `data_type`. A bool may be 0 or 1. `is_loose` also accepts the forms of v1 and v2
+/// writers: numbers as strings, and a bool for a number.
 pub fn append(data_type: &DataType, value: &Value, is_loose: bool, bytes: &mut Vec<u8>) -> ParseResult<()> {
     use DataType::*;
     match data_type {
@@ -73,7 +73,7 @@ fn boolean(value: &Value, is_loose: bool) -> ParseResult<u8> {
     }
 }
 
-/// An integer: a JSON number without a fraction, or a string of one.
+/// Reads an integer: a JSON number without a fraction, or a string of one.
 fn integer(value: &Value, is_loose: bool) -> ParseResult<i128> {
     let text = match value {
         Value::Number(number) => number.as_str(),
@@ -117,8 +117,8 @@ fn float(value: &Value) -> ParseResult<Float<'_>> {
     }
 }
 
-/// The bits of a float of `size` bytes, least significant byte first. All digits must be there: zarr-python reads
-/// `"0x7fc00000"` as float32 even in a float64 array, the specification as a tiny float64.
+/// Reads the bits of a float of `size` bytes, least significant byte first. All digits must be present: zarr-python
+/// reads `"0x7fc00000"` as float32 even in a float64 array, but the specification makes it a tiny float64.
 fn hexadecimal(digits: &str, size: usize, value: &Value) -> ParseResult<impl Iterator<Item = u8> + use<>> {
     let is_hexadecimal = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     if digits.len() != 2 * size || !is_hexadecimal {
@@ -176,7 +176,7 @@ mod tests {
         FillValue::from_v2(&stored.data_type, &stored.big_endian, &parsed(fill)).map(|fill| fill.bytes)
     }
 
-    /// The bytes, written as a number of that size.
+    /// Reads the bytes as a number of that size.
     fn number(bytes: ParseResult<Vec<u8>>) -> u64 {
         bytes.unwrap().iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
     }

@@ -38,7 +38,7 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
-/// A text without the byte order mark and the space around it.
+/// Returns a text without the byte order mark and the surrounding space.
 pub fn trimmed(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text).trim_matches([' ', '\t', '\n', '\r'])
 }
@@ -168,12 +168,12 @@ impl<'t> Container<'t> {
         text
     }
 
-    /// Of a repeated member the last one counts.
+    /// Returns the place of a member. If a name is repeated, the last member counts.
     fn position(&self, name: &str) -> Option<usize> {
         self.parts.iter().rposition(|part| part.name == name)
     }
 
-    /// Adds a part at the end, spaced as the one before it.
+    /// Adds a member or an item at the end, spaced like the one before it.
     fn push(&mut self, name: &str, value: Cow<'t, str>) {
         let last = self.parts.last();
         let lead = last.map_or("", |part| part.lead);
@@ -184,8 +184,8 @@ impl<'t> Container<'t> {
     }
 }
 
-/// Whether a value that was written still is the one that is stored, although a program may have read and written it:
-/// numbers are the same when they are the same number, but not where an integer became a number with a point.
+/// Returns whether a written value is still the stored one, even if a program has parsed and printed it meanwhile.
+/// Equal numbers are the same, unless an integer became a number with a point.
 pub fn is_same(stored: &Value, written: &Value) -> bool {
     match (stored, written) {
         (Value::Number(stored), Value::Number(written)) => {
@@ -209,8 +209,8 @@ pub fn is_same(stored: &Value, written: &Value) -> bool {
     }
 }
 
-/// The text of a value that is stored, changed to what was written: parts that are the same keep their stored text and
-/// place, others get the written text, new ones come last. Fails where either is not JSON.
+/// Returns the text of a stored value, changed to a written one. Parts that are the same keep their stored text and
+/// place, changed parts get the written text, and new parts come last. Fails if either text is not JSON.
 pub fn merge(stored: &str, written: &str) -> ParseResult<String> {
     Ok(merge_value(trimmed(stored), trimmed(written), &parse(stored)?, &parse(written)?))
 }
@@ -267,7 +267,7 @@ fn merge_value(stored: &str, written: &str, before: &Value, after: &Value) -> St
     old.text()
 }
 
-/// The text of an object with some members set, and those removed that get `None`. Values are JSON.
+/// Returns the text of an object with some members set, and members with `None` removed. Values are JSON.
 pub fn set(stored: &str, changes: &[(String, Option<String>)]) -> ParseResult<String> {
     let Some(mut object) = Container::parse(stored).filter(|container| container.is_object) else {
         return Err(Fault::invalid("not an object"));
@@ -289,7 +289,7 @@ pub fn set(stored: &str, changes: &[(String, Option<String>)]) -> ParseResult<St
     Ok(object.text())
 }
 
-/// The text of the value at a path of member names; `None` where there is none.
+/// Returns the text of the value at a path of member names.
 pub fn find<'t>(text: &'t str, path: &[&str]) -> Option<&'t str> {
     let Some((name, rest)) = path.split_first() else { return Some(trimmed(text)) };
     let mut container = Container::parse(text).filter(|container| container.is_object)?;
@@ -300,8 +300,8 @@ pub fn find<'t>(text: &'t str, path: &[&str]) -> Option<&'t str> {
     }
 }
 
-/// A document with the value at a path of member names replaced; the last member is added where it is missing. `None`
-/// where the way there is missing.
+/// Returns a document in which the value at a path of member names is replaced. A missing last member is added. `None`
+/// if an earlier one is missing.
 pub fn replace(text: &str, path: &[&str], value: &str) -> Option<String> {
     let inner = trimmed(text);
     let replaced = match path.split_first() {

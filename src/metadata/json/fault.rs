@@ -17,17 +17,17 @@ pub enum Fault {
 pub type ParseResult<T> = std::result::Result<T, Fault>;
 
 impl Fault {
-    /// A rule or a limit broken.
+    /// Creates an error for a broken rule or limit.
     pub fn invalid(reason: impl fmt::Display) -> Self {
         Fault::Invalid(reason.to_string())
     }
 
-    /// A feature that is not supported.
+    /// Creates an error for a feature that is not supported.
     pub fn unsupported(reason: impl fmt::Display) -> Self {
         Fault::Unsupported(reason.to_string())
     }
 
-    /// The same fault, found inside `member`.
+    /// Adds the name of the member in which the error was found.
     pub fn within(self, member: impl fmt::Display) -> Self {
         match self {
             Fault::Invalid(reason) => Fault::Invalid(format!("{member}: {reason}")),
@@ -35,7 +35,7 @@ impl Fault {
         }
     }
 
-    /// The error for the document at `key`.
+    /// Converts it to the crate's error for the document at `key`.
     pub fn into_error(self, key: &str) -> Error {
         match self {
             Fault::Invalid(reason) => Error::metadata(key, reason),

@@ -24,7 +24,7 @@ pub const MAX_VALUES: usize = 2 << 20;
 /// The longest name (of a field, a dimension, a codec) that is taken, in bytes.
 pub const MAX_NAME_BYTES: usize = 4096;
 
-/// About how much memory a parsed object takes.
+/// Estimates the memory that a parsed object takes.
 pub fn memory_bytes(members: &Map<String, Value>) -> usize {
     /// A member's place in the table and in the list of an object, and what the allocator adds.
     const MEMBER_BYTES: usize = 128;
@@ -64,7 +64,7 @@ pub fn parse_object(document: &[u8]) -> ParseResult<Map<String, Value>> {
     }
 }
 
-/// Puts words that are not JSON between quotes, and enforces [`MAX_DEPTH`] and [`MAX_VALUES`] on the way.
+/// Puts words that are not JSON between quotes. On the way it enforces [`MAX_DEPTH`] and [`MAX_VALUES`].
 fn quote_bare_numbers(document: &[u8]) -> ParseResult<Cow<'_, [u8]>> {
     const WORDS: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
     let mut quoted: Vec<u8> = Vec::new();
@@ -107,7 +107,7 @@ fn quote_bare_numbers(document: &[u8]) -> ParseResult<Cow<'_, [u8]>> {
     Ok(Cow::Owned(quoted))
 }
 
-/// The position after the string that begins at `at`.
+/// Returns the position after the string that begins at `at`.
 fn end_of_string(document: &[u8], mut at: usize) -> usize {
     while let Some(&byte) = document.get(at) {
         at += 1;
@@ -120,7 +120,7 @@ fn end_of_string(document: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// A value as an error text names it: short, whatever its size.
+/// Formats a value for an error message: short, whatever its size.
 pub fn shown(value: &Value) -> String {
     match value {
         Value::Array(items) => format!("a list of {}", items.len()),
@@ -131,7 +131,7 @@ pub fn shown(value: &Value) -> String {
     }
 }
 
-/// A text as an error text names it: quoted, without control characters, short.
+/// Formats a text for an error message: quoted, without control characters, short.
 pub fn shown_text(text: &str) -> String {
     let quoted: String = text.chars().take(81).flat_map(char::escape_debug).collect();
     format!("\"{}\"", shortened(&quoted))
@@ -144,17 +144,17 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// The member `name`, which must be there.
+/// Returns the member `name`, or an error if it is missing.
 pub fn required<'a>(members: &'a Map<String, Value>, name: &str) -> ParseResult<&'a Value> {
     members.get(name).ok_or_else(|| Fault::invalid(format_args!("{name} is missing")))
 }
 
-/// An object.
+/// Reads an object.
 pub fn object(value: &Value) -> ParseResult<&Map<String, Value>> {
     value.as_object().ok_or_else(|| Fault::invalid(format_args!("must be an object, not {}", shown(value))))
 }
 
-/// A list.
+/// Reads a list.
 pub fn list(value: &Value) -> ParseResult<&[Value]> {
     match value {
         Value::Array(items) => Ok(items),
@@ -162,12 +162,12 @@ pub fn list(value: &Value) -> ParseResult<&[Value]> {
     }
 }
 
-/// A string.
+/// Reads a string.
 pub fn text(value: &Value) -> ParseResult<&str> {
     value.as_str().ok_or_else(|| Fault::invalid(format_args!("must be a string, not {}", shown(value))))
 }
 
-/// A string that names something: not longer than [`MAX_NAME_BYTES`].
+/// Reads a string that names something. It has at most [`MAX_NAME_BYTES`].
 pub fn name(value: &Value) -> ParseResult<&str> {
     let name = text(value)?;
     if name.len() > MAX_NAME_BYTES {
@@ -179,19 +179,19 @@ pub fn name(value: &Value) -> ParseResult<&str> {
     Ok(name)
 }
 
-/// A number that is not negative and has neither fraction nor exponent.
+/// Reads a number that is not negative and has neither fraction nor exponent.
 pub fn unsigned(value: &Value) -> ParseResult<u64> {
     value.as_u64().ok_or_else(|| {
         Fault::invalid(format_args!("must be an integer from 0 to 2^64-1, not {}", shown(value)))
     })
 }
 
-/// A list of such numbers.
+/// Reads a list of numbers, each as [`unsigned`].
 pub fn unsigned_list(value: &Value) -> ParseResult<Vec<u64>> {
     list(value)?.iter().enumerate().map(|(i, item)| unsigned(item).map_err(|fault| fault.within(i))).collect()
 }
 
-/// Refuses members other than `known`, unless they say that they may be skipped (v3 core, "must_understand").
+/// Refuses members other than `known`, unless they allow readers to skip them (v3 core, "must_understand").
 pub fn refuse_unknown(members: &Map<String, Value>, known: &[&str]) -> ParseResult<()> {
     for (name, value) in members {
         if !known.contains(&name.as_str()) && !may_be_skipped(value) {
@@ -204,7 +204,7 @@ pub fn refuse_unknown(members: &Map<String, Value>, known: &[&str]) -> ParseResu
     Ok(())
 }
 
-/// Whether a value is an object with `"must_understand": false`.
+/// Returns whether a value is an object with `"must_understand": false`.
 pub fn may_be_skipped(value: &Value) -> bool {
     value.get("must_understand") == Some(&Value::Bool(false))
 }

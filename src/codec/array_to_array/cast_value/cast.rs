@@ -48,8 +48,8 @@ pub struct Cast {
 }
 
 impl Cast {
-    /// A cast between integer or float types. `out_of_range` is not checked here: a float target rejects `Wrap`
-    /// value by value.
+    /// Creates a cast between integer or float types. `out_of_range` is not checked here: a float target rejects
+    /// `Wrap` for each value.
     pub fn new(
         source: &DataType,
         target: &DataType,
@@ -78,7 +78,7 @@ impl Cast {
         Ok(cast)
     }
 
-    /// What one code of the source becomes.
+    /// Casts one code of the source.
     #[inline]
     pub fn one(&self, code: u64) -> Result<u64, Refusal> {
         match self.map.get(self.source, code) {
@@ -121,7 +121,7 @@ impl Cast {
         Ok(())
     }
 
-    /// The error for an element, by its value and the reason.
+    /// Creates the error for an element, with its value and the reason.
     fn refusal(&self, index: usize, code: u64) -> CodecError {
         let value = self.source.text(code);
         let target = &self.target_name;
@@ -141,7 +141,7 @@ impl Cast {
     }
 }
 
-/// The format of an integer or float type; an error for any other.
+/// Returns the format of an integer or float type, or an error for any other type.
 pub fn format_of(data_type: &DataType) -> CodecResult<ScalarFormat> {
     data_type.real_format().ok_or_else(|| {
         let name = data_type.name();
@@ -149,7 +149,7 @@ pub fn format_of(data_type: &DataType) -> CodecResult<ScalarFormat> {
     })
 }
 
-/// The code of an element, its bits zero-extended.
+/// Returns the code of an element, its bits zero-extended.
 #[inline]
 pub fn code_of(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |code, &byte| code << 8 | u64::from(byte))
@@ -185,7 +185,7 @@ fn patch_all<const S: usize, const T: usize>(patch: (u64, u64), input: &[u8], ou
     }
 }
 
-/// The lowest bytes of a code, as an element holds them.
+/// Returns the lowest bytes of a code, as an element holds them.
 #[inline]
 fn low_bytes<const N: usize>(code: u64) -> [u8; N] {
     code.to_le_bytes().first_chunk::<N>().copied().unwrap_or([0; N])

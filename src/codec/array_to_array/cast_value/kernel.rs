@@ -77,7 +77,7 @@ macro_rules! float_to_integer {
     };
 }
 
-/// The kernel for a pair of types, where there is one.
+/// Returns the kernel for a pair of types, if there is one.
 #[allow(clippy::unnecessary_fallible_conversions, clippy::useless_conversion, clippy::unnecessary_cast)]
 pub fn find(
     source: &DataType,

@@ -86,7 +86,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
 /// Pairs of codes: what is mapped, and to what.
 type Pairs = Vec<(u64, u64)>;
 
-/// The pairs of `scalar_map`: for encoding, and for decoding.
+/// Reads the pairs of `scalar_map`: for encoding, and for decoding.
 fn scalar_maps(
     configuration: &Configuration<'_>,
     map: Option<&Value>,
@@ -106,7 +106,8 @@ fn scalar_maps(
     Ok((of("encode", source, target)?, of("decode", target, source)?))
 }
 
-/// The codes of a list of pairs of scalars in the fill value form of their types; or what is wrong with it.
+/// Reads a list of pairs of scalars, each in the fill value form of its type, as codes. The error says what is wrong
+/// with it.
 fn pairs(list: &Value, from: &DataType, to: &DataType) -> Result<Pairs, String> {
     let scalar = |data_type: &DataType, value: &Value| {
         let scalar = FillValue::from_v3(data_type, value);
@@ -123,7 +124,7 @@ fn pairs(list: &Value, from: &DataType, to: &DataType) -> Result<Pairs, String> 
     list.iter().map(pair).collect()
 }
 
-/// The fill value after the codec.
+/// Returns the fill value after the codec.
 fn cast_fill_value(fill: &FillValue, target: ScalarFormat, encode: &Cast) -> CodecResult<FillValue> {
     let mut bytes = vec![0; target.width()];
     if !fill.is_undefined {
@@ -135,7 +136,7 @@ fn cast_fill_value(fill: &FillValue, target: ScalarFormat, encode: &Cast) -> Cod
 }
 
 impl ArrayToArray for CastValue {
-    /// It rounds, clamps, wraps, maps values, and changes NaNs.
+    // It rounds, clamps, wraps, maps values, and changes NaNs.
     fn is_lossless(&self) -> bool {
         false
     }

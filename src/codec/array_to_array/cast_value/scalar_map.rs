@@ -17,7 +17,7 @@ pub struct ScalarMap {
     entries: Vec<(u64, u64)>,
 }
 
-/// One code for each number: NaNs and zeros are equal among themselves.
+/// Returns one code for each number: all NaNs have the same, and both zeros.
 #[inline]
 fn canonical(format: ScalarFormat, code: u64) -> u64 {
     match format {
@@ -32,7 +32,7 @@ fn canonical(format: ScalarFormat, code: u64) -> u64 {
 }
 
 impl ScalarMap {
-    /// The map of `pairs` of codes, keys in `source`'s format.
+    /// Creates the map from `pairs` of codes, with keys in `source`'s format.
     pub fn new(source: ScalarFormat, pairs: impl IntoIterator<Item = (u64, u64)>) -> ScalarMap {
         let mut entries: Vec<(u64, u64)> =
             pairs.into_iter().map(|(key, value)| (canonical(source, key), value)).collect();
@@ -42,7 +42,7 @@ impl ScalarMap {
         ScalarMap { entries }
     }
 
-    /// What `code`, of a value in `source`'s format, is replaced with.
+    /// Returns the replacement of `code`, a value in `source`'s format.
     #[inline]
     pub fn get(&self, source: ScalarFormat, code: u64) -> Option<u64> {
         if self.entries.is_empty() {
@@ -56,8 +56,8 @@ impl ScalarMap {
         self.entries.get(at).map(|entry| entry.1)
     }
 
-    /// The codes that are replaced, each with its replacement, NaNs left out: the corrections for a
-    /// block without NaNs that was cast without the map. `None` where that is not faster.
+    /// Returns the codes that are replaced, each with its replacement, without NaNs. They correct a block without NaNs
+    /// that was cast without the map. `None` if that is not faster.
     pub fn patches(&self, source: ScalarFormat) -> Option<Vec<(u64, u64)>> {
         if self.entries.len() > MAX_LINEAR {
             return None;

@@ -16,9 +16,9 @@ const BLOCK_ELEMENTS: usize = 1024;
 
 /// Encodes and decodes elements. Input and output have the same length.
 pub trait Arithmetic: Send + Sync {
-    /// `(in − offset) × scale`
+    /// Computes `(in − offset) × scale`.
     fn encode(&self, input: &[u8], out: &mut [u8]) -> CodecResult<()>;
-    /// `in / scale + offset`
+    /// Computes `in / scale + offset`.
     fn decode(&self, input: &[u8], out: &mut [u8]) -> CodecResult<()>;
 }
 
@@ -30,15 +30,15 @@ pub trait Number: Copy + fmt::Debug + Send + Sync + 'static {
     const ZERO: Self;
     /// 1, the scale where none is given.
     const ONE: Self;
-    /// From little-endian bytes.
+    /// Reads little-endian bytes.
     fn from_bytes(bytes: Self::Bytes) -> Self;
-    /// To little-endian bytes.
+    /// Returns little-endian bytes.
     fn to_bytes(self) -> Self::Bytes;
-    /// Whether it is neither infinite nor NaN.
+    /// Returns whether it is neither infinite nor NaN.
     fn is_finite(self) -> bool;
-    /// The encoded value, and whether it and the values on the way are finite ones of the type.
+    /// Returns the encoded value, and whether it and the intermediate values are finite values of the type.
     fn encode(self, offset: Self, scale: Self) -> (Self, bool);
-    /// The decoded value, and whether it and the values on the way are finite ones of the type.
+    /// Returns the decoded value, and whether it and the intermediate values are finite values of the type.
     fn decode(self, offset: Self, scale: Self) -> (Self, bool);
 }
 
@@ -118,7 +118,7 @@ enum Direction {
     Decode,
 }
 
-/// The error for an element with a result that its type cannot hold.
+/// Creates the error for an element with a result that its type cannot hold.
 fn unrepresentable(
     direction: Direction,
     name: &str,
@@ -141,7 +141,7 @@ pub struct Native<T> {
     scale: T,
 }
 
-/// The element at the head of `bytes`.
+/// Reads the element at the beginning of `bytes`.
 #[inline(always)]
 fn load<T: Number>(bytes: &[u8]) -> T {
     let bytes = bytes.get(..size_of::<T>()).unwrap_or(&[]);
@@ -149,7 +149,7 @@ fn load<T: Number>(bytes: &[u8]) -> T {
 }
 
 impl<T: Number> Native<T> {
-    /// The arithmetic of the type `name`, with parameters as its codes.
+    /// Creates the arithmetic of the type `name`, with parameters as its codes.
     pub fn boxed(name: String, offset: Option<u64>, scale: Option<u64>) -> Box<dyn Arithmetic> {
         let of = |code: Option<u64>, or: T| code.map_or(or, |code| load(&code.to_le_bytes()));
         Box::new(Native { name, offset: of(offset, T::ZERO), scale: of(scale, T::ONE) })
@@ -226,7 +226,7 @@ pub struct Narrow {
 }
 
 impl Narrow {
-    /// An integer type: `None` where the type cannot hold the result or an intermediate value.
+    /// Computes in an integer type; `None` if the type cannot hold the result or an intermediate value.
     fn integer(&self, code: u64, direction: Direction) -> Option<u64> {
         let of = |code: u64| match self.format.read(code) {
             ExactNumber::Finite { is_negative: true, significand, .. } => {
@@ -257,7 +257,7 @@ impl Narrow {
         }
     }
 
-    /// A float type: likewise.
+    /// Computes in a float type; `None` if the type cannot hold the result or an intermediate value.
     fn float(&self, code: u64, direction: Direction) -> Option<u64> {
         let of = |code: u64| {
             let value = self.format.read(code);

@@ -69,7 +69,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     Ok(Codec::ArrayToArray(Box::new(codec)))
 }
 
-/// A parameter, as a code of the data type.
+/// Reads a parameter as a code of the data type.
 fn scalar(
     configuration: &mut Configuration<'_>,
     key: &'static str,
@@ -82,7 +82,7 @@ fn scalar(
     }
 }
 
-/// The operations for a data type, with parameters as its codes.
+/// Returns the operations for a data type, with parameters as its codes.
 fn arithmetic(
     data_type: &DataType,
     format: ScalarFormat,

@@ -23,7 +23,7 @@ fn codec_with(data_type: DataType, fill: &[u8], configuration: Value) -> CodecRe
     }
 }
 
-/// With the offset itself as the fill value, which every type encodes to 0.
+/// Builds the codec with the offset as the fill value, which every type encodes to 0.
 fn codec(data_type: DataType, configuration: Value) -> CodecResult<Box<dyn ArrayToArray>> {
     let zero = json!(0);
     let fill = FillValue::from_v3(&data_type, configuration.get("offset").unwrap_or(&zero));

@@ -25,28 +25,28 @@ pub struct ShardIndex {
 }
 
 impl ShardIndex {
-    /// The index with these entries (16 bytes each, little-endian) of an object of `object_size` bytes, with
+    /// Creates an index from its entries (16 bytes each, little-endian), for an object of `object_size` bytes with
     /// inner chunks of at most `limit_bytes` each.
     pub fn new(entries: Vec<u8>, object_size: u64, limit_bytes: u64) -> Self {
         ShardIndex { entries, object_size, limit_bytes }
     }
 
-    /// Inner chunks, empty ones included.
+    /// Returns the number of inner chunks, empty ones included.
     pub fn len(&self) -> usize {
         self.entries.len() / ENTRY_BYTES
     }
 
-    /// Whether it has no entry.
+    /// Returns whether it has no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes of memory.
+    /// Returns the memory that it takes.
     pub fn size_bytes(&self) -> usize {
         self.entries.len() + size_of::<Self>()
     }
 
-    /// Offset and length as stored.
+    /// Returns offset and length as stored.
     fn entry(&self, chunk: usize) -> Option<(u64, u64)> {
         let (entries, _) = self.entries.as_chunks::<ENTRY_BYTES>();
         let (words, _) = entries.get(chunk)?.as_chunks::<8>();
@@ -56,7 +56,7 @@ impl ShardIndex {
         }
     }
 
-    /// Where in the object inner chunk number `chunk` (C order) lies, in bytes; `None` where it is empty.
+    /// Returns the range of bytes of inner chunk number `chunk` (C order) in the object; `None` if it is empty.
     pub fn chunk(&self, chunk: usize) -> CodecResult<Option<Range<u64>>> {
         let Some((offset, length)) = self.entry(chunk) else {
             return Err(CodecError::new(format_args!("the shard has no inner chunk {chunk}")));
@@ -81,7 +81,7 @@ impl ShardIndex {
     }
 }
 
-/// The entries' bytes (16 each, little-endian) for inner chunks that lie at `places`.
+/// Returns the bytes of the entries (16 each, little-endian) for inner chunks that lie at `places`.
 pub fn entry_bytes(places: &[Option<Range<u64>>]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(places.len() * ENTRY_BYTES);
     for place in places {

@@ -119,7 +119,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     })))
 }
 
-/// The index as an array: chunks per shard, and 2.
+/// Returns the index as an array: chunks per shard, and 2.
 fn index_representation(chunks_per_shard: &[u64]) -> Representation {
     let mut shape = chunks_per_shard.to_vec();
     shape.push(2);
@@ -136,27 +136,27 @@ fn lengths(shape: &[u64]) -> CodecResult<Vec<usize>> {
 }
 
 impl ShardingIndexed {
-    /// The codec as the one that encodes shards, if it is.
+    /// Returns the codec as the one that encodes shards, if it is.
     pub fn of(codec: &dyn ArrayToBytes) -> Option<&ShardingIndexed> {
         codec.as_sharding()?.downcast_ref()
     }
 
-    /// Inner chunks of a shard.
+    /// Returns the number of inner chunks of a shard.
     pub fn chunk_count(&self) -> usize {
         self.chunk_count
     }
 
-    /// The chain of the inner chunks.
+    /// Returns the codec chain of the inner chunks.
     pub fn inner(&self) -> &Pipeline {
         &self.inner
     }
 
-    /// Bytes of the encoded index.
+    /// Returns the bytes of the encoded index.
     pub fn index_size_bytes(&self) -> usize {
         self.index_size
     }
 
-    /// Where the index lies in an object of `object_size` bytes.
+    /// Returns the range of the index in an object of `object_size` bytes.
     pub fn index_range(&self, object_size: u64) -> CodecResult<Range<u64>> {
         let index_size = self.index_size as u64;
         let Some(before) = object_size.checked_sub(index_size) else {
@@ -179,7 +179,7 @@ impl ShardingIndexed {
         Ok(ShardIndex::new(entries, object_size, self.inner.encoded_size().limit_bytes()))
     }
 
-    /// The encoded index for inner chunks that lie at `places` of the object; `None` for empty ones.
+    /// Encodes the index for inner chunks that lie at `places` of the object; `None` for empty ones.
     pub fn encode_index(&self, places: &[Option<Range<u64>>]) -> CodecResult<Vec<u8>> {
         Ok(self.index_pipeline.encode(&entry_bytes(places))?.to_vec())
     }
@@ -209,7 +209,7 @@ impl ShardingIndexed {
         Ok(shard)
     }
 
-    /// Whether a decoded inner chunk (or any whole number of elements) is all fill value, byte for byte.
+    /// Returns whether a decoded inner chunk (or any whole number of elements) is all fill value, byte for byte.
     pub fn is_all_fill(&self, elements: &[u8]) -> bool {
         let fill = self.fill.bytes.as_slice();
         // It begins with the fill value and equals itself shifted by one element, so all of it is fill value.
@@ -256,8 +256,8 @@ impl ArrayToBytes for ShardingIndexed {
         self.inner.is_lossless() && self.index_pipeline.is_lossless()
     }
 
-    /// Unused space between the inner chunks is legal: as much as three times the chunks, or 1 MiB. No more, since a
-    /// compressor after the shard may fill all of it (a bomb) before the limit stops it.
+    // Unused space between the inner chunks is legal: as much as three times the chunks, or 1 MiB. It is limited,
+    // since a compressor after the shard may fill all of it (a bomb) before the limit stops it.
     fn encoded_size(&self) -> EncodedSize {
         let chunks = self.inner.encoded_size().limit_bytes().saturating_mul(self.chunk_count as u64);
         let with_gaps = chunks.saturating_mul(4).saturating_add(1 << 20);

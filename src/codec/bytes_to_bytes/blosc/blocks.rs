@@ -27,7 +27,7 @@ pub(super) fn decode(encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
     direct::decode(&header, encoded, out).unwrap_or_else(|| decompress(encoded, header.block_bytes, out))
 }
 
-/// Decoded bytes of one block.
+/// Returns the decoded bytes of one block.
 pub(super) fn block_bytes(stored: &dyn StoredBytes) -> CodecResult<Option<u64>> {
     let mut head = [0; HEADER_BYTES];
     let available = available(stored)?;

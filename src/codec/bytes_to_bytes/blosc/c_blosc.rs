@@ -16,8 +16,8 @@ pub(super) struct Blosc {
     pub block_size: usize,
 }
 
-/// C-Blosc chooses its shuffle routines at first use, without a lock; done here once, before any thread
-/// needs them.
+/// Chooses C-Blosc's shuffle routines before any thread needs them. C-Blosc itself chooses at first use, without a
+/// lock.
 fn initialize() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

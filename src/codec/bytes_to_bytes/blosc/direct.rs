@@ -44,13 +44,13 @@ pub(super) fn decode(header: &Header, encoded: &[u8], out: &mut [u8]) -> Option<
     Some(Ok(()))
 }
 
-/// The stored bytes from the beginning of a block.
+/// Returns the stored bytes from the beginning of a block.
 fn block(encoded: &[u8], start: [u8; 4]) -> CodecResult<&[u8]> {
     let start = usize::try_from(i32::from_le_bytes(start)).ok();
     start.and_then(|start| encoded.get(start..)).ok_or_else(|| CodecError::new("it begins outside"))
 }
 
-/// The part at the beginning of `stored`, which then begins after it.
+/// Takes the part at the beginning of `stored`.
 fn next_part<'a>(stored: &mut &'a [u8]) -> CodecResult<&'a [u8]> {
     let part = stored.split_first_chunk::<4>().and_then(|(length, rest)| {
         let length = usize::try_from(i32::from_le_bytes(*length)).ok()?;

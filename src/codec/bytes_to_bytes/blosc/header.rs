@@ -34,7 +34,7 @@ impl Header {
         Header::parse_of(encoded, encoded.len())
     }
 
-    /// As [`Header::parse`], where `encoded` is the beginning of a buffer of `available` bytes.
+    /// Parses the header as [`Header::parse`] does, if `encoded` is the beginning of a buffer of `available` bytes.
     pub(super) fn parse_of(encoded: &[u8], available: usize) -> CodecResult<Header> {
         let Some((header, _)) = encoded.split_first_chunk::<HEADER_BYTES>() else {
             return Err(CodecError::new(format_args!("{} bytes, too few for a blosc header", encoded.len())));
@@ -75,7 +75,7 @@ impl Header {
         self.flags >> 5
     }
 
-    /// Bytes per element where bytes are shuffled, 1 where nothing is; `None` where bits are shuffled.
+    /// Returns the bytes per element if bytes are shuffled, 1 if nothing is; `None` if bits are shuffled.
     pub(super) fn shuffled_size(&self) -> Option<usize> {
         match self.flags & 5 {
             0 => Some(1),

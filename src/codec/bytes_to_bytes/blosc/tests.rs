@@ -9,7 +9,7 @@ fn codec(compressor: usize, level: c_int, shuffle: c_int, type_size: usize, bloc
     Blosc { compressor: COMPRESSORS[compressor].1, level, shuffle, type_size, block_size }
 }
 
-/// The next of a sequence of numbers without visible order.
+/// Returns the next number of a pseudo-random sequence.
 fn next(state: &mut u64) -> usize {
     *state ^= *state << 13;
     *state ^= *state >> 7;

@@ -23,7 +23,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
 /// The most words that can be summed before the sums must be reduced to stay within 32 bits.
 const WORDS_PER_REDUCTION: usize = 360;
 
-/// HDF5's Fletcher-32. The sums are reduced by end-around carry, so 0 and 65535 stay apart as HDF5 has them.
+/// Computes HDF5's Fletcher-32. The sums are reduced by end-around carry, so 0 and 65535 stay apart as in HDF5.
 pub fn fletcher32(bytes: &[u8]) -> u32 {
     let fold = |sum: u32| (sum & 0xffff) + (sum >> 16);
     let (mut first, mut second) = (0u32, 0u32);

@@ -31,7 +31,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     Ok(Codec::BytesToBytes(Box::new(codec)))
 }
 
-/// lookup3's `hashlittle`.
+/// Computes lookup3's `hashlittle`.
 pub fn lookup3(bytes: &[u8], seed: u32) -> u32 {
     // The length counts modulo 2^32, as in the original.
     let start = 0xdead_beef_u32.wrapping_add(bytes.len() as u32).wrapping_add(seed);
@@ -62,7 +62,7 @@ fn add(state: &mut [u32; 3], block: &[u8]) {
     }
 }
 
-/// lookup3's `mix`: each row is (target, subtrahend, rotation).
+/// Applies lookup3's `mix`: each row is (target, subtrahend, rotation).
 fn mix([a, b, c]: &mut [u32; 3]) {
     fn step(x: &mut u32, y: u32, rotation: u32) {
         *x = x.wrapping_sub(y) ^ y.rotate_left(rotation);
@@ -81,7 +81,7 @@ fn mix([a, b, c]: &mut [u32; 3]) {
     *b = b.wrapping_add(*a);
 }
 
-/// lookup3's `final`.
+/// Applies lookup3's `final`.
 fn finish([a, b, c]: &mut [u32; 3]) {
     fn step(x: &mut u32, y: u32, rotation: u32) {
         *x = (*x ^ y).wrapping_sub(y.rotate_left(rotation));

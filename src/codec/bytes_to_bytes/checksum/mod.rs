@@ -24,7 +24,7 @@ pub enum Location {
 }
 
 impl Location {
-    /// The member `location` of a configuration.
+    /// Reads the member `location` of a configuration.
     pub fn read(configuration: &mut Configuration<'_>) -> CodecResult<Option<Location>> {
         configuration.choice("location", &[("start", Location::Start), ("end", Location::End)])
     }

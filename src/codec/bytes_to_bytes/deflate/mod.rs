@@ -73,8 +73,8 @@ impl Wrapper {
         }
     }
 
-    /// Whether a first stream that gave `decoded` bytes seems to be the whole of `encoded`. A gzip member ends
-    /// with its length. No program concatenates zlib streams; bytes after one are ignored, as in Python.
+    /// Returns whether a first stream that gave `decoded` bytes seems to be the whole of `encoded`. A gzip member ends
+    /// with its length. Programs do not concatenate zlib streams; bytes after one are ignored, as in Python.
     fn is_all_of(self, encoded: &[u8], decoded: usize) -> bool {
         match self {
             Wrapper::Gzip => encoded.last_chunk() == Some(&(decoded as u32).to_le_bytes()),
@@ -82,7 +82,7 @@ impl Wrapper {
         }
     }
 
-    /// As [`Wrapper::decode_into`], member by member.
+    /// Decodes member by member, as [`Wrapper::decode_into`] requires.
     fn decode_members(self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
         let expected = out.len();
         let mut unfilled = out;
@@ -131,8 +131,8 @@ impl Wrapper {
         }
     }
 
-    /// The bytes to decode next, of those left after a member: none, if they are all zero. After a
-    /// zlib stream nothing else counts either, once the data is complete, unless another stream begins.
+    /// Returns the bytes to decode next, from those left after a member. Zeros alone are padding. Once a zlib stream
+    /// has completed the data, only another stream counts.
     fn next_member(self, rest: &[u8], is_complete: bool) -> &[u8] {
         let zeros = rest.iter().take_while(|&&byte| byte == 0).count();
         let rest = rest.get(zeros..).unwrap_or_default();
@@ -146,7 +146,7 @@ impl Wrapper {
         }
     }
 
-    /// The longest member for `decoded_bytes`, at any level.
+    /// Returns the length of the longest member for `decoded_bytes`, at any level.
     pub fn encoded_bound(self, decoded_bytes: usize) -> usize {
         // The smallest compressor: the bound is the same for all levels.
         let mut compressor = CompressionLvl::new(0).map(Compressor::new);
@@ -175,7 +175,7 @@ fn too_long(limit_bytes: usize) -> CodecError {
 
 #[cfg(test)]
 impl Wrapper {
-    /// As [`Wrapper::encode_into`], into memory that it allocates.
+    /// Encodes as [`Wrapper::encode_into`] does, into memory that it allocates.
     pub fn encode(self, decoded: &[u8], level: i32) -> CodecResult<Vec<u8>> {
         crate::codec::scratch::encoded(self.encoded_bound(decoded.len()), |out| {
             self.encode_into(decoded, level, out)

@@ -23,7 +23,7 @@ pub struct ResumableInflate {
 }
 
 impl ResumableInflate {
-    /// A decoder at the beginning.
+    /// Creates a decoder at the beginning of a chunk.
     pub fn new(wrapper: Wrapper, decoded_bytes: usize) -> Self {
         ResumableInflate { wrapper, decoded_bytes, inflate: None }
     }

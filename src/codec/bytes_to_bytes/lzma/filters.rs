@@ -54,7 +54,7 @@ pub struct FilterChain(Vec<Filter>);
 /// Binary logarithms of the dictionary sizes of the presets 0 to 9.
 const PRESET_DICT_LOG2: [u32; 10] = [18, 20, 21, 22, 22, 23, 23, 24, 25, 26];
 
-/// The member `filters`.
+/// Reads the member `filters`.
 pub fn read_filters(configuration: &mut Configuration<'_>) -> CodecResult<Option<FilterChain>> {
     let Some(list) = configuration.list("filters")? else { return Ok(None) };
     if list.is_empty() || list.len() > MAX_FILTERS {
@@ -68,7 +68,7 @@ pub fn read_filters(configuration: &mut Configuration<'_>) -> CodecResult<Option
     Ok(Some(FilterChain(filters)))
 }
 
-/// One filter, or what is wrong with it.
+/// Reads one filter. The error says what is wrong with it.
 fn read_filter(members: &Map<String, Value>) -> Result<Filter, String> {
     let number = |key: &str| match members.get(key) {
         None | Some(Value::Null) => Ok(None),
@@ -119,7 +119,7 @@ fn read_filter(members: &Map<String, Value>) -> Result<Filter, String> {
 }
 
 impl LzmaFilter {
-    /// The options, with a dictionary no larger than `max_dict` (at least the smallest possible).
+    /// Returns the options, with a dictionary of at most `max_dict` bytes (and at least the smallest possible).
     fn options(&self, max_dict: u32) -> CodecResult<LzmaOptions> {
         let wrong = |key: &str| CodecError::new(format_args!("a filter's \"{key}\" is out of range"));
         let mut options = LzmaOptions::new_preset(self.preset).map_err(|_| wrong("preset"))?;
@@ -152,13 +152,13 @@ impl LzmaFilter {
 }
 
 impl FilterChain {
-    /// LZMA2 with a preset, or LZMA1, as the formats other than raw have it by default.
+    /// Returns the default chain of the formats other than raw: LZMA2 or LZMA1 with a preset.
     pub fn of_preset(preset: u32, is_lzma2: bool) -> FilterChain {
         FilterChain(vec![Filter::Lzma(LzmaFilter { is_lzma2, preset, ..LzmaFilter::default() })])
     }
 
-    /// The chain as liblzma takes it, with dictionaries no larger than `max_dict`. Whether it is a possible chain is
-    /// for the coder that gets it to say.
+    /// Builds liblzma's chain, with dictionaries of at most `max_dict` bytes. The coder that gets it checks whether it
+    /// is possible.
     pub fn build(&self, max_dict: u32) -> CodecResult<Filters> {
         let failed = |error: liblzma::stream::Error| CodecError::new(format_args!("lzma filters: {error}"));
         let mut chain = Filters::new();
@@ -186,7 +186,7 @@ impl FilterChain {
         Ok(chain)
     }
 
-    /// The options of the one filter that the .lzma format takes.
+    /// Returns the options of the one filter that the .lzma format takes.
     pub fn lzma1_options(&self, max_dict: u32) -> CodecResult<LzmaOptions> {
         match self.0.as_slice() {
             [Filter::Lzma(lzma)] if !lzma.is_lzma2 => lzma.options(max_dict),

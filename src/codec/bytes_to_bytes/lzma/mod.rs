@@ -91,7 +91,7 @@ impl Lzma {
         Ok(Decoder(stream.map_err(failed)?))
     }
 
-    /// An encoder for `length` bytes: a dictionary beyond them would only cost memory.
+    /// Returns an encoder for `length` bytes. A larger dictionary would only cost memory.
     fn encoder(&self, length: usize) -> CodecResult<Stream> {
         let max_dict = u32::try_from(length).unwrap_or(u32::MAX);
         let preset = self.preset.unwrap_or(liblzma::stream::PRESET_DEFAULT);
@@ -112,7 +112,7 @@ impl Lzma {
     }
 }
 
-/// liblzma's error as a [`CodecError`].
+/// Converts liblzma's error.
 fn failed(error: liblzma::stream::Error) -> CodecError {
     CodecError::new(format_args!("{error}"))
 }

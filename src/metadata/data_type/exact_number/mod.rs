@@ -75,17 +75,17 @@ pub enum ExactNumber {
 }
 
 impl ExactNumber {
-    /// The value of a float64.
+    /// Creates the exact value of a float64.
     pub fn of(value: f64) -> ExactNumber {
         ScalarFormat::FLOAT64.read(value.to_bits())
     }
 
-    /// Whether two are the same number: −0 is 0, and a NaN is any other NaN.
+    /// Returns whether two are the same number: −0 equals 0, and all NaNs are equal.
     pub fn is_same_number(self, other: ExactNumber) -> bool {
         self.normalised() == other.normalised()
     }
 
-    /// One form for each number.
+    /// Returns the one form that equal numbers share.
     fn normalised(self) -> ExactNumber {
         match self {
             ExactNumber::Finite { significand: 0, .. } => {
@@ -105,7 +105,7 @@ impl ExactNumber {
     }
 }
 
-/// `significand / 2^shift`, rounded to a whole number. `shift` is at least 1.
+/// Computes `significand / 2^shift`, rounded to a whole number. `shift` is at least 1.
 #[inline]
 fn shift_right(significand: u64, shift: u32, is_negative: bool, rounding: Rounding) -> u64 {
     let (quotient, remainder, half) = match shift {
@@ -187,7 +187,7 @@ impl ScalarFormat {
         })
     }
 
-    /// Bytes of an element: 1, 2, 4 or 8.
+    /// Returns the bytes of an element: 1, 2, 4 or 8.
     pub fn width(self) -> usize {
         match self {
             ScalarFormat::Integer(format) => format.bits.div_ceil(8) as usize,
@@ -195,7 +195,7 @@ impl ScalarFormat {
         }
     }
 
-    /// The value of a code.
+    /// Decodes a code.
     #[inline]
     pub fn read(self, code: u64) -> ExactNumber {
         match self {
@@ -204,7 +204,7 @@ impl ScalarFormat {
         }
     }
 
-    /// The code of a value: exact where the type has it, else rounded, else as `out_of_range` says.
+    /// Encodes a value: exactly if the type has it, else rounded, else as `out_of_range` says.
     #[inline]
     pub fn write(
         self,
@@ -218,7 +218,7 @@ impl ScalarFormat {
         }
     }
 
-    /// The number as text, for error messages.
+    /// Formats the number of a code for error messages.
     pub fn text(self, code: u64) -> String {
         let value = self.read(code);
         match (self, value) {
@@ -235,7 +235,7 @@ impl ScalarFormat {
 }
 
 impl IntegerFormat {
-    /// The least and the greatest value.
+    /// Returns the least and the greatest value.
     pub fn range(self) -> (i128, i128) {
         match self.is_signed {
             true => (-(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1),
@@ -289,7 +289,7 @@ impl IntegerFormat {
         Ok(self.canonical(twos_complement))
     }
 
-    /// The low bits of `code`, sign-extended within the element's bytes and no further.
+    /// Returns the low bits of `code`, sign-extended within the element's bytes and no further.
     #[inline]
     fn canonical(self, code: u64) -> u64 {
         let above = 64 - self.bits;
@@ -304,18 +304,18 @@ impl IntegerFormat {
 }
 
 impl FloatFormat {
-    /// Bits of a code.
+    /// Returns the bits of a code.
     pub fn bits(self) -> u32 {
         self.exponent_bits + self.mantissa_bits + u32::from(self.is_signed)
     }
 
-    /// The exponent of the last place of the least numbers.
+    /// Returns the exponent of the last binary place of the smallest numbers.
     #[inline]
     fn least_place(self) -> i32 {
         i32::from(self.is_signed) - self.bias - self.mantissa_bits.cast_signed()
     }
 
-    /// The greatest code, sign apart.
+    /// Returns the mask of all bits except the sign.
     #[inline]
     fn magnitude_mask(self) -> u64 {
         (1 << (self.exponent_bits + self.mantissa_bits)) - 1
@@ -326,7 +326,7 @@ impl FloatFormat {
         self.magnitude_mask() >> self.mantissa_bits << self.mantissa_bits
     }
 
-    /// The code of the greatest finite number.
+    /// Returns the code of the greatest finite number.
     #[inline]
     fn greatest(self) -> u64 {
         match self.specials {
@@ -341,7 +341,7 @@ impl FloatFormat {
         u64::from(is_negative && self.is_signed) << (self.exponent_bits + self.mantissa_bits)
     }
 
-    /// The value of a code.
+    /// Decodes a code.
     #[inline]
     pub fn read(self, code: u64) -> ExactNumber {
         let magnitude = code & self.magnitude_mask();
@@ -371,7 +371,7 @@ impl FloatFormat {
         }
     }
 
-    /// The code of a value, as [`ScalarFormat::write`].
+    /// Encodes a value as [`ScalarFormat::write`] does.
     #[inline]
     pub fn write(
         self,
@@ -403,7 +403,7 @@ impl FloatFormat {
         }
     }
 
-    /// The code of a finite number without its sign; `None` beyond the range.
+    /// Encodes a finite number without its sign; `None` if it is out of range.
     #[inline]
     fn magnitude(
         self,
@@ -435,7 +435,7 @@ impl FloatFormat {
         u64::try_from(code).ok().filter(|&code| code <= self.greatest())
     }
 
-    /// The substitute for a finite number out of range.
+    /// Returns the code that replaces a finite number out of range.
     fn beyond(self, value: ExactNumber, out_of_range: OutOfRange) -> Result<u64, Refusal> {
         let ExactNumber::Finite { is_negative, significand, exponent } = value else {
             return Err(Refusal::OutOfRange);

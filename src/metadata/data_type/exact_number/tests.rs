@@ -13,7 +13,7 @@ const ROUNDINGS: [Rounding; 5] = [
     Rounding::NearestAway,
 ];
 
-/// The types of the table that pass a test.
+/// Returns the types of the table that pass a test.
 fn types(is_wanted: impl Fn(&DataType) -> bool) -> Vec<DataType> {
     NUMBER_FORMATS.iter().map(|format| format.data_type.clone()).filter(is_wanted).collect()
 }
@@ -71,7 +71,7 @@ impl Ladder {
         Ladder { has_zero: rungs[0].0 == 0.0, rungs, is_signed, has_infinity }
     }
 
-    /// The code of a finite value by comparing it with its neighbours; `None` where it is out of range.
+    /// Finds the code of a finite value by comparing it with its neighbours; `None` if it is out of range.
     fn find(&self, value: f64, rounding: Rounding) -> Option<u64> {
         let magnitude = value.abs();
         let at = self.rungs.partition_point(|rung| rung.0 < magnitude);
@@ -193,7 +193,7 @@ fn half_agrees_on_nearest_even() {
     }
 }
 
-/// What an integer target must give for an integer value, in 128 bits.
+/// Computes in 128 bits what an integer target must give for an integer value.
 fn integer_reference(value: i128, target: ScalarFormat, out_of_range: OutOfRange) -> Result<u64, Refusal> {
     let ScalarFormat::Integer(IntegerFormat { bits, is_signed }) = target else { panic!() };
     let span = 1i128 << bits;
@@ -246,7 +246,7 @@ fn integers_agree_with_128_bits() {
     }
 }
 
-/// `value` rounded to a whole number by float64's own operations.
+/// Rounds `value` to a whole number by float64's own operations.
 fn whole(value: f64, rounding: Rounding) -> f64 {
     match rounding {
         Rounding::NearestEven => value.round_ties_even(),

@@ -39,8 +39,8 @@ fn bytes_of(codes: &[u64], width: usize) -> Vec<u8> {
     codes.iter().flat_map(|code| code.to_le_bytes().into_iter().take(width)).collect()
 }
 
-/// Codes of a type with all that is special about it, and ordinary ones between, where its values are whole
-/// numbers of every size.
+/// Returns codes of a type: all special ones, and ordinary ones between them whose values are whole numbers of every
+/// size.
 fn codes(data_type: &DataType) -> Vec<u64> {
     let format = data_type.real_format().unwrap();
     let integers = (0..64).flat_map(|bit| {
@@ -59,7 +59,7 @@ fn codes(data_type: &DataType) -> Vec<u64> {
     integers.chain(reals).chain(halves).map(|code| (code << above) >> above).collect()
 }
 
-/// Element by element by way of [`Cast::one`], which the fast ways must equal.
+/// Compares the fast ways with [`Cast::one`], element by element.
 fn check(cast: &Cast, from: usize, to: usize, codes: &[u64]) {
     let expected: Vec<Result<u64, Refusal>> = codes.iter().map(|&code| cast.one(code)).collect();
     let good: Vec<u64> = expected.iter().filter_map(|cast| cast.ok()).collect();
