@@ -49,7 +49,7 @@ pub fn intersect_documents(first: &Info, second: &Info) -> Info {
         let of_group = if first.gid == second.gid { second.mode & 0o070 } else { others << 3 };
         first.mode & (of_owner | of_group | others)
     };
-    let second_posix = second.posix.unwrap_or_else(Posix::of_object);
+    let second_posix = second.posix.unwrap_or_else(Posix::default_for_object);
     let modified = first.modified.max(second.modified);
     Info { modified, ..first.with_mode(|first| common(first, &second_posix)) }
 }
@@ -63,7 +63,7 @@ mod tests {
 
     fn info(gid: u32, mode: u32) -> Info {
         let posix = Some(Posix { uid: 7, gid, mode, file: None });
-        let version = ObjectVersion::of_number(0);
+        let version = ObjectVersion::numbered(0);
         Info { size_bytes: 0, modified: Some(SystemTime::UNIX_EPOCH), version, posix }
     }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::metadata::json::edit;
 use crate::metadata::{self, MAX_DOCUMENT_BYTES};
-use crate::store::{Content, Info, ObjectPart, Precondition, PutOptions, Store, Writer, join};
+use crate::store::{Info, ObjectContent, ObjectPart, Precondition, PutOptions, Store, Writer, join};
 
 use super::lineage::parent;
 
@@ -281,7 +281,9 @@ fn targets(store: &dyn Store, path: &str) -> Result<Vec<Target>> {
 
 /// A document as text, after it was parsed once: what is edited must be JSON.
 pub(super) fn read(store: &dyn Store, key: &str) -> Result<Option<(String, Info)>> {
-    let Some(Content { bytes, info }) = store.content(key, MAX_DOCUMENT_BYTES)? else { return Ok(None) };
+    let Some(ObjectContent { bytes, info }) = store.content(key, MAX_DOCUMENT_BYTES)? else {
+        return Ok(None);
+    };
     metadata::json::parse_object(&bytes).map_err(|fault| fault.into_error(key))?;
     let text = String::from_utf8(bytes).map_err(|_| Error::metadata(key, "not UTF-8"))?;
     Ok(Some((text, info)))

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::metadata::{self, ArrayMetadata, Document, GroupMetadata, MAX_DOCUMENT_BYTES, ZarrFormat};
-use crate::store::{Content as StoredContent, GetReply, GetRequest, Info, ObjectVersion, Store, join};
+use crate::store::{GetReply, GetRequest, Info, ObjectContent, ObjectVersion, Store, join};
 
 /// Names of documents. No node has such a name.
 pub const DOCUMENT_NAMES: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
@@ -205,7 +205,7 @@ fn is_same((reply, (_, info)): (Result<GetReply>, &(&str, Option<Info>))) -> boo
     }
 }
 
-fn content(reply: Result<GetReply>) -> Result<Option<StoredContent>> {
+fn content(reply: Result<GetReply>) -> Result<Option<ObjectContent>> {
     Ok(match reply? {
         GetReply::Content(content) => Some(content),
         GetReply::Missing | GetReply::Unchanged => None,
@@ -258,7 +258,7 @@ struct Folder<'s> {
     path: &'s str,
     seen: Seen,
     /// What the store has replied already, by name of the document.
-    replies: HashMap<&'static str, Result<Option<StoredContent>>>,
+    replies: HashMap<&'static str, Result<Option<ObjectContent>>>,
 }
 
 type Named = (&'static str, Content);

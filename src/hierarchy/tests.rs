@@ -218,7 +218,7 @@ fn consolidated_copies_stand_in() {
             &["bad", "g", "g/u", "lonely", "lonely/deep", "own", "t", "t/c", "up", "__no"],
         );
         let Some(Node::Group { info, .. }) = tree.node("g").unwrap() else { panic!() };
-        assert_eq!(info.posix.unwrap_or_else(Posix::of_folder).mode & 0o555, 0o555);
+        assert_eq!(info.posix.unwrap_or_else(Posix::default_for_folder).mode & 0o555, 0o555);
     }
     // The same, where the groups that hold the copies are not at the root.
     let moved = memory(&[("x/y/.zgroup", V2_GROUP), ("x/y/.zmetadata", &v2), ("x/y/own/.zgroup", V2_GROUP)]);

@@ -358,7 +358,7 @@ fn from_copy(copy: ConsolidatedCopy, path: &str) -> NodeSource {
 impl NodeSource {
     /// The node where there are no owners, modes and folders: as new as the newest of its documents.
     pub fn remote_node(&self) -> Node {
-        let version = ObjectVersion::of_number(0);
+        let version = ObjectVersion::numbered(0);
         let unknown = Info { size_bytes: 0, modified: None, version, posix: None };
         let newest = self.infos.iter().filter_map(|info| info.modified).max();
         let info = self.info.unwrap_or(unknown);
@@ -414,13 +414,14 @@ fn is_node_name(name: &str, parent: Option<ZarrFormat>) -> bool {
 /// is not shown, so the array's file must combine both.
 fn under_folder(document: Info, folder: Option<Info>) -> Info {
     let Some(folder) = folder.and_then(|folder| folder.posix) else { return document };
-    document.with_mode(|document| Readers::of(document).within(&Readers::of(&folder)).mode)
+    document
+        .with_mode(|document| Readers::for_posix(document).that_may_search(&Readers::for_posix(&folder)).mode)
 }
 
 /// One version that differs when any part does.
 fn combined(parts: &[Info], text: &str) -> NodeVersion {
     let owner = |part: &Info| part.posix.map(|posix| (posix.uid, posix.gid, posix.mode));
     let parts_of_version: Vec<_> = parts.iter().map(|part| (part.version, owner(part))).collect();
-    let version = ObjectVersion::of_parts((parts_of_version, text));
+    let version = ObjectVersion::hashed((parts_of_version, text));
     NodeVersion { version, modified: parts.iter().filter_map(|part| part.modified).max() }
 }

@@ -205,7 +205,7 @@ mod tests {
             "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}]});
         let parsed = crate::metadata::parse_v3("a/zarr.json", document.to_string().as_bytes()).unwrap();
         let crate::metadata::Document::Array(metadata) = parsed else { unreachable!() };
-        let version = ObjectVersion::of_number(0);
+        let version = ObjectVersion::numbered(0);
         let info = Info { size_bytes: 0, modified: None, version, posix: None };
         Node::Array { metadata: metadata.into(), info }
     }

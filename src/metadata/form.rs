@@ -62,7 +62,7 @@ fn form_of(metadata: &ArrayMetadata) -> Form {
             put_sorted(&mut text, &Value::Object(codec.configuration.clone()));
         }
     }
-    Form::of(&text)
+    Form::digest(&text)
 }
 
 /// Appends JSON with the members of objects sorted by name.

@@ -2,33 +2,33 @@
 
 use super::{Info, ObjectVersion};
 
-/// The bytes of a whole object, and what the store tells of that version.
+/// The bytes of a whole object, and what the store knows about that version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Content {
+pub struct ObjectContent {
     /// The bytes.
     pub bytes: Vec<u8>,
-    /// Size, time and version, with owner and mode where there are such.
+    /// Size, time and version, with owner and mode if the store has them.
     pub info: Info,
 }
 
-/// Asks for a whole object.
+/// A request for a whole object.
 #[derive(Clone, Debug)]
 pub struct GetRequest {
     /// Its key.
     pub key: String,
     /// More bytes than this are an error.
     pub limit_bytes: u64,
-    /// The version that the caller has: its bytes are not sent again.
+    /// The version that the caller already has: its bytes are not sent again.
     pub known: Option<ObjectVersion>,
 }
 
 /// What a store has at the key of a [`GetRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GetReply {
-    /// No object.
+    /// There is no object.
     Missing,
-    /// The version that the caller has.
+    /// The object is the version that the caller has.
     Unchanged,
-    /// This object.
-    Content(Content),
+    /// The object.
+    Content(ObjectContent),
 }

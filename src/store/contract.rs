@@ -1,4 +1,4 @@
-//! The tests of stores: the core that every store passes, and what stores promise that have owners and modes
+//! The contract of stores, as tests: a core that every store passes, and more for stores that have owners and modes
 //! (`posix_contract`) or can be written (`writable_contract`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -23,7 +23,7 @@ struct Subject {
     store: Arc<dyn Store>,
     /// Replaces one object, where the store can change.
     replace: Option<Replace>,
-    /// What must live as long.
+    /// What must live as long as the store.
     _keep: Box<dyn Any>,
 }
 
@@ -91,19 +91,19 @@ fn service(objects: Objects<'_>) -> Subject {
     Subject { store, replace: Some(Box::new(replace)), _keep: Box::new(()) }
 }
 
-/// What every store promises: the core.
+/// Tests the core, which every store promises.
 fn contract(make: impl Fn(Objects<'_>) -> Subject) {
     contract_with_names(make, &ODD_NAMES);
 }
 
-/// The core, with these odd names.
+/// Tests the core with these odd names.
 fn contract_with_names(make: impl Fn(Objects<'_>) -> Subject, names: &[&str]) {
     missing_is_none(&make);
     ranges_and_limits(&make);
     lists_and_heads(&make);
     odd_names(&make, names);
     replaced_while_open(&make);
-    what_cannot_be_a_key(&make);
+    not_a_key(&make);
     batches(&make);
 }
 
@@ -137,7 +137,7 @@ fn batches(make: &impl Fn(Objects<'_>) -> Subject) {
     assert!(object.read_ranges(&mut [(0, &mut first), (9, &mut second)]).is_err());
 }
 
-/// What a store promises that can be written.
+/// Tests what a writable store promises.
 fn writable_contract(make: impl Fn(Objects<'_>) -> Subject) {
     let Subject { store, _keep, .. } = make(&[("a/zarr.json", b"{}")]);
     let writer = store.writer().unwrap();
@@ -178,7 +178,7 @@ fn writable_contract(make: impl Fn(Objects<'_>) -> Subject) {
     assert!(store.open("a/c/0").unwrap().is_none());
 }
 
-/// A put that is announced is known by its mark, and an object of the same bytes is another one.
+/// An announced put is known by its mark, and another object with the same bytes is not.
 fn marks_tell_equal_objects_apart(store: &dyn Store, like: &Info) {
     let (writer, parts) = (store.writer().unwrap(), [ObjectPart::Bytes(b"equal")]);
     let mark = Mutex::new(None);
@@ -192,7 +192,7 @@ fn marks_tell_equal_objects_apart(store: &dyn Store, like: &Info) {
     let mark = *mark.lock();
     let is_own = mark.map(|mark| writer.has_mark("a/c/1", own, mark).unwrap());
     writer.delete("a/c/1", Precondition::Any).unwrap();
-    // An overlay announces nothing, and knows no marks.
+    // An overlay announces nothing, and has no marks.
     let Some(mark) = mark else { return };
     assert_eq!(is_own, Some(true));
     let theirs = writer.put("a/c/1", &parts, &PutOptions::new("a", like)).unwrap();
@@ -306,7 +306,7 @@ fn replaced_while_open(make: &impl Fn(Objects<'_>) -> Subject) {
     assert_ne!(object.version(), store.open("a/b").unwrap().unwrap().version());
 }
 
-fn what_cannot_be_a_key(make: &impl Fn(Objects<'_>) -> Subject) {
+fn not_a_key(make: &impl Fn(Objects<'_>) -> Subject) {
     let Subject { store, _keep, .. } = make(&[("a/b", b"x"), ("top", b"")]);
     for key in ["/a/b", "a//b", "a/b/", "a/../a/b", "..", ".", "a/./b", "a\0b", "/"] {
         assert!(store.open(key).is_err(), "{key:?}");
@@ -316,7 +316,7 @@ fn what_cannot_be_a_key(make: &impl Fn(Objects<'_>) -> Subject) {
     }
 }
 
-/// What a store with owners and modes promises besides.
+/// Tests what a store with owners and modes promises.
 fn posix_contract(make: impl Fn(Objects<'_>) -> Subject) {
     let Subject { store, _keep, .. } = make(&[("b/x/1", b"1"), ("a", b"12345")]);
     let posix = |key: &str| store.head(key).unwrap().unwrap().posix.unwrap();
@@ -349,8 +349,8 @@ fn remote_store() {
     assert!(store.head("a/b").unwrap().unwrap().posix.is_none());
 }
 
-/// The URL of a bucket that can be written to, for a run against a real server: `s3://bucket/folder`, with the service's variables
-/// for credentials and endpoint beside it.
+/// The variable with the URL of a writable bucket, for a run against a real server: `s3://bucket/folder`. The service's own
+/// variables give credentials and endpoint.
 #[cfg(feature = "remote")]
 const URL_VARIABLE: &str = "ZARRFS_TEST_REMOTE";
 
@@ -366,7 +366,7 @@ fn remote_store_at_a_service() {
         let (store, same) = (open(), open());
         let replace = move |key: &str, bytes: &[u8]| {
             let like =
-                Info { size_bytes: 0, modified: None, version: ObjectVersion::of_number(0), posix: None };
+                Info { size_bytes: 0, modified: None, version: ObjectVersion::numbered(0), posix: None };
             let options = PutOptions::new("", &like);
             same.writer().unwrap().put(key, &[ObjectPart::Bytes(bytes)], &options).unwrap();
         };
@@ -402,7 +402,7 @@ fn directory_store_that_follows_links() {
 #[test]
 fn directory_store_without_openat2() {
     let make = |objects: Objects<'_>| {
-        directory_store(objects, |root| DirectoryStore::open(root, false).unwrap().by_walking())
+        directory_store(objects, |root| DirectoryStore::open(root, false).unwrap().without_openat2())
     };
     contract(make);
     odd_names(&make, &NAMES_OF_FILES);
@@ -410,7 +410,7 @@ fn directory_store_without_openat2() {
     writable_contract(make);
 }
 
-/// A store with an empty overlay. `replace` changes the store below.
+/// A store with an empty overlay. `replace` changes the base.
 fn overlay(below: Subject) -> Subject {
     let folder = tempfile::tempdir().unwrap();
     let (place, upper) = (folder.path().join("store"), folder.path().join("overlay"));
@@ -422,7 +422,7 @@ fn overlay(below: Subject) -> Subject {
     Subject { store: Arc::new(store), replace, _keep: Box::new((folder, _keep)) }
 }
 
-/// The objects as changes of an overlay, over a store that has others and some of the same names.
+/// The objects as changes of an overlay, over a base with other objects and some of the same names.
 fn overlaid(objects: Objects<'_>, make: impl Fn(Objects<'_>) -> Subject) -> Subject {
     let first: Objects<'_> = objects.get(..1).unwrap_or_default();
     let below: Vec<(&str, &[u8])> =

@@ -1,21 +1,22 @@
-//! How to find out whether a stored chunk is of the array that reads it. Uses nothing.
+//! Forms, by which a store knows whether a stored chunk belongs to the array that reads it. Uses nothing.
 
 use std::fmt;
 
 use super::VersionDigest;
 
-/// 64 bits of all that decides how the stored bytes of an array decode, and which elements a key has. `metadata` makes it; stores
-/// only keep and compare it. Attributes and lengths are not in it: an array that was made longer is the same one.
+/// A digest (64 bits) of everything that decides how the stored bytes of an array decode, and which elements a key has.
+/// `metadata` makes it; stores only keep and compare it. Attributes and lengths are not in it: an array that was made longer
+/// keeps its form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Form(u64);
 
 impl Form {
-    /// Of a text that says all of it.
-    pub(crate) fn of(text: &str) -> Self {
-        Form(VersionDigest::of(text).short())
+    /// Digests a text that says all of it.
+    pub(crate) fn digest(text: &str) -> Self {
+        Form(VersionDigest::fnv1a(text).short())
     }
 
-    /// The form that was shown so.
+    /// Parses a form that was displayed.
     pub(super) fn parse(text: &str) -> Option<Self> {
         u64::from_str_radix(text, 16).ok().map(Form)
     }
@@ -36,6 +37,6 @@ pub struct ArrayForm<'a> {
     pub document_key: &'a str,
     /// Its form.
     pub form: &'a dyn Fn() -> Form,
-    /// The form that a document describes, by its key and bytes; `None` if it is not an array's.
+    /// Returns the form that a document describes, from its key and bytes; `None` if the document is not an array's.
     pub of_document: fn(&str, &[u8]) -> Option<Form>,
 }

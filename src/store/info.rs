@@ -1,4 +1,4 @@
-//! What a store tells of an object or a folder without reading it. Uses `sys` for the defaults.
+//! What a store knows about an object or a folder without reading it. Uses `sys` for the defaults.
 
 use std::time::SystemTime;
 
@@ -10,15 +10,15 @@ use crate::sys;
 pub struct Info {
     /// Size in bytes.
     pub size_bytes: u64,
-    /// Time of last change, if the store knows it.
+    /// Time of the last change, if the store knows it.
     pub modified: Option<SystemTime>,
-    /// Tells versions apart.
+    /// The version.
     pub version: ObjectVersion,
-    /// Owner and permissions, if the store has such.
+    /// Owner and permissions, if the store has them.
     pub posix: Option<Posix>,
 }
 
-/// What only files and folders of a file system have.
+/// Attributes that only files and folders of a file system have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Posix {
     /// Owner.
@@ -27,14 +27,14 @@ pub struct Posix {
     pub gid: u32,
     /// Permission bits (0o7777), with `group_obj & mask` as group bits where a POSIX ACL is set.
     pub mode: u32,
-    /// What it is, under whatever name; `None` if it is part of a file.
+    /// The file or folder, under any name; `None` if it is part of a file.
     pub file: Option<FileId>,
 }
 
-/// The permission bit of a folder that gives its group to what is made in it.
+/// The permission bit of a folder that gives the folder's group to what is created in it.
 pub const SET_GROUP: u32 = 0o2000;
 
-/// Identifies a file or folder as long as it exists.
+/// The identity of a file or folder as long as it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
     /// Device number.
@@ -44,31 +44,31 @@ pub struct FileId {
 }
 
 impl Posix {
-    /// What an object without owner and mode is shown with: it belongs to the user of this program, and all may read it.
-    pub fn of_object() -> Self {
+    /// Returns what is shown for an object without owner and mode: it belongs to the user of this program, and all may read it.
+    pub fn default_for_object() -> Self {
         let (uid, gid) = sys::effective_ids();
         Posix { uid, gid, mode: 0o644, file: None }
     }
 
-    /// The same for a folder.
-    pub fn of_folder() -> Self {
-        Posix { mode: 0o755, ..Self::of_object() }
+    /// Returns what is shown for a folder without owner and mode.
+    pub fn default_for_folder() -> Self {
+        Posix { mode: 0o755, ..Self::default_for_object() }
     }
 
-    /// The permission bits of a folder that holds what this document describes: permission to read the document becomes
-    /// permission to search the folder.
+    /// Returns the permission bits for a folder that holds what this document describes: permission to read the document
+    /// becomes permission to search the folder.
     pub fn folder_mode(&self) -> u32 {
         self.mode | (self.mode & 0o444) >> 2
     }
 }
 
 impl Info {
-    /// As a folder that holds what this document describes.
+    /// Returns what to show for a folder that holds what this document describes.
     pub fn as_folder(self) -> Self {
         self.with_mode(Posix::folder_mode)
     }
 
-    /// With other permission bits, where it has any.
+    /// Changes the permission bits, if there are any.
     #[must_use]
     pub fn with_mode(mut self, mode: impl FnOnce(&Posix) -> u32) -> Self {
         if let Some(posix) = &mut self.posix {
@@ -77,7 +77,7 @@ impl Info {
         self
     }
 
-    /// What it is, under whatever name, if the store can tell.
+    /// Returns the file or folder, under any name, if the store knows it.
     pub fn file(&self) -> Option<FileId> {
         self.posix?.file
     }

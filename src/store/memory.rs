@@ -1,6 +1,6 @@
-//! A store in memory, for tests and for what is made at run time. It has no owners and modes, like an object store.
+//! A store in memory, for tests and for content that is made at run time. Like an object store, it has no owners and modes.
 //!
-//! An open object is a snapshot: replacing or deleting its key leaves it as it was.
+//! An open object stays as it was when its key is replaced or deleted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use std::time::SystemTime;
 use parking_lot::RwLock;
 
 use super::{
-    Content, Entry, Info, Object, ObjectPart, ObjectVersion, Precondition, PutOptions, StatFs, Store,
-    VersionDigest, Writer, check_key, copy_range, is_any_below, names_below, read_content,
+    Info, ListEntry, Object, ObjectContent, ObjectPart, ObjectVersion, Precondition, PutOptions, StatFs,
+    Store, VersionDigest, Writer, check_key, copy_range, is_any_below, names_below, read_content,
 };
 use crate::error::{Error, Result};
 
 /// A store in memory.
 #[derive(Default)]
 pub struct MemoryStore {
-    content: RwLock<State>,
+    content: RwLock<StoredObjects>,
 }
 
 #[derive(Default)]
-struct State {
+struct StoredObjects {
     objects: BTreeMap<String, MemoryObject>,
-    /// How many objects were ever put. The number of the put is the object's version.
+    /// The number of objects that were ever put. The number of a put is the object's version.
     puts: u64,
 }
 
@@ -35,19 +35,19 @@ struct MemoryObject {
     mtime: SystemTime,
 }
 
-impl State {
+impl StoredObjects {
     fn version(&self, key: &str) -> Option<ObjectVersion> {
         Some(self.objects.get(key)?.version)
     }
 }
 
 impl MemoryStore {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Stores an object, in place of the one that the key had.
+    /// Stores an object, in place of the one at the key.
     pub fn put(&self, key: &str, bytes: impl Into<Arc<[u8]>>) -> Result<()> {
         self.replace(key, bytes.into(), Precondition::Any, &|_| Ok(())).map(|_| ())
     }
@@ -64,7 +64,7 @@ impl MemoryStore {
         let version = {
             let mut content = self.content.write();
             content.puts += 1;
-            ObjectVersion::of_number(content.puts)
+            ObjectVersion::numbered(content.puts)
         };
         announce(version.digest())?;
         let mut content = self.content.write();
@@ -73,14 +73,14 @@ impl MemoryStore {
         Ok(version)
     }
 
-    /// A store with the same objects, which gives those that are put from now on versions from this one on.
+    /// Returns a store with the same objects. Objects that are put from now on have later versions than `first_version`.
     #[cfg(test)]
     pub fn copy(&self, first_version: u64) -> MemoryStore {
         let objects = self.content.read().objects.clone();
-        MemoryStore { content: RwLock::new(State { objects, puts: first_version }) }
+        MemoryStore { content: RwLock::new(StoredObjects { objects, puts: first_version }) }
     }
 
-    /// Removes an object; returns whether it existed.
+    /// Removes an object, and returns whether it existed.
     pub fn delete(&self, key: &str) -> bool {
         self.content.write().objects.remove(key).is_some()
     }
@@ -147,7 +147,7 @@ impl Store for MemoryStore {
         Ok(object.map(|object| Box::new(object) as Box<dyn Object>))
     }
 
-    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<ObjectContent>> {
         match self.open(key)? {
             Some(object) => read_content(object.as_ref(), key, limit_bytes).map(Some),
             None => Ok(None),
@@ -163,10 +163,10 @@ impl Store for MemoryStore {
         if !key.is_empty() && !is_any_below(&content.objects, key) {
             return Ok(None);
         }
-        Ok(Some(Info { size_bytes: 0, modified: None, version: ObjectVersion::of_number(0), posix: None }))
+        Ok(Some(Info { size_bytes: 0, modified: None, version: ObjectVersion::numbered(0), posix: None }))
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+    fn list(&self, folder: &str) -> Result<Vec<ListEntry>> {
         check_key(folder, "list")?;
         Ok(names_below(&self.content.read().objects, folder, |_| false))
     }

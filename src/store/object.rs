@@ -1,4 +1,4 @@
-//! One stored object, and what listings and statfs(2) tell. Uses `error` and `memory`.
+//! Stored objects, entries of listings, and statistics of a filesystem. Uses `error` and `memory`.
 
 use std::fs::File;
 use std::io;
@@ -6,14 +6,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{Content, Info, ObjectVersion};
+use super::{Info, ObjectContent, ObjectVersion};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 
-/// One name in a folder of the store.
+/// A name in a folder of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The last segment of the key. Names that cannot be part of one are left out of listings, with one warning.
+pub struct ListEntry {
+    /// The last part of the key. Names that cannot be part of a key are left out of listings, with one warning.
     pub name: String,
     /// Whether it is a folder (a prefix with something below it).
     pub is_folder: bool,
@@ -38,45 +38,45 @@ pub struct StatFs {
     pub name_max: u32,
 }
 
-/// One stored object, open: all reads see the same version.
+/// An open object: all reads see the same version.
 pub trait Object: Send + Sync {
-    /// The version that is open.
+    /// Returns the version that is open.
     fn version(&self) -> ObjectVersion;
-    /// Size in bytes.
+    /// Returns the size in bytes.
     fn size_bytes(&self) -> u64;
-    /// Time of last change before it was opened, if known.
+    /// Returns the time of the last change before it was opened, if known.
     fn modified(&self) -> Option<SystemTime>;
-    /// The three, as [`head`](crate::store::Store::head) tells them. Owner and mode are left out: they cost further calls.
+    /// Returns these three, as [`head`](crate::store::Store::head) does. Owner and mode are left out: they cost further calls.
     fn info(&self) -> Info {
         let (size_bytes, modified, version) = (self.size_bytes(), self.modified(), self.version());
         Info { size_bytes, modified, version, posix: None }
     }
-    /// Fills `out` from `offset`. Fewer bytes there than asked for is an error (`UnexpectedEof`).
+    /// Fills `out` from `offset`. If there are fewer bytes, the error is `UnexpectedEof`.
     fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()>;
-    /// Fills each buffer from its offset, as [`Object::read_exact_at`] does. A store behind a network asks for all of them at
-    /// once, and for near ones together.
+    /// Fills each buffer from its offset, as [`Object::read_exact_at`] does. A store behind a network requests all of them at
+    /// once, and neighbouring ones together.
     fn read_ranges(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
         ranges.iter_mut().try_for_each(|(offset, out)| self.read_exact_at(*offset, out))
     }
-    /// The bytes of a range, if the store has them in memory already.
+    /// Returns the bytes of a range, if the store has them in memory already.
     fn in_memory(&self, _range: &Range<u64>) -> Option<&[u8]> {
         None
     }
-    /// All bytes of the object, if the store has them in memory of their own.
+    /// Returns all bytes of the object, if the store has them in a buffer of their own.
     fn whole(&self) -> Option<Arc<Buffer>> {
         None
     }
-    /// As [`Object::read_exact_at`], if that does not block; otherwise `false`, with `out` undefined.
+    /// Fills `out` as [`Object::read_exact_at`] does, if that does not block. Otherwise returns `false`, with `out` undefined.
     fn try_read_at(&self, _offset: u64, _out: &mut [u8]) -> bool {
         false
     }
-    /// The open file that has the object's bytes and no others, if it is one.
+    /// Returns the open file that has exactly the object's bytes, if there is one.
     fn file(&self) -> Option<&File> {
         None
     }
 }
 
-/// All bytes of an object; its size is checked before anything is allocated.
+/// Reads all bytes of an object. Its size is checked before anything is allocated.
 pub(crate) fn read_whole(object: &dyn Object, key: &str, limit_bytes: u64) -> Result<Vec<u8>> {
     let size_bytes = object.size_bytes();
     if size_bytes > limit_bytes {
@@ -92,12 +92,12 @@ pub(crate) fn read_whole(object: &dyn Object, key: &str, limit_bytes: u64) -> Re
     Ok(bytes)
 }
 
-/// As [`read_whole`], with what the object tells of itself.
-pub(super) fn read_content(object: &dyn Object, key: &str, limit_bytes: u64) -> Result<Content> {
-    Ok(Content { bytes: read_whole(object, key, limit_bytes)?, info: object.info() })
+/// Reads all bytes of an object as [`read_whole`] does, with its size, time and version.
+pub(super) fn read_content(object: &dyn Object, key: &str, limit_bytes: u64) -> Result<ObjectContent> {
+    Ok(ObjectContent { bytes: read_whole(object, key, limit_bytes)?, info: object.info() })
 }
 
-/// The bytes of `content` from `offset` into `out`; fewer than asked for is `UnexpectedEof`.
+/// Copies the bytes of `content` from `offset` into `out`. If there are fewer bytes, the error is `UnexpectedEof`.
 pub(super) fn copy_range(content: &[u8], offset: u64, out: &mut [u8], key: &str) -> Result<()> {
     let start = usize::try_from(offset).unwrap_or(usize::MAX);
     let end = start.saturating_add(out.len());

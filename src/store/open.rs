@@ -1,4 +1,4 @@
-//! Opens the store that a user names (STORE on the command line). Uses the stores in this folder and `nearest`.
+//! Opening the store that a user names (STORE on the command line). Uses the stores in this folder and `nearest`.
 //!
 //! Without the feature `remote`, URLs of services are refused with the name of the feature.
 
@@ -22,16 +22,17 @@ use super::{DirectoryStore, Store, ZipStore};
 use crate::error::{Error, Result};
 use crate::nearest::nearest;
 
-/// How many names of a folder are compared with a misspelt name.
+/// The most names of a folder that are compared with a misspelled name.
 const MAX_NAMES_COMPARED: usize = 10_000;
 
-/// The store at `location`: a folder, a zip archive, a `file:` URL of either, or the URL of a remote store. With
-/// `follow_symlinks`, links in a folder may lead out of it. Every failure is [`Error::Usage`], one sentence that says what to do.
+/// Opens the store at `location`: a folder, a zip archive, a `file:` URL of either, or the URL of a remote store. With
+/// `follow_symlinks`, links in a folder may lead out of it. Every failure is [`Error::Usage`], one sentence that says what to
+/// do.
 pub fn open(location: &str, follow_symlinks: bool) -> Result<Arc<dyn Store>> {
     open_with(location, &StoreOptions { follow_symlinks, ..StoreOptions::default() })
 }
 
-/// As [`open`], with all options.
+/// Opens the store at `location` as [`open`] does, with all options.
 pub fn open_with(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
     Ok(match &options.overlay {
         Some(_) => open_overlay(location, options)?,
@@ -39,7 +40,7 @@ pub fn open_with(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store
     })
 }
 
-/// The store at `location` with the overlay that the options name.
+/// Opens the store at `location` with the overlay that the options name.
 pub fn open_overlay(location: &str, options: &StoreOptions) -> Result<Arc<OverlayStore>> {
     let Some(overlay) = &options.overlay else {
         return Err(Error::Usage("no overlay is named".to_owned()));
@@ -112,7 +113,7 @@ fn no_repositories(location: &str) -> Error {
     ))
 }
 
-/// The snapshots of a repository that lead to the chosen one, which is the first; at most `limit` of them.
+/// Returns at most `limit` snapshots of a repository: the chosen one, then those before it.
 pub fn snapshots(location: &str, options: &StoreOptions, limit: usize) -> Result<Vec<SnapshotInfo>> {
     options.remote.check(location)?;
     options.version.check(location)?;
@@ -144,7 +145,7 @@ fn cannot_reach(path: &Path, error: &io::Error) -> Error {
     if path.is_symlink() {
         return Error::Usage(format!("{shown}: is a symbolic link to a path that does not exist"));
     }
-    // The first part of the path that does not exist is the misspelt one.
+    // The first part of the path that does not exist is the misspelled one.
     let mut missing = path;
     while let Some(parent) =
         missing.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.exists())
@@ -187,7 +188,7 @@ fn not_a_zip(path: &Path, error: &io::Error) -> Error {
     })
 }
 
-/// Whether a file begins as an object of JSON, and is none of the documents of Zarr.
+/// Whether a file begins with a JSON object and is not a document of Zarr.
 fn is_object_of_json(path: &Path) -> bool {
     use std::os::unix::fs::FileExt;
     let mut start = [0; 256];

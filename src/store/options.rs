@@ -1,4 +1,4 @@
-//! How a store is opened, and the path of one on this machine. Uses the options of this folder.
+//! Options for opening a store, and the path of a store on this machine. Uses the options of this folder.
 
 use std::path::{Path, PathBuf};
 
@@ -14,24 +14,24 @@ const SCHEMES: [&str; 10] = ["s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "h
 /// The documents of Zarr v3 and v2.
 pub(super) const DOCUMENTS: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
 
-/// How a store is opened.
+/// Options for opening a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreOptions {
-    /// Links in a folder may lead out of it.
+    /// Whether links in a folder may lead out of it.
     pub follow_symlinks: bool,
-    /// The program serves other users than its own: links give them no access that they do not have.
+    /// Whether the program serves users other than its own: links give them no access that they do not have.
     pub for_others: bool,
     /// How the service of a remote store is reached.
     pub remote: RemoteOptions,
-    /// Folders and URLs whose files references may refer to, beside the reference file's own folder or bucket.
+    /// Folders and URLs that references may lead to, in addition to the reference file's own folder or bucket.
     pub allowed_references: Vec<String>,
-    /// The overlay that lies over the store.
+    /// The overlay over the store.
     pub overlay: Option<OverlayOptions>,
     /// Which snapshot of a repository is shown.
     pub version: VersionChoice,
 }
 
-/// The path that a location names; it need not exist.
+/// Returns the path that a location names; it need not exist.
 pub fn local_path(location: &str) -> Result<PathBuf> {
     let location = repository(location).unwrap_or(location);
     if location.is_empty() {
@@ -65,7 +65,7 @@ pub fn local_path(location: &str) -> Result<PathBuf> {
     Ok(PathBuf::from(location))
 }
 
-/// `file:///a/b`, `file://localhost/a/b` and `file:/a/b`, percent-decoded.
+/// Returns the path in `file:///a/b`, `file://localhost/a/b` or `file:/a/b`, percent-decoded.
 fn file_url_path(location: &str, rest: &str) -> Result<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     let refused = |reason| Err(Error::Usage(format!("{location}: {reason}; write file:///folder")));

@@ -1,9 +1,9 @@
-//! The readers of an array, and whether they could read in the store what this program reads for them.
+//! The readers of an array, and whether they could read from the store what this program reads for them.
 //!
 //! Uses `Posix` only. A mount shows a document's owner, group and mode, and the kernel admits every user that they admit. This
 //! program then reads with its own permissions, for a page cache that all users share: the data must be open to all of them.
-//! Permission bits do not say which groups a user is in. So a class of users counts as denied unless the bits admit every
-//! member of it, whatever class of the other file each member is in.
+//! Permission bits do not say to which groups a user belongs. So a class of users counts as denied unless the bits admit every
+//! member of it, whatever class of the other file each member belongs to.
 
 use std::sync::{Arc, Weak};
 
@@ -11,14 +11,14 @@ use parking_lot::Mutex;
 
 use super::Posix;
 
-/// Permission to read, as the lowest three bits of a mode have it.
+/// Permission to read, in the lowest three bits of a mode.
 pub(super) const READ: u32 = 0o4;
 /// Permission to look up names in a folder.
 pub(super) const SEARCH: u32 = 0o1;
-/// Permission to make and remove names in a folder.
+/// Permission to add and remove names in a folder.
 pub(super) const CHANGE: u32 = 0o3;
 
-/// All users that a file's owner, group and mode allow to read it.
+/// The users who may read a file, according to its owner, group and mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readers {
     /// Its owner.
@@ -33,12 +33,12 @@ pub struct Readers {
 pub(super) type Ownership = Readers;
 
 impl Readers {
-    /// The readers of a file or folder.
-    pub fn of(posix: &Posix) -> Self {
+    /// Returns the readers of a file or folder.
+    pub fn for_posix(posix: &Posix) -> Self {
         Readers { uid: posix.uid, gid: posix.gid, mode: posix.mode }
     }
 
-    /// One user, also as a member of a group.
+    /// Returns one user, who is a member of this group.
     pub(super) fn user(uid: u32, gid: u32) -> Self {
         Readers { uid, gid, mode: 0o600 }
     }
@@ -66,7 +66,7 @@ impl Readers {
         others && (group || other.gid == self.gid)
     }
 
-    /// Whether every user with the permission `needs` here has the permissions `bits` there.
+    /// Whether every user with the permission `needs` here has the permissions `bits` on `other`.
     pub(super) fn all_may(&self, needs: u32, bits: u32, other: &Ownership) -> bool {
         let have = |class: u32| self.mode >> class & needs == needs;
         (!have(6) || self.owner_may(bits, other))
@@ -74,25 +74,25 @@ impl Readers {
             && (!have(0) || self.others_may(bits, other))
     }
 
-    /// Whether every user that may read this may read `other`.
-    pub fn may_all_read(&self, other: &Readers) -> bool {
+    /// Whether every user who may read this may read `other`.
+    pub fn all_may_read(&self, other: &Readers) -> bool {
         self.all_may(READ, READ, other)
     }
 
-    /// Without the users that cannot search a folder.
+    /// Removes the users who cannot search a folder.
     #[must_use]
-    pub fn within(self, folder: &Readers) -> Self {
-        self.with(SEARCH, folder)
+    pub fn that_may_search(self, folder: &Readers) -> Self {
+        self.that_may(SEARCH, folder)
     }
 
-    /// Without the users that cannot read an object.
+    /// Removes the users who cannot read an object.
     #[must_use]
-    pub(super) fn within_object(self, object: &Readers) -> Self {
-        self.with(READ, object)
+    pub(super) fn that_may_read(self, object: &Readers) -> Self {
+        self.that_may(READ, object)
     }
 
-    /// Without the users to whom `other` does not grant `bits`.
-    fn with(mut self, bits: u32, other: &Readers) -> Self {
+    /// Removes the users to whom `other` does not grant `bits`.
+    fn that_may(mut self, bits: u32, other: &Readers) -> Self {
         let mut kept = 0o7000;
         for (class, may) in [
             (6, self.owner_may(bits, other)),
@@ -108,24 +108,24 @@ impl Readers {
     }
 }
 
-/// The users that have an array open, or have just opened it.
+/// The users who have an array open, or have just opened it.
 #[derive(Default)]
 pub struct Audience {
-    state: Mutex<State>,
+    state: Mutex<AudienceMembers>,
 }
 
 #[derive(Default)]
-struct State {
+struct AudienceMembers {
     /// The document's readers at the latest open.
     latest: Option<Arc<Readers>>,
     /// The document's readers at each open that has not been closed.
     open: Vec<Weak<Readers>>,
-    /// How often the array was opened.
-    times: u64,
+    /// The number of times that the array was opened.
+    opens: u64,
 }
 
 impl Audience {
-    /// The array is opened by one of these users. They belong to the audience until the returned value is dropped.
+    /// Adds the users who may be opening the array. They belong to the audience until the returned value is dropped.
     pub fn admit(&self, readers: Readers) -> Arc<Readers> {
         let mut state = self.state.lock();
         state.open.retain(|open| open.strong_count() > 0);
@@ -136,16 +136,16 @@ impl Audience {
             new
         });
         state.latest = Some(admitted.clone());
-        state.times += 1;
+        state.opens += 1;
         admitted
     }
 
-    /// How often the array was opened: after another open, earlier checks no longer hold.
-    pub(super) fn times(&self) -> u64 {
-        self.state.lock().times
+    /// Returns how often the array was opened: after another open, earlier checks no longer hold.
+    pub(super) fn opens(&self) -> u64 {
+        self.state.lock().opens
     }
 
-    /// Whether `test` holds for all of them; `false` for an empty audience.
+    /// Whether `test` holds for the whole audience; `false` for an empty audience.
     pub(super) fn all(&self, test: impl Fn(&Readers) -> bool) -> bool {
         let state = self.state.lock();
         let are_open = state.open.iter().filter_map(Weak::upgrade).all(|readers| test(&readers));
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn folders_restrict_readers() {
-        let cut = |document: Readers, folder: Readers| document.within(&folder).mode;
+        let cut = |document: Readers, folder: Readers| document.that_may_search(&folder).mode;
         assert_eq!(cut(owned(1, 1, 0o644), owned(1, 1, 0o700)), 0o600);
         assert_eq!(cut(owned(2, 2, 0o644), owned(1, 1, 0o700)), 0);
         assert_eq!(cut(owned(2, 1, 0o664), owned(1, 1, 0o770)), 0o660);

@@ -1,10 +1,10 @@
-//! What was asked of a store, and how long the replies took. Uses nothing.
+//! Counts of a store's requests and replies, and of its disk cache. Uses nothing.
 
 use std::ops::Add;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Upper bounds of the buckets of latencies, in nanoseconds: from 10 µs to 100 s. Longer ones are in one more bucket.
+/// Upper bounds of the buckets of latencies, in nanoseconds: from 10 µs to 100 s. Longer latencies are in one more bucket.
 const BOUNDS_NANOS: [u64; 15] = [
     10_000,
     30_000,
@@ -24,7 +24,7 @@ const BOUNDS_NANOS: [u64; 15] = [
 ];
 const BUCKETS: usize = BOUNDS_NANOS.len() + 1;
 
-/// How long something took, each time: a histogram of atomic counters, without a lock.
+/// A histogram of latencies, in atomic counters.
 #[derive(Debug, Default)]
 pub struct Latencies {
     counts: [AtomicU64; BUCKETS],
@@ -39,7 +39,7 @@ pub struct LatencyCounts {
 }
 
 impl Latencies {
-    /// Counts one more.
+    /// Counts one latency.
     pub fn note(&self, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let bucket = BOUNDS_NANOS.partition_point(|&bound| bound < nanos);
@@ -49,7 +49,7 @@ impl Latencies {
         self.nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// The counts now.
+    /// Returns the counts at this moment.
     pub fn now(&self) -> LatencyCounts {
         let counts = std::array::from_fn(|bucket| {
             self.counts.get(bucket).map_or(0, |count| count.load(Ordering::Relaxed))
@@ -59,7 +59,7 @@ impl Latencies {
 }
 
 impl LatencyCounts {
-    /// Each upper bound in seconds with the number of latencies up to it; the last bound is infinite.
+    /// Returns each upper bound in seconds with the number of latencies up to it. The last bound is infinite.
     pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> {
         let bounds = BOUNDS_NANOS.iter().map(|&nanos| nanos as f64 / 1e9).chain([f64::INFINITY]);
         let below = self.counts.iter().scan(0u64, |sum, count| {
@@ -69,12 +69,12 @@ impl LatencyCounts {
         bounds.zip(below)
     }
 
-    /// How many there were.
+    /// Returns the number of latencies.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// All of them together, in seconds.
+    /// Returns the sum of the latencies, in seconds.
     pub fn seconds(&self) -> f64 {
         self.nanos as f64 / 1e9
     }
@@ -92,7 +92,7 @@ impl Add for LatencyCounts {
     }
 }
 
-/// Reads of a store's objects.
+/// Counts of the reads of a store's objects.
 #[derive(Debug, Default)]
 pub struct ReadCounts {
     bytes: AtomicU64,
@@ -101,52 +101,52 @@ pub struct ReadCounts {
 
 impl ReadCounts {
     /// Counts bytes that were read.
-    pub fn note_bytes(&self, bytes: usize) {
+    pub fn record_bytes(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Counts one request, of whatever length.
-    pub fn note_request(&self, took: Duration) {
+    /// Counts one request, of any length.
+    pub fn record_request(&self, took: Duration) {
         self.latencies.note(took);
     }
 
-    /// Bytes so far, and the latencies of the requests.
+    /// Returns the bytes so far, and the latencies of the requests.
     pub fn now(&self) -> (u64, LatencyCounts) {
         (self.bytes.load(Ordering::Relaxed), self.latencies.now())
     }
 }
 
-/// What a remote store has asked of its service: counts since the store was opened, and two states of now.
+/// The traffic of a remote store: counts since the store was opened, and two current values.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Traffic {
     /// Requests sent, repetitions included.
     pub requests: u64,
-    /// Requests that got no reply, or one that asks to try again later (429, 5xx).
+    /// Requests that got no reply, or a reply that asks to try again later (429, 5xx).
     pub failed_requests: u64,
     /// Times from sending requests to the heads of their replies.
     pub replies: LatencyCounts,
     /// Bytes in the bodies of replies, as the service announced them.
     pub received_bytes: u64,
-    /// Requests under way now.
+    /// Requests that have no reply yet.
     pub in_flight: u64,
-    /// Memory of bytes that were transferred, or are on their way, ahead of their readers.
+    /// Memory for bytes that were or are being transferred ahead of their readers.
     pub ahead_bytes: u64,
     /// The disk cache, if there is one.
     pub disk_cache: Option<DiskCacheCounts>,
 }
 
-/// What a disk cache was good for: counts since it was opened, and two states of now.
+/// Statistics of a disk cache: counts since it was opened, and two current values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCacheCounts {
     /// Requests whose bytes were in the cache.
     pub hits: u64,
-    /// Requests whose bytes were not.
+    /// Requests whose bytes were not in the cache.
     pub misses: u64,
     /// Bytes read from it.
     pub read_bytes: u64,
     /// Bytes written to it.
     pub written_bytes: u64,
-    /// Bytes that were fetched and not written: they were there, had no room, or came too fast.
+    /// Bytes that were fetched and not written: they were in the cache already, had no room, or came too fast.
     pub skipped_bytes: u64,
     /// Entries that were damaged.
     pub damaged: u64,
@@ -158,7 +158,7 @@ pub struct DiskCacheCounts {
     pub limit_bytes: u64,
 }
 
-/// Of two stores together, which share one folder.
+/// Adds the counts of two stores that share one folder.
 impl Add for DiskCacheCounts {
     type Output = Self;
 
@@ -177,7 +177,7 @@ impl Add for DiskCacheCounts {
     }
 }
 
-/// Of two stores together.
+/// Adds the traffic of two stores.
 impl Add for Traffic {
     type Output = Self;
 

@@ -1,16 +1,16 @@
-//! A zip archive as a read-only store: a key is the name of a member. Members are stored or deflated; zip64 is fine.
+//! A zip archive as a read-only store: a key is the name of a member. Members are stored or deflated, and zip64 is supported.
 //! Format: PKWARE's APPNOTE 6.3. Uses `error` only.
 //!
-//! The archive is opened once and its central directory read once, so the store is the archive as it was then: when
-//! the file changes later, opening an object is [`Error::Stale`]. Stored members are read by range from the file.
-//! Deflated ones can only be read from their start: a read of the whole inflates into the reader's buffer, a read of a
-//! part inflates the member once and keeps it as long as the object is open. What comes out in full is checked
-//! against the archive's CRC-32.
+//! The archive is opened once and its central directory is read once, so the store is the archive as it was then: if the file
+//! changes later, opening an object fails with [`Error::Stale`]. Stored members are read by range from the file. Deflated
+//! members can only be read from their start: a read of the whole inflates into the reader's buffer, and a read of a part
+//! inflates the member once and keeps it as long as the object is open. Members that are read in full are checked against the
+//! archive's CRC-32.
 //!
-//! An archive made from within a store has the store's names; one made from its parent has them below one folder,
-//! and then that folder is the root. Of members with the same name the last counts (that is how writers replace
-//! one). Members that could not be keys (absolute, `..`, over-long names) are left out and logged. Encrypted members,
-//! other methods and links are errors when they are opened.
+//! An archive made from within a store has the store's names. One made from the store's parent has them below one folder, and
+//! then that folder is the root. Of several members with the same name the last one counts, since that is how writers replace a
+//! member. Members whose names cannot be keys (absolute, with `..`, too long) are left out and logged. Opening an encrypted
+//! member, one of another method or a link is an error.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -28,18 +28,18 @@ use zip::read::{ZipArchive, ZipFileEntry};
 use super::directory::posix_stat;
 use super::key::left_out::LeftOut;
 use super::{
-    Content, Entry, Info, Object, ObjectVersion, Posix, StatFs, Store, check_key, copy_range, is_any_below,
-    is_key, names_below, read_content,
+    Info, ListEntry, Object, ObjectContent, ObjectVersion, Posix, StatFs, Store, check_key, copy_range,
+    is_any_below, is_key, names_below, read_content,
 };
 use crate::error::{Error, Result};
 
-/// The longest member name that is accepted, in bytes.
+/// The longest name of a member, in bytes.
 const MAX_NAME_BYTES: usize = 4096;
-/// The most bytes of a deflated member that are held in memory so that parts of it can be read.
+/// The most bytes of a deflated member that are kept in memory so that parts of it can be read.
 const MAX_HELD_BYTES: u64 = 1 << 30;
-/// Deflate makes at most 1032 bytes of one; a larger size is false.
+/// The highest compression ratio of deflate: a size beyond it is false.
 const MAX_DEFLATE_RATIO: u64 = 1032;
-/// Bytes of a local file header before its name.
+/// The size of a local file header before its name.
 const LOCAL_HEADER_BYTES: usize = 30;
 
 /// A zip archive.
@@ -47,20 +47,20 @@ pub struct ZipStore {
     file: Arc<File>,
     path: String,
     metadata: Metadata,
-    members: BTreeMap<String, Member>,
+    members: BTreeMap<String, ZipMember>,
 }
 
-/// One name of the central directory.
+/// A name of the central directory.
 #[derive(Clone, Copy, Debug)]
-enum Member {
+enum ZipMember {
     Folder,
-    Data(Location),
-    /// Why it cannot be read.
+    Data(MemberData),
+    /// A member that cannot be read, with the reason.
     Refused(&'static str),
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Location {
+struct MemberData {
     header_start: u64,
     compressed_bytes: u64,
     size_bytes: u64,
@@ -69,7 +69,7 @@ struct Location {
 }
 
 impl ZipStore {
-    /// The store in the archive at `path`. `InvalidData` when it is not a zip archive.
+    /// Opens the archive at `path`. Fails with `InvalidData` if it is not a zip archive.
     pub fn open(path: &Path) -> io::Result<Self> {
         use std::os::unix::fs::OpenOptionsExt;
         let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
@@ -90,12 +90,12 @@ impl ZipStore {
     fn open_object(&self, key: &str) -> Result<Option<ZipObject>> {
         check_key(key, "open")?;
         let location = match self.members.get(key) {
-            None | Some(Member::Folder) => return Ok(None),
-            Some(Member::Refused(reason)) => return Err(Error::unsupported(key, *reason)),
-            Some(Member::Data(location)) => *location,
+            None | Some(ZipMember::Folder) => return Ok(None),
+            Some(ZipMember::Refused(reason)) => return Err(Error::unsupported(key, *reason)),
+            Some(ZipMember::Data(location)) => *location,
         };
         let metadata = self.file.metadata().map_err(|error| Error::store(key, "open", error))?;
-        // Other permissions or names of the archive move no member.
+        // A change of the archive's permissions or names moves no member.
         if posix_stat::version(&metadata).digest() != posix_stat::version(&self.metadata).digest() {
             return Err(Error::Stale { key: key.to_owned() });
         }
@@ -111,8 +111,8 @@ impl ZipStore {
         }))
     }
 
-    /// Where the member's bytes begin: after its local header, which alone knows its length.
-    fn data_start(&self, location: &Location, key: &str) -> Result<u64> {
+    /// Returns the offset of the member's bytes, after its local header. Only the header has its own length.
+    fn data_start(&self, location: &MemberData, key: &str) -> Result<u64> {
         let damaged = |reason: &str| Error::corrupt(key, format!("{reason} in {}", self.path));
         let mut header = [0; LOCAL_HEADER_BYTES];
         self.file
@@ -139,8 +139,11 @@ fn invalid_data(error: zip::result::ZipError) -> io::Error {
     }
 }
 
-/// All members by key, the single parent folder taken off.
-fn read_members(archive: &ZipArchive<BufReader<&File>>, path: &str) -> io::Result<BTreeMap<String, Member>> {
+/// Reads all members by key, without the single parent folder.
+fn read_members(
+    archive: &ZipArchive<BufReader<&File>>,
+    path: &str,
+) -> io::Result<BTreeMap<String, ZipMember>> {
     let mut members = BTreeMap::new();
     let left_out = LeftOut::default();
     for index in 0..archive.len() {
@@ -152,12 +155,12 @@ fn read_members(archive: &ZipArchive<BufReader<&File>>, path: &str) -> io::Resul
             left_out.warn(path, "that cannot be keys", &shown);
             continue;
         }
-        // Files that macOS adds for its own use.
+        // macOS adds these files for its own use.
         if name == "__MACOSX" || name.starts_with("__MACOSX/") || name.rsplit('/').next() == Some(".DS_Store")
         {
             continue;
         }
-        let member = if entry.is_dir() { Member::Folder } else { classify(&entry) };
+        let member = if entry.is_dir() { ZipMember::Folder } else { classify(&entry) };
         members.insert(name.to_owned(), member);
     }
     Ok(match single_parent(&members) {
@@ -169,15 +172,15 @@ fn read_members(archive: &ZipArchive<BufReader<&File>>, path: &str) -> io::Resul
     })
 }
 
-fn classify(entry: &ZipFileEntry<'_>) -> Member {
+fn classify(entry: &ZipFileEntry<'_>) -> ZipMember {
     let is_deflated = match entry.compression() {
-        _ if entry.encrypted() => return Member::Refused("the archive's member is encrypted"),
-        _ if entry.is_symlink() => return Member::Refused("the archive's member is a link"),
+        _ if entry.encrypted() => return ZipMember::Refused("the archive's member is encrypted"),
+        _ if entry.is_symlink() => return ZipMember::Refused("the archive's member is a link"),
         CompressionMethod::Stored => false,
         CompressionMethod::Deflated => true,
-        _ => return Member::Refused("the archive's member is neither stored nor deflated"),
+        _ => return ZipMember::Refused("the archive's member is neither stored nor deflated"),
     };
-    let location = Location {
+    let location = MemberData {
         header_start: entry.header_start(),
         compressed_bytes: entry.compressed_size(),
         size_bytes: entry.size(),
@@ -190,18 +193,18 @@ fn classify(entry: &ZipFileEntry<'_>) -> Member {
         location.size_bytes == location.compressed_bytes
     };
     if is_possible {
-        Member::Data(location)
+        ZipMember::Data(location)
     } else {
-        Member::Refused("the archive's member has an impossible size")
+        ZipMember::Refused("the archive's member has an impossible size")
     }
 }
 
-/// The single folder that holds all members, if there is one.
-fn single_parent(members: &BTreeMap<String, Member>) -> Option<String> {
+/// Returns the single folder that contains all members, if there is one.
+fn single_parent(members: &BTreeMap<String, ZipMember>) -> Option<String> {
     let (first, _) = members.first_key_value()?;
     let parent = first.split('/').next()?.to_owned();
-    let is_inside = |(key, member): (&String, &Member)| match key.strip_prefix(&parent) {
-        Some("") => matches!(member, Member::Folder),
+    let is_inside = |(key, member): (&String, &ZipMember)| match key.strip_prefix(&parent) {
+        Some("") => matches!(member, ZipMember::Folder),
         Some(rest) => rest.starts_with('/'),
         None => false,
     };
@@ -213,18 +216,18 @@ impl Store for ZipStore {
         Ok(self.open_object(key)?.map(|object| Box::new(object) as Box<dyn Object>))
     }
 
-    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<ObjectContent>> {
         match self.open_object(key)? {
             Some(object) => read_content(&object, key, limit_bytes).map(Some),
             None => Ok(None),
         }
     }
 
-    /// Owner, mode and time are those of the archive.
+    /// Returns the owner, mode and time of the archive for every member.
     fn head(&self, key: &str) -> Result<Option<Info>> {
         check_key(key, "look at")?;
         let metadata = self.file.metadata().map_err(|error| Error::store(key, "look at", error))?;
-        let info = posix_stat::info_of(&self.file, &metadata);
+        let info = posix_stat::info_for(&self.file, &metadata);
         let member = |size_bytes| Info {
             size_bytes,
             version: posix_stat::version_with_size(&metadata, size_bytes),
@@ -233,17 +236,17 @@ impl Store for ZipStore {
         };
         let folder = || member(0).as_folder();
         Ok(match self.members.get(key) {
-            Some(Member::Data(location)) => Some(member(location.size_bytes)),
-            Some(Member::Refused(_)) => Some(member(0)),
-            Some(Member::Folder) => Some(folder()),
+            Some(ZipMember::Data(location)) => Some(member(location.size_bytes)),
+            Some(ZipMember::Refused(_)) => Some(member(0)),
+            Some(ZipMember::Folder) => Some(folder()),
             None if key.is_empty() || is_any_below(&self.members, key) => Some(folder()),
             None => None,
         })
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+    fn list(&self, folder: &str) -> Result<Vec<ListEntry>> {
         check_key(folder, "list")?;
-        Ok(names_below(&self.members, folder, |member| matches!(member, Member::Folder)))
+        Ok(names_below(&self.members, folder, |member| matches!(member, ZipMember::Folder)))
     }
 
     fn statfs(&self) -> Result<StatFs> {
@@ -265,10 +268,10 @@ struct ZipObject {
     key: String,
     version: ObjectVersion,
     modified: Option<SystemTime>,
-    location: Location,
+    location: MemberData,
     /// Offset of the member's bytes in the archive.
     start: u64,
-    /// A deflated member that was read in part, inflated as a whole.
+    /// The whole member, inflated, if it is deflated and was read in part.
     inflated: Mutex<Option<Arc<Vec<u8>>>>,
 }
 
@@ -298,7 +301,7 @@ impl Object for ZipObject {
             }
             return copy_range(&self.inflated()?, offset, out, &self.key);
         }
-        // Inside the archive, as `data_start` has checked.
+        // `data_start` has checked that this is inside the archive.
         let position = self.start.saturating_add(offset);
         self.file.read_exact_at(out, position).map_err(|error| Error::store(&self.key, "read", error))?;
         if is_whole { self.check_crc32(out) } else { Ok(()) }
@@ -347,7 +350,7 @@ impl ZipObject {
     }
 }
 
-/// A part of a file, read forward by position.
+/// A part of a file that is read forward by position.
 struct FileRange<'a> {
     file: &'a File,
     position: u64,

@@ -8,8 +8,8 @@ use std::time::SystemTime;
 
 use zarrfs::error::Result;
 use zarrfs::store::{
-    Content, Entry, Info, Object, ObjectPart, ObjectVersion, Precondition, PutOptions, Remote, StagedFolder,
-    StatFs, Store, VersionDigest, Writer,
+    Info, ListEntry, Object, ObjectContent, ObjectPart, ObjectVersion, Precondition, PutOptions, Remote,
+    StagedFolder, StatFs, Store, VersionDigest, Writer,
 };
 
 /// What is asked of a store.
@@ -18,7 +18,7 @@ pub enum Operation {
     Open,
     Content,
     Head,
-    MadeAt,
+    CreatedAt,
     List,
     Put,
     HasMark,
@@ -108,7 +108,7 @@ impl<H: Hook> Store for Hooked<H> {
         self.ask(Operation::Open, &[key], |store| store.open(key), Option::is_some)
     }
 
-    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<ObjectContent>> {
         self.ask(Operation::Content, &[key], |store| store.content(key, limit_bytes), Option::is_some)
     }
 
@@ -116,15 +116,15 @@ impl<H: Hook> Store for Hooked<H> {
         self.ask(Operation::Head, &[key], |store| store.head(key), Option::is_some)
     }
 
-    fn made_at(&self, key: &str) -> Result<Option<SystemTime>> {
-        self.ask(Operation::MadeAt, &[key], |store| store.made_at(key), Option::is_some)
+    fn created_at(&self, key: &str) -> Result<Option<SystemTime>> {
+        self.ask(Operation::CreatedAt, &[key], |store| store.created_at(key), Option::is_some)
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+    fn list(&self, folder: &str) -> Result<Vec<ListEntry>> {
         self.ask(Operation::List, &[folder], |store| store.list(folder), |_| true)
     }
 
-    fn each_name(&self, folder: &str, each: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
+    fn each_name(&self, folder: &str, each: &mut dyn FnMut(ListEntry) -> ControlFlow<()>) -> Result<()> {
         self.ask(Operation::List, &[folder], |store| store.each_name(folder, each), |()| true)
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use zarrfs::error::{Error, Result};
-use zarrfs::store::{Content, Entry, Info, Object, ObjectVersion, StatFs, Store};
+use zarrfs::store::{Info, ListEntry, Object, ObjectContent, ObjectVersion, StatFs, Store};
 
 use super::hooked::{Hook, Hooked, Operation, Request};
 
@@ -61,7 +61,7 @@ impl Store for Altered {
         Ok(Some(Box::new(AlteredObject { key, bytes, version })))
     }
 
-    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<ObjectContent>> {
         let content = self.store.content(key, limit_bytes)?;
         if key != self.key {
             return Ok(content);
@@ -69,14 +69,14 @@ impl Store for Altered {
         if self.bytes.len() as u64 > limit_bytes {
             return Err(Error::store(key, "read", std::io::Error::from(std::io::ErrorKind::FileTooLarge)));
         }
-        Ok(content.map(|content| Content { bytes: self.bytes.to_vec(), ..content }))
+        Ok(content.map(|content| ObjectContent { bytes: self.bytes.to_vec(), ..content }))
     }
 
     fn head(&self, key: &str) -> Result<Option<Info>> {
         self.store.head(key)
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+    fn list(&self, folder: &str) -> Result<Vec<ListEntry>> {
         self.store.list(folder)
     }
 

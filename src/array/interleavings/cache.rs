@@ -15,7 +15,7 @@ fn key(number: u64) -> CacheKey {
 }
 
 fn version(number: u64) -> Option<ObjectVersion> {
-    Some(ObjectVersion::of_number(number))
+    Some(ObjectVersion::numbered(number))
 }
 
 /// Returns the content that a store in this version gives.

@@ -15,8 +15,8 @@ use crate::cancellation::Cancellation;
 use crate::error::{Error, Result};
 use crate::metadata::{Document, parse_v3};
 use crate::store::{
-    Content, Entry, Info, MemoryStore, Object, ObjectPart, ObjectVersion, Precondition, PutOptions, StatFs,
-    Store, Writer,
+    Info, ListEntry, MemoryStore, Object, ObjectContent, ObjectPart, ObjectVersion, Precondition, PutOptions,
+    StatFs, Store, Writer,
 };
 
 /// Length of an array; its chunks have 4 elements, its shards 8.
@@ -86,7 +86,7 @@ impl Store for Slow {
         object
     }
 
-    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<ObjectContent>> {
         self.now.content(key, limit_bytes)
     }
 
@@ -96,7 +96,7 @@ impl Store for Slow {
         info
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+    fn list(&self, folder: &str) -> Result<Vec<ListEntry>> {
         self.now.list(folder)
     }
 

@@ -80,7 +80,7 @@ impl RangeReader {
                 }
             }
         });
-        self.served.loads().reads.note_request(started.elapsed());
+        self.served.loads().reads.record_request(started.elapsed());
         read
     }
 
@@ -101,7 +101,7 @@ impl RangeReader {
             self.read_copy(read, copy, out)
         });
         if read.is_ok() {
-            self.served.loads().reads.note_request(started.elapsed());
+            self.served.loads().reads.record_request(started.elapsed());
         }
         read.is_ok()
     }
@@ -156,7 +156,7 @@ impl RangeReader {
         if copy.loops.is_empty() && copy.chunk_offset.is_multiple_of(item) && copy.run.is_multiple_of(item) {
             let out = &mut out[copy.range_offset..copy.range_offset + copy.run];
             read(copy.chunk_offset as u64, out)?;
-            self.served.loads().reads.note_bytes(out.len());
+            self.served.loads().reads.record_bytes(out.len());
             return Ok(source.decode_uncompressed(out)?);
         }
         // Reads whole elements, because the fix-up works on them. `put` receives the offset of the first one and the
@@ -174,10 +174,10 @@ impl RangeReader {
         };
         let extent = copy.chunk_extent();
         if extent / SPAN_SHARE <= copy.total_bytes() {
-            self.served.loads().reads.note_bytes(extent);
+            self.served.loads().reads.record_bytes(extent);
             return read_span(copy.chunk_offset, extent, &mut |low, span| copy.gather(span, low, out));
         }
-        self.served.loads().reads.note_bytes(copy.total_bytes());
+        self.served.loads().reads.record_bytes(copy.total_bytes());
         let mut outcome = Ok(());
         copy.for_each_run(|from, to| {
             if outcome.is_ok() {

@@ -7,7 +7,9 @@ use super::*;
 use crate::array::{Array, Engine, Layout};
 use crate::error::Result;
 use crate::metadata::{Document, parse_v3};
-use crate::store::{Claim, Content, Entry, Info, MaybeClaim, MemoryStore, Object, StatFs, Store, Wanted};
+use crate::store::{
+    Claim, Info, ListEntry, MaybeClaim, MemoryStore, Object, ObjectContent, StatFs, Store, Wanted,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -39,13 +41,13 @@ impl Store for Remote {
     fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
         self.objects.open(key)
     }
-    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<ObjectContent>> {
         self.objects.content(key, limit_bytes)
     }
     fn head(&self, key: &str) -> Result<Option<Info>> {
         self.objects.head(key)
     }
-    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+    fn list(&self, folder: &str) -> Result<Vec<ListEntry>> {
         self.objects.list(folder)
     }
     fn statfs(&self) -> Result<StatFs> {

@@ -110,7 +110,7 @@ fn store_of_form(
     path: &str,
     metadata: &ArrayMetadata,
 ) -> Result<Option<Arc<dyn Store>>> {
-    store.of_array(&ArrayForm {
+    store.for_array(&ArrayForm {
         path,
         document_key: &metadata.document_key,
         form: &|| metadata.form(),

@@ -80,8 +80,8 @@ impl StoredBytes for StoredChunk {
 fn read_counted(reads: &ReadCounts, object: &dyn Object, offset: u64, out: &mut [u8]) -> Result<()> {
     let started = Instant::now();
     object.read_exact_at(offset, out)?;
-    reads.note_bytes(out.len());
-    reads.note_request(started.elapsed());
+    reads.record_bytes(out.len());
+    reads.record_request(started.elapsed());
     Ok(())
 }
 

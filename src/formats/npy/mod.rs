@@ -145,7 +145,7 @@ mod tests {
         let info = crate::store::Info {
             size_bytes: 0,
             modified: None,
-            version: crate::store::ObjectVersion::of_number(0),
+            version: crate::store::ObjectVersion::numbered(0),
             posix: None,
         };
         let header = header(&Node::Array { metadata: metadata.into(), info }, layout)?;

@@ -125,7 +125,7 @@ fn like_of(store: &Arc<dyn Store>, group: &str, zarr_format: Option<ZarrFormat>)
     let mut like = like.unwrap_or(Info {
         size_bytes: 0,
         modified: None,
-        version: crate::store::ObjectVersion::of_number(0),
+        version: crate::store::ObjectVersion::numbered(0),
         posix: None,
     });
     if let (Some(like), Some(folder)) = (&mut like.posix, folder.and_then(|folder| folder.posix))

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 use crate::store::overlay::OverlayStore;
-use crate::store::versions::Published;
+use crate::store::versions::CommitOutcome;
 pub use forms::Forms;
 pub use into_base::{Kept, Tally, into_base};
 pub use sender::Conflict;
@@ -135,8 +135,8 @@ fn attempt<Held>(
         return Ok(Some(Outcome::Nothing));
     }
     Ok(match frozen.publish(transaction, branch, message)? {
-        Published::BranchMoved => None,
-        Published::Snapshot(snapshot) => {
+        CommitOutcome::BranchMoved => None,
+        CommitOutcome::Snapshot(snapshot) => {
             let branch = branch.to_owned();
             Some(Outcome::Published { snapshot, branch, changes })
         }

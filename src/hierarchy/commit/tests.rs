@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::*;
 use crate::metadata::form_of_document;
 use crate::store::overlay::{Access, OverlayOptions};
-use crate::store::versions::in_memory::{Fault, InMemoryVersions, Repository};
+use crate::store::versions::in_memory::{CommitFault, InMemoryVersions, Repository};
 use crate::store::{ArrayForm, ObjectPart, Precondition, PutOptions, RemoteOptions, Store};
 
 const GROUP: &str = r#"{"zarr_format":3,"node_type":"group"}"#;
@@ -205,8 +205,8 @@ fn put_chunk(store: &OverlayStore, key: &str, text: &str) {
     let document_key = "a/zarr.json";
     let form = || form_of_document(document_key, array(9, "bytes").as_bytes()).unwrap();
     let array = ArrayForm { path: "a", document_key, form: &form, of_document: form_of_document };
-    let of_array = store.of_array(&array).unwrap().unwrap();
-    put(OverlayStore::of(of_array.as_ref()).unwrap(), key, text);
+    let for_array = store.for_array(&array).unwrap().unwrap();
+    put(OverlayStore::of(for_array.as_ref()).unwrap(), key, text);
 }
 
 #[test]
@@ -231,12 +231,12 @@ fn a_branch_that_moves_is_compared_again() {
     let scene = Scene::new();
     let store = scene.open();
     change_all(&store);
-    scene.repository.inject([Fault::BranchMoves; 3]);
+    scene.repository.inject([CommitFault::BranchMoves; 3]);
     assert_eq!(published(&store, "fourth"), 7);
     assert_eq!(scene.messages(), ["fourth", "in between", "in between", "in between", ""]);
     check_all(&store);
     put(&store, "a/c/0", "more");
-    scene.repository.inject([Fault::BranchMoves; MAX_ATTEMPTS]);
+    scene.repository.inject([CommitFault::BranchMoves; MAX_ATTEMPTS]);
     let error = try_commit(&store, "never").unwrap_err();
     assert_eq!(error.errno(), libc::EBUSY, "{error}");
     assert_eq!(published(&store, "now"), 1);
@@ -247,10 +247,10 @@ fn a_lost_reply_publishes_once() {
     let scene = Scene::new();
     let store = scene.open();
     change_all(&store);
-    scene.repository.inject([Fault::ReplyLost]);
+    scene.repository.inject([CommitFault::ReplyLost]);
     assert_eq!(published(&store, "once"), 7);
     put(&store, "a/c/8", "next");
-    scene.repository.inject([Fault::RequestLost]);
+    scene.repository.inject([CommitFault::RequestLost]);
     let error = try_commit(&store, "lost").unwrap_err();
     assert_eq!(error.errno(), libc::ENETUNREACH, "{error}");
     assert_eq!(published(&store, "then"), 1);
@@ -263,7 +263,7 @@ fn nothing_is_written_until_the_outcome_is_known() {
     let scene = Scene::new();
     let store = scene.open();
     change_all(&store);
-    scene.repository.inject([Fault::ReplyLostThenGone]);
+    scene.repository.inject([CommitFault::ReplyLostThenGone]);
     assert!(try_commit(&store, "unknown").is_err());
     let refused = |store: &OverlayStore| {
         let error = try_put(store, "a/c/2", "two").unwrap_err();
@@ -300,13 +300,13 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn a_process_that_dies_on_the_way_has_published_all_or_nothing() {
-    for fault in [Fault::RequestLost, Fault::ReplyLostThenGone] {
+    for fault in [CommitFault::RequestLost, CommitFault::ReplyLostThenGone] {
         let scene = Scene::new();
         let store = scene.open();
         change_all(&store);
         // The mark stays: the question is not answered.
         scene.repository.inject([fault]);
-        if fault == Fault::RequestLost {
+        if fault == CommitFault::RequestLost {
             let frozen = store.freeze().unwrap();
             scene.repository.set_gone(true);
             let transaction = {
@@ -320,7 +320,7 @@ fn a_process_that_dies_on_the_way_has_published_all_or_nothing() {
             assert!(try_commit(&store, "first").is_err());
         }
         drop(store);
-        let is_published = fault == Fault::ReplyLostThenGone;
+        let is_published = fault == CommitFault::ReplyLostThenGone;
         assert!(scene.dir().join("commit").exists());
         scene.repository.set_gone(false);
         // Also where it died while it forgot what was published.
@@ -352,7 +352,7 @@ fn an_overlay_is_not_written_while_its_service_is_gone() {
     let scene = Scene::new();
     let store = scene.open();
     put(&store, "a/c/0", "zero");
-    scene.repository.inject([Fault::ReplyLostThenGone]);
+    scene.repository.inject([CommitFault::ReplyLostThenGone]);
     assert!(try_commit(&store, "unknown").is_err());
     drop(store);
     scene.repository.set_gone(false);
@@ -392,7 +392,7 @@ fn a_tag_is_committed_to_a_branch_by_name() {
     assert!(matches!(&outcome, Outcome::Published { branch, .. } if branch == "other"), "{outcome:?}");
     // A process that dies has not chosen what the next one shows.
     put(&store, "a/c/0", "last");
-    repository.inject([Fault::ReplyLostThenGone]);
+    repository.inject([CommitFault::ReplyLostThenGone]);
     assert!(try_commit(&store, "last").is_err());
     drop(store);
     repository.set_gone(false);

@@ -73,7 +73,7 @@ impl Permissions {
 
     /// The mode of a file: never executable, suid or sgid.
     pub fn of_file(&self, info: &Info) -> u16 {
-        let posix = info.posix.unwrap_or_else(|| self.without_modes(Posix::of_object(), 0o666));
+        let posix = info.posix.unwrap_or_else(|| self.without_modes(Posix::default_for_object(), 0o666));
         self.reduce(&posix, posix.mode & 0o666)
     }
 
@@ -84,13 +84,13 @@ impl Permissions {
 
     /// The owner and the group of a file or folder.
     pub fn owner(&self, info: &Info) -> (u32, u32) {
-        let posix = info.posix.unwrap_or_else(Posix::of_object);
+        let posix = info.posix.unwrap_or_else(Posix::default_for_object);
         (self.ownership.uid.unwrap_or(posix.uid), self.ownership.gid.unwrap_or(posix.gid))
     }
 
     /// The mode of a folder.
     pub fn of_folder(&self, info: &Info) -> u16 {
-        let posix = info.posix.unwrap_or_else(|| self.without_modes(Posix::of_folder(), 0o777));
+        let posix = info.posix.unwrap_or_else(|| self.without_modes(Posix::default_for_folder(), 0o777));
         // Where users may remove only their own, that holds here, too.
         self.reduce(&posix, posix.mode & 0o1777)
     }
@@ -136,8 +136,8 @@ impl Permissions {
 
 /// The attributes of the mount's own files: owned by the user of the daemon.
 pub fn own_info(mode: u32, mtime: SystemTime) -> Info {
-    let posix = Posix { mode, ..Posix::of_object() };
-    Info { size_bytes: 0, modified: Some(mtime), version: ObjectVersion::of_number(0), posix: Some(posix) }
+    let posix = Posix { mode, ..Posix::default_for_object() };
+    Info { size_bytes: 0, modified: Some(mtime), version: ObjectVersion::numbered(0), posix: Some(posix) }
 }
 
 #[cfg(test)]

@@ -100,7 +100,7 @@ impl FileAttributes {
         }
         let is_growing = inode.is_some_and(|inode| inode.written_end.is_growing());
         let draft = drafts.size_bytes(inodes, entity);
-        let posix = info.posix.unwrap_or_else(Posix::of_object);
+        let posix = info.posix.unwrap_or_else(Posix::default_for_object);
         let is_folder = entity.kind.is_folder();
         let (mode, (uid, gid)) = if entity.kind.belongs_to_mount() {
             ((posix.mode & 0o777) as u16, (posix.uid, posix.gid))

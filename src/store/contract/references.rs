@@ -1,4 +1,4 @@
-//! References as subjects of the contract: bytes of their own, ranges of one file, whole files.
+//! The contract of references: inline bytes, ranges of one file, whole files.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The contract at real servers of each service: the core, and where objects can be put the rest.
+//! The contract at real servers of each service: the core, and also the rest if objects can be put.
 //!
 //! Credentials come from the environment, so that each test runs once more in a process of its own.
 

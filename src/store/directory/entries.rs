@@ -1,4 +1,4 @@
-//! What all that writes into folders needs: names, and the owner and mode of what gets one. Uses `sys`.
+//! Names of new files and folders, and their owner and mode. Uses `sys`.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -11,18 +11,18 @@ use crate::error::{Error, Result};
 use crate::store::Posix;
 use crate::sys;
 
-/// The longest name that any filesystem of Linux takes, in bytes.
+/// The longest name that a filesystem of Linux accepts, in bytes.
 pub(super) const NAME_MAX_BYTES: usize = 255;
 /// Flags for reading a file of any kind.
-pub(super) const READ: i32 = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY;
+pub(super) const OPEN_READ: i32 = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY;
 /// Flags for looking at a file or folder without opening it.
-pub(super) const LOOK: i32 = libc::O_PATH | libc::O_CLOEXEC;
+pub(super) const OPEN_PATH: i32 = libc::O_PATH | libc::O_CLOEXEC;
 /// A living writer locks the file that it creates within this time.
 pub(super) const LOCKED_WITHIN: Duration = Duration::from_secs(60);
 /// The number in the next temporary name of this process.
 pub(super) static NEXT_TEMPORARY: AtomicU64 = AtomicU64::new(0);
 
-/// `a/b/c` as (`a/b`, `c`).
+/// Splits `a/b/c` into (`a/b`, `c`).
 pub(super) fn split(key: &str) -> (&str, &str) {
     key.rsplit_once('/').unwrap_or(("", key))
 }
@@ -35,8 +35,9 @@ pub(super) fn failed<'a>(key: &'a str, operation: &'static str) -> impl Fn(io::E
     move |error| Error::store(key, operation, error)
 }
 
-/// Sets the owner first, since changing it clears set-id bits. A process that may not give files away keeps them, since safe
-/// data matter most; but another group does not get the permissions of the old one.
+/// Sets owner, group and mode. The owner comes first, since changing it clears set-id bits. A process that may not give files
+/// away keeps them, since storing the data matters most. If the group cannot be set, the process's group gets no permissions
+/// that all users do not have.
 pub(super) fn set_owner_and_mode(file: &File, like: &Posix, mode: u32) -> io::Result<()> {
     let change = |uid: Option<u32>, gid: Option<u32>| match std::os::unix::fs::fchown(file, uid, gid) {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(false),

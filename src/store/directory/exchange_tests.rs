@@ -36,7 +36,7 @@ impl Scene {
     }
 
     fn mark(&self, key: &str) -> Mark {
-        Mark::of(&fs::metadata(self.path(key)).unwrap()).unwrap()
+        Mark::read(&fs::metadata(self.path(key)).unwrap()).unwrap()
     }
 
     fn text(&self, key: &str) -> Option<String> {
@@ -49,7 +49,7 @@ impl Scene {
         both.map(|name| name.into_string().unwrap()).filter(|name| name.starts_with('.')).collect()
     }
 
-    /// The name that a process that has died left.
+    /// Returns the name that a dead process left.
     fn left_name(&self, old: u64, new: Option<Mark>) -> String {
         let dead = std::process::Command::new("true").spawn().unwrap();
         let (number, mut dead) = (dead.id(), dead);
@@ -66,7 +66,7 @@ fn rewrite_with_old_time(path: &Path, text: &str) {
 }
 
 #[test]
-fn only_the_version_that_was_expected_is_replaced_or_deleted() {
+fn only_the_expected_version_is_replaced_or_deleted() {
     let scene = Scene::new();
     let first = scene.put("a/c/0", "one", Precondition::Missing).unwrap();
     assert!(matches!(scene.put("a/c/0", "two", Precondition::Missing), Err(Error::Changed { .. })));
@@ -90,7 +90,7 @@ fn only_the_version_that_was_expected_is_replaced_or_deleted() {
     assert_eq!((scene.text("a/c/0"), scene.temporary_names()), (None, Vec::new()));
 }
 
-/// A folder at an object's key has a version, too, and an exchange would take it away.
+/// A folder at an object's key has a version, too, and an exchange would move it away.
 #[test]
 fn a_folder_is_neither_replaced_nor_deleted() {
     let scene = Scene::new();
@@ -102,18 +102,18 @@ fn a_folder_is_neither_replaced_nor_deleted() {
     assert_eq!((scene.text("a/c/0/kept").as_deref(), scene.temporary_names()), (Some("kept"), Vec::new()));
 }
 
-/// What another program puts between the look and the rename is what comes out.
+/// An object that another program puts between the check and the rename comes out.
 #[test]
-fn what_another_program_put_meanwhile_gets_its_name_back() {
+fn an_object_that_another_program_put_meanwhile_gets_its_name_back() {
     let scene = Scene::new();
     let expected = scene.put("a/c/0", "one", Precondition::Any).unwrap();
     let folder = scene.store.open_folder("a/c", "open").unwrap().unwrap();
     let home = scene.store.open_folder("a", "open").unwrap().unwrap();
-    let at = Name { folder: &folder, name: c"0" };
+    let at = FileAt { folder: &folder, name: c"0" };
     let (old, new) = (short(expected), None);
     for is_replaced_since in [false, true] {
         let name = temporary_name(old, new, "c/0").unwrap();
-        let out = Name { folder: &home, name: &name };
+        let out = FileAt { folder: &home, name: &name };
         fs::write(scene.path("a/c/0"), "theirs, longer").unwrap();
         at.rename(&out).unwrap();
         if is_replaced_since {
@@ -126,13 +126,13 @@ fn what_another_program_put_meanwhile_gets_its_name_back() {
 }
 
 #[test]
-fn the_next_writer_ends_what_a_dead_one_has_begun() {
+fn the_next_writer_ends_the_exchange_of_a_dead_one() {
     let scene = Scene::new();
     let expected = scene.put("a/c/0", "old", Precondition::Any).unwrap();
     scene.put("a/new", "new", Precondition::Any).unwrap();
     let name = scene.left_name(short(expected), Some(scene.mark("a/new")));
     let left = scene.path("a").join(&name);
-    // Killed before the exchange, and after it.
+    // The writer is killed before the exchange, and after it.
     fs::rename(scene.path("a/new"), &left).unwrap();
     assert_eq!(scene.store.remove_unfinished("a").unwrap(), 1);
     assert_eq!((scene.text("a/c/0").as_deref(), scene.temporary_names()), (Some("old"), Vec::new()));
@@ -140,7 +140,7 @@ fn the_next_writer_ends_what_a_dead_one_has_begun() {
     fs::write(scene.path("a/c/0"), "new").unwrap();
     assert_eq!(scene.store.remove_unfinished("a").unwrap(), 1);
     assert_eq!((scene.text("a/c/0").as_deref(), scene.temporary_names()), (Some("new"), Vec::new()));
-    // Another program's came out, of an exchange and of a deletion.
+    // Another program's object came out, of an exchange and of a deletion.
     let own = scene.mark("a/c/0");
     for new in [Some(own), None] {
         let left = scene.path("a").join(scene.left_name(short(expected), new));
@@ -151,7 +151,7 @@ fn the_next_writer_ends_what_a_dead_one_has_begun() {
         assert_eq!(scene.store.remove_unfinished("a").unwrap(), 1);
         assert_eq!((scene.text("a/c/0").as_deref(), scene.temporary_names()), (Some("theirs"), Vec::new()));
     }
-    // What a writer has not finished never becomes the object, which somebody has deleted meanwhile.
+    // An unfinished file never becomes the object, which another program has deleted meanwhile.
     fs::remove_file(scene.path("a/c/0")).unwrap();
     fs::write(scene.path("a").join(scene.left_name(short(expected), Some(Mark::choose()))), "half").unwrap();
     assert_eq!(scene.store.remove_unfinished("a").unwrap(), 1);
@@ -164,20 +164,20 @@ fn the_next_writer_ends_what_a_dead_one_has_begun() {
     assert_eq!(scene.store.remove_unfinished("a").unwrap(), 0);
     drop(theirs);
     assert_eq!((scene.store.remove_unfinished("a").unwrap(), scene.temporary_names()), (1, Vec::new()));
-    // Of a writer that lives.
+    // The writer of this one is alive.
     let name = temporary_name(1, Some(Mark(2)), "c/0").unwrap().into_string().unwrap();
     fs::write(scene.path("a").join(&name), "under way").unwrap();
     assert_eq!((scene.store.remove_unfinished("a").unwrap(), scene.temporary_names()), (0, vec![name]));
 }
 
 #[test]
-fn names_say_what_was_begun() {
+fn names_describe_the_exchange() {
     for path in ["0", "c/0/1", "c%2F/-7"] {
         for new in [Some(Mark(u64::MAX)), None] {
             let name = temporary_name(1, new, path).unwrap().into_string().unwrap();
-            assert_eq!(parse(&name), Some(Begun { old: 1, new, path: path.to_owned() }));
-            assert!(super::super::is_temporary_name(&name) && is_of_exchange(&name));
+            assert_eq!(parse(&name), Some(PendingExchange { old: 1, new, path: path.to_owned() }));
+            assert!(super::super::is_temporary_name(&name) && is_exchange_name(&name));
         }
     }
-    assert!(!is_of_exchange(".zarrfs-12-3.tmp") && temporary_name(1, None, &"x".repeat(250)).is_none());
+    assert!(!is_exchange_name(".zarrfs-12-3.tmp") && temporary_name(1, None, &"x".repeat(250)).is_none());
 }

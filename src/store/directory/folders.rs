@@ -1,7 +1,7 @@
-//! Folders of nodes: made under a name that no reader sees, renamed, removed. Uses its neighbours and `sys`.
+//! Folders of nodes: creating them under a name that no reader sees, renaming and removing them. Uses its neighbours and `sys`.
 //!
-//! Invariant: a name of a node comes and goes in one step, rename(2). What a dead writer leaves has a temporary name, and the
-//! next writer in that folder removes it.
+//! Invariant: the name of a node appears and disappears in one step, rename(2). A folder that a dead writer leaves has a
+//! temporary name, and the next writer in the same parent removes it.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -13,14 +13,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::DirectoryStore;
-use super::entries::{NEXT_TEMPORARY, READ, c_name, failed, has_dead_writer, set_owner_and_mode, split};
+use super::entries::{NEXT_TEMPORARY, OPEN_READ, c_name, failed, has_dead_writer, set_owner_and_mode, split};
 use crate::error::{Error, Result};
 use crate::store::{Info, Posix, SET_GROUP, StagedFolder, join};
 use crate::sys;
 
-/// How many names of a folder are in memory while it is emptied.
+/// The most names of a folder that are in memory while it is emptied.
 const MAX_NAMES: usize = 4096;
-/// A writer's folder without a lock is a leftover after this time even if its number is another process's now.
+/// After this time a writer's folder without a lock is a leftover, even if another process now has the process number in its
+/// name.
 const UNLOCKED_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl DirectoryStore {
@@ -28,7 +29,7 @@ impl DirectoryStore {
         let stale = || Error::Stale { key: parent.to_owned() };
         let make_failed = failed(parent, "create a folder in");
         let above = self.open_for_change(parent, "write")?.ok_or_else(stale)?;
-        let like = like.posix.unwrap_or_else(Posix::of_object);
+        let like = like.posix.unwrap_or_else(Posix::default_for_object);
         loop {
             let name = temporary_name();
             let c_name = c_name(parent, &name)?;
@@ -38,21 +39,22 @@ impl DirectoryStore {
             }
             let folder = open_folder_at(&above, &c_name).map_err(&make_failed)?;
             let owner = folder.metadata().map_err(&make_failed)?.uid();
-            // Another user, with permissions in the folder above, has put another folder there.
+            // Another user, with permissions in the parent, has put another folder there.
             if owner != sys::effective_ids().0 && owner != like.uid {
                 return Err(Error::Stale { key: join(parent, &name) });
             }
-            // A filesystem without locks tells by the number of the process whether the writer lives.
+            // On a filesystem without locks, the process number shows whether the writer lives.
             let _ = folder.try_lock();
             set_owner_and_mode(&folder, &like, like.folder_mode() | 0o700).map_err(&make_failed)?;
             return Ok(StagedFolder { key: join(parent, &name), lock: Box::new(folder) });
         }
     }
 
-    /// Others may have put a link, or another user's file, in the place of what is meant: these stay as they are.
-    pub(super) fn set_permissions_of(&self, key: &str, owner: u32, like: &Posix) -> Result<()> {
+    /// Sets the owner and mode of a file or folder that `owner` owns. If another program has put a link or another user's file
+    /// there, it stays as it is.
+    pub(super) fn set_permissions_if_owned(&self, key: &str, owner: u32, like: &Posix) -> Result<()> {
         let change_failed = failed(key, "change the mode of");
-        let Some((file, _)) = self.resolve(key, "change the mode of", READ | libc::O_NOFOLLOW)? else {
+        let Some((file, _)) = self.resolve(key, "change the mode of", OPEN_READ | libc::O_NOFOLLOW)? else {
             return Ok(());
         };
         let now = file.metadata().map_err(&change_failed)?;
@@ -87,7 +89,7 @@ impl DirectoryStore {
             renamed => renamed.map_err(&delete_failed)?,
         }
         if let Err(error) = above.sync_all() {
-            // What is in it is not removed before it is certain to have lost its name.
+            // Nothing in the folder is removed before the loss of its name is durable.
             let _ = sys::rename_at(above.as_fd(), &hidden, above.as_fd(), &name);
             return Err(delete_failed(error));
         }
@@ -101,12 +103,12 @@ fn temporary_name() -> String {
 }
 
 fn open_folder_at(above: &File, name: &CString) -> io::Result<File> {
-    let flags = READ | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+    let flags = OPEN_READ | libc::O_DIRECTORY | libc::O_NOFOLLOW;
     sys::open_at(above.as_fd(), name, flags).map(File::from)
 }
 
-/// Removes a folder of a dead writer; returns whether it was one and has gone. Who may only make names here does not have this program remove
-/// what is in a folder of his: the folder belongs to this program's user, or to the owner of the folder that it is in.
+/// Removes the folder of a dead writer, and returns whether it did. The folder must belong to this program's user or to the
+/// owner of its parent: a user who may only add names here must not make this program remove what is in it.
 pub(super) fn remove_leftover(above: &File, name: &str, c_name: &CString, folder: &File) -> bool {
     let Ok(found) = folder.metadata() else { return false };
     let is_ours = [sys::effective_ids().0, above.metadata().map_or(u32::MAX, |above| above.uid())]
@@ -116,10 +118,10 @@ pub(super) fn remove_leftover(above: &File, name: &str, c_name: &CString, folder
     is_leftover && remove_at(above, c_name).is_ok()
 }
 
-/// Removes a folder with all in it. What another process removes meanwhile is no error.
+/// Removes a folder with everything in it. It is not an error if another process removes something meanwhile.
 ///
-/// What is in it may be nested as deep as others like. So a folder in it that is not empty first gets a temporary name next to it, and is then
-/// removed like it.
+/// The nesting may be of any depth. So a nested folder that is not empty is first moved next to this one, under a temporary
+/// name, and is then removed in the same way.
 fn remove_at(above: &File, name: &CString) -> io::Result<()> {
     let mut left = vec![name.clone()];
     while let Some(name) = left.pop() {
@@ -127,16 +129,16 @@ fn remove_at(above: &File, name: &CString) -> io::Result<()> {
             Ok(folder) => {
                 let moved = empty(&folder, above)?;
                 if moved.is_empty() {
-                    unless_missing(sys::remove_folder_at(above.as_fd(), &name))?;
+                    ignore_missing(sys::remove_folder_at(above.as_fd(), &name))?;
                 } else {
                     left.push(name);
                     left.extend(moved);
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            // A link, or a file: its name goes, and what it names stays.
+            // A link or a file: only the name is removed, not the target of a link.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTDIR | libc::ELOOP)) => {
-                unless_missing(sys::unlink_at(above.as_fd(), &name))?;
+                ignore_missing(sys::unlink_at(above.as_fd(), &name))?;
             }
             Err(error) => return Err(error),
         }
@@ -144,11 +146,11 @@ fn remove_at(above: &File, name: &CString) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes what is in a folder, until it is empty or some folders of it were moved to `above`. Returns their new names.
+/// Removes everything in a folder, until it is empty or folders in it were moved to `above`. Returns their new names.
 fn empty(folder: &File, above: &File) -> io::Result<Vec<CString>> {
     loop {
         let mut names = Vec::new();
-        let again = sys::open_at(folder.as_fd(), c".", READ | libc::O_DIRECTORY)?;
+        let again = sys::open_at(folder.as_fd(), c".", OPEN_READ | libc::O_DIRECTORY)?;
         sys::read_folder(again, |name, _| {
             names.extend(CString::new(name.into_encoded_bytes()));
             if names.len() < MAX_NAMES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -164,15 +166,15 @@ fn empty(folder: &File, above: &File) -> io::Result<Vec<CString>> {
     }
 }
 
-/// Removes a file or an empty folder. Moves another folder to `above`, and returns its name there.
+/// Removes a file or an empty folder. Moves a folder that is not empty to `above`, and returns its name there.
 fn remove_or_move(folder: &File, name: &CString, above: &File) -> io::Result<Option<CString>> {
     match sys::unlink_at(folder.as_fd(), name) {
         Err(error) if matches!(error.raw_os_error(), Some(libc::EISDIR | libc::EPERM)) => {}
-        other => return unless_missing(other).map(|()| None),
+        other => return ignore_missing(other).map(|()| None),
     }
     match sys::remove_folder_at(folder.as_fd(), name) {
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTEMPTY | libc::EEXIST)) => {}
-        other => return unless_missing(other).map(|()| None),
+        other => return ignore_missing(other).map(|()| None),
     }
     let hidden = CString::new(temporary_name())?;
     match sys::rename_at(folder.as_fd(), name, above.as_fd(), &hidden) {
@@ -181,7 +183,7 @@ fn remove_or_move(folder: &File, name: &CString, above: &File) -> io::Result<Opt
     }
 }
 
-fn unless_missing(outcome: io::Result<()>) -> io::Result<()> {
+fn ignore_missing(outcome: io::Result<()>) -> io::Result<()> {
     match outcome {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,

@@ -1,4 +1,5 @@
-//! What users of an array may read through this program, and how an object was reached. `links.rs` has the rules.
+//! Checks of what the users of an array may read through this program, and of how an object was reached. `links.rs` has the
+//! rules.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -12,68 +13,68 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::entries::LOOK;
+use super::entries::OPEN_PATH;
 use super::posix_stat;
 use crate::store::Info;
 use crate::store::readers::{Audience, CHANGE, Ownership, READ, Readers, SEARCH};
 use crate::sys;
 
-/// How long the check of a folder of chunks stays valid.
+/// The time for which the check of a folder of chunks stays valid.
 const FOLDER_TIME: Duration = Duration::from_secs(1);
-/// The most folders reached through links that an array keeps open.
+/// The most folders behind links that an array keeps open.
 const MAX_REACHED: usize = 4;
-/// The most folders of chunks that are remembered.
+/// The most folders of chunks whose check is remembered.
 const MAX_FOLDERS: usize = 4096;
 
-const FOLDER_IS_CLOSED: &str = "a folder in the path is closed to some users that may read the array's document: change the mode of the folder or of the document (chmod)";
-const OBJECT_IS_CLOSED: &str = "the object is closed to some users that may read the array's document: change the mode of the object or of the document (chmod)";
+const FOLDER_IS_CLOSED: &str = "a folder in the path is closed to some users who may read the array's document: change the mode of the folder or of the document (chmod)";
+const OBJECT_IS_CLOSED: &str = "the object is closed to some users who may read the array's document: change the mode of the object or of the document (chmod)";
 const NOT_TO_BE_CHANGED: &str =
-    "a symbolic link leads to a folder that some users that may write the array may not change";
+    "a symbolic link leads to a folder that some users who may write the array may not change";
 
 pub(super) fn refused(reason: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, reason)
 }
 
-/// What the permissions of other users apply to.
+/// The nodes or objects to which the permissions of other users apply.
 #[derive(Clone)]
 pub(super) enum Guard {
-    /// Documents: each has its own owner and mode, which are shown.
+    /// Documents. Each has its own owner and mode, which are shown.
     Nodes,
     /// The chunks of one array.
     Array(Arc<ArrayGuard>),
 }
 
-/// The state for one array.
+/// The guard of one array.
 pub(super) struct ArrayGuard {
-    /// Names in its path.
+    /// The number of names in its path.
     pub depth: usize,
     path: String,
     pub audience: Arc<Audience>,
-    /// Folders below the array's own that passed the check: the time, and how often the array had been opened.
+    /// Folders below the array's own that passed the check: the time, and the number of times that the array had been opened.
     folders: Mutex<HashMap<String, (Instant, u64)>>,
     /// Folders that were reached through links.
     reached: Mutex<Vec<LinkedFolder>>,
-    /// Locked while a new folder does not have its owner and mode yet.
+    /// A lock that is held while a new folder does not have its owner and mode yet.
     making: Mutex<()>,
     /// Device and inode of the array's folder that is locked for writing.
     home: (AtomicU64, AtomicU64),
 }
 
-/// A folder that was reached through a link. It is used again until the next open of the array, for [`FOLDER_TIME`] at most.
+/// A folder that was reached through a link. It is reused until the array is opened again, for at most [`FOLDER_TIME`].
 struct LinkedFolder {
     key: String,
     folder: Arc<File>,
     at: Instant,
-    times: u64,
+    opens: u64,
 }
 
-/// How an object or folder was reached.
+/// The links and folders on the path to an object or folder.
 #[derive(Default)]
 pub(super) struct PathTrace {
     /// The folders searched since the first link.
     pub folders: Vec<Ownership>,
     pub has_link: bool,
-    /// A link below the array's folder was followed.
+    /// Whether a link below the array's folder was followed.
     pub has_link_below: bool,
 }
 
@@ -83,15 +84,11 @@ impl PathTrace {
         self.has_link
     }
 
-    /// The stat result of the object, with the permissions of users that could reach it.
-    pub fn cut(&self, info: Info) -> Info {
-        info.with_mode(|posix| self.folders.iter().fold(Readers::of(posix), Readers::within_of).mode)
-    }
-}
-
-impl Readers {
-    fn within_of(self, folder: &Ownership) -> Self {
-        self.within(folder)
+    /// Removes the permissions of users who could not reach the object.
+    pub fn restrict(&self, info: Info) -> Info {
+        info.with_mode(|posix| {
+            self.folders.iter().fold(Readers::for_posix(posix), Readers::that_may_search).mode
+        })
     }
 }
 
@@ -107,18 +104,18 @@ impl ArrayGuard {
         &self.path
     }
 
-    /// Creates a folder and sets its owner and mode; permission checks wait meanwhile.
+    /// Locks out permission checks while a new folder gets its owner and mode.
     pub fn making(&self) -> MutexGuard<'_, ()> {
         self.making.lock()
     }
 
     /// Whether a folder's owner and mode pass `test`, also for a folder that is being created.
     pub fn allows(&self, folder: &File, test: impl Fn(&Ownership) -> bool) -> io::Result<bool> {
-        if test(&owned(folder)?) {
+        if test(&ownership(folder)?) {
             return Ok(true);
         }
         let _made = self.making.lock();
-        Ok(test(&owned(folder)?))
+        Ok(test(&ownership(folder)?))
     }
 
     pub fn check_folder(&self, folder: &File) -> io::Result<()> {
@@ -139,40 +136,40 @@ impl ArrayGuard {
         if self.allows(folder, may)? { Ok(()) } else { Err(refused(NOT_TO_BE_CHANGED)) }
     }
 
-    /// Checks the folders between the array's own and an object, which have no links.
-    pub fn check_folders_of(&self, root: BorrowedFd<'_>, key: &str) -> io::Result<()> {
+    /// Checks the folders between the array's own and an object, on a path without links.
+    pub fn check_folders_above(&self, root: BorrowedFd<'_>, key: &str) -> io::Result<()> {
         let start = if self.path.is_empty() { 0 } else { self.path.len() + 1 };
         if !key.starts_with(&self.path) {
             return Ok(());
         }
         let ends = key.char_indices().filter(|(at, letter)| *at > start && *letter == '/');
         for folder in ends.map(|(at, _)| key.get(..at).unwrap_or_default()) {
-            let (now, times) = (Instant::now(), self.audience.times());
-            let is_known = |(at, of): &(Instant, u64)| *of == times && now.duration_since(*at) < FOLDER_TIME;
+            let (now, opens) = (Instant::now(), self.audience.opens());
+            let is_known = |(at, of): &(Instant, u64)| *of == opens && now.duration_since(*at) < FOLDER_TIME;
             if self.folders.lock().get(folder).is_some_and(is_known) {
                 continue;
             }
             let path = CString::new(folder)?;
-            let opened = sys::open_beneath_without_links(root, &path, LOOK)?;
+            let opened = sys::open_beneath_without_links(root, &path, OPEN_PATH)?;
             self.check_folder(&File::from(opened))?;
             let mut folders = self.folders.lock();
             if folders.len() >= MAX_FOLDERS {
                 folders.clear();
             }
-            folders.insert(folder.to_owned(), (now, times));
+            folders.insert(folder.to_owned(), (now, opens));
         }
         Ok(())
     }
 
-    /// Opens an object in a folder that was reached through a link just before; `None` where the path has to be resolved again.
+    /// Opens an object in a folder that was just reached through a link; `None` if the path has to be resolved again.
     pub fn open_in_reached(&self, key: &str, flags: i32) -> Option<io::Result<File>> {
         if flags & (libc::O_DIRECTORY | libc::O_NOFOLLOW) != 0 {
             return None;
         }
         let (folder, name) = key.rsplit_once('/')?;
-        let times = self.audience.times();
+        let opens = self.audience.opens();
         let is_current = |known: &LinkedFolder| {
-            known.times == times && known.at.elapsed() < FOLDER_TIME && known.key == folder
+            known.opens == opens && known.at.elapsed() < FOLDER_TIME && known.key == folder
         };
         let folder = self.reached.lock().iter().find(|known| is_current(known))?.folder.clone();
         let name = CString::new(name).ok()?;
@@ -183,19 +180,19 @@ impl ArrayGuard {
         }
     }
 
-    pub fn note_reached(&self, key: &str, folder: File, times: u64) {
+    pub fn remember_linked_folder(&self, key: &str, folder: File, opens: u64) {
         let Some((key, _)) = key.rsplit_once('/') else { return };
         let mut reached = self.reached.lock();
-        reached.retain(|known| known.times == times && known.at.elapsed() < FOLDER_TIME && known.key != key);
+        reached.retain(|known| known.opens == opens && known.at.elapsed() < FOLDER_TIME && known.key != key);
         if reached.len() >= MAX_REACHED {
             reached.remove(0);
         }
         let (key, folder, at) = (key.to_owned(), Arc::new(folder), Instant::now());
-        reached.push(LinkedFolder { key, folder, at, times });
+        reached.push(LinkedFolder { key, folder, at, opens });
     }
 
-    /// Notes the array's folder, which is locked for writing.
-    pub fn note_home(&self, key: &str, device: u64, inode: u64) {
+    /// Records the array's folder, which is locked for writing.
+    pub fn record_home(&self, key: &str, device: u64, inode: u64) {
         if key == self.path {
             self.home.0.store(device, Ordering::Release);
             self.home.1.store(inode, Ordering::Release);
@@ -209,6 +206,6 @@ impl ArrayGuard {
     }
 }
 
-pub(super) fn owned(file: &File) -> io::Result<Ownership> {
-    Ok(Readers::of(&posix_stat::posix(file)?))
+pub(super) fn ownership(file: &File) -> io::Result<Ownership> {
+    Ok(Readers::for_posix(&posix_stat::posix(file)?))
 }

@@ -1,17 +1,16 @@
 //! A folder on disk as a store: a key is a path below the folder. Spec: v3 "File system store". Uses `sys`.
 //!
-//! Every path is resolved from one descriptor of the root, so that renaming the root changes nothing, and no key
-//! or link leads out of it. Links that stay inside are followed; one that leads out is an error, and so is an
-//! absolute one even where its target is inside (RESOLVE_BENEATH of openat2(2) cannot tell), unless the store was
-//! opened with `follow_symlinks`, which resolves plainly.
+//! Every path is resolved from one descriptor of the root, so that renaming the root changes nothing, and no key or link leads
+//! out of it. Links that stay inside are followed. A link that leads out is an error, and so is an absolute one even if its
+//! target is inside (RESOLVE_BENEATH of openat2(2) cannot distinguish them). A store that was opened with `follow_symlinks`
+//! follows all links.
 //!
-//! What is **missing** (`None`): a path that does not exist, a path below a file (it cannot exist), a name
-//! longer than any filesystem takes, a folder where an object was asked for. A link to a missing target is an
-//! error, because its author expected the target to exist. So is everything else: no permission, an I/O
-//! error, a FIFO, a device. Objects are opened O_NONBLOCK (a FIFO would hang) and read by pread, never mapped into
-//! memory (a truncation would kill the process).
+//! These are **missing** (`None`): a path that does not exist, a path below a file, a name longer than any filesystem accepts,
+//! and a folder at the key of an object. A link to a missing target is an error, because its author expected the target to
+//! exist. Everything else is an error, too: no permission, an I/O error, a FIFO, a device. Objects are opened with O_NONBLOCK
+//! (a FIFO would hang) and read with pread, never mapped into memory (a truncation would kill the process).
 //!
-//! This program's temporary files and folders are named `.zarrfs-<anything>.tmp` and never listed.
+//! The temporary files and folders of this program are named `.zarrfs-<anything>.tmp` and are never listed.
 
 mod entries;
 mod exchange;
@@ -35,22 +34,22 @@ use std::time::SystemTime;
 
 use super::key::left_out::LeftOut;
 use super::{
-    Audience, Content, Entry, Info, Object, ObjectVersion, Readers, StatFs, Store, Writer, check_key,
-    read_whole, sorted_names,
+    Audience, Info, ListEntry, Object, ObjectContent, ObjectVersion, Readers, StatFs, Store, Writer,
+    check_key, read_whole, sorted_names,
 };
 use crate::error::{Error, Result};
 use crate::sys::{self, NameKind};
-use entries::{LOOK, NAME_MAX_BYTES, READ};
+use entries::{NAME_MAX_BYTES, OPEN_PATH, OPEN_READ};
 use guard::{ArrayGuard, Guard, PathTrace};
 
 /// How paths are confined to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Confinement {
-    /// By the kernel, openat2(2).
+    /// The kernel confines them, with openat2(2).
     Kernel,
-    /// The kernel has no openat2 (before 5.6, or a sandbox): name by name, and no link is followed.
+    /// The kernel has no openat2 (before 5.6, or a sandbox): paths are resolved name by name, and no link is followed.
     Walk,
-    /// Not at all: links are followed anywhere.
+    /// Paths are not confined: links are followed anywhere.
     Plain,
 }
 
@@ -59,18 +58,18 @@ enum Confinement {
 pub struct DirectoryStore {
     root: Arc<OwnedFd>,
     path: String,
-    /// Where the folder was found.
+    /// The path at which the folder was opened.
     place: PathBuf,
-    /// Whether it was logged that another folder is there now.
+    /// Whether the log says already that another folder is there now.
     is_displaced: Arc<AtomicBool>,
     left_out: Arc<LeftOut>,
     confinement: Confinement,
-    /// Set where other users get what this program reads.
+    /// Set if other users get what this program reads.
     guard: Option<Guard>,
 }
 
 impl DirectoryStore {
-    /// The store in the folder at `path`. With `follow_symlinks`, links may lead out of it.
+    /// Opens the store in the folder at `path`. With `follow_symlinks`, links may lead out of it.
     pub fn open(path: &Path, follow_symlinks: bool) -> io::Result<Self> {
         use std::os::unix::fs::OpenOptionsExt;
         let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
@@ -78,7 +77,7 @@ impl DirectoryStore {
         let confinement = if follow_symlinks {
             Confinement::Plain
         } else {
-            match sys::open_beneath(root.as_fd(), c".", LOOK) {
+            match sys::open_beneath(root.as_fd(), c".", OPEN_PATH) {
                 Ok(_) => Confinement::Kernel,
                 // The system call exists, but the user may not search the folder.
                 Err(error) if error.raw_os_error() == Some(libc::EACCES) => return Err(error),
@@ -98,20 +97,20 @@ impl DirectoryStore {
         Ok(DirectoryStore { root, path, place, is_displaced, left_out, confinement, guard: None })
     }
 
-    /// For a program that serves other users than its own.
+    /// Guards the store, for a program that serves users other than its own.
     pub(super) fn guarded(mut self) -> Self {
         self.guard = Some(Guard::Nodes);
         self
     }
 
-    /// As on a kernel without openat2.
+    /// Resolves paths as on a kernel without openat2.
     #[cfg(test)]
-    pub(super) fn by_walking(mut self) -> Self {
+    pub(super) fn without_openat2(mut self) -> Self {
         self.confinement = Confinement::Walk;
         self
     }
 
-    /// Opens the path of `key`, `None` when it is missing.
+    /// Opens the path of `key`; `None` if it is missing.
     fn resolve(&self, key: &str, operation: &'static str, flags: i32) -> Result<Option<(File, PathTrace)>> {
         check_key(key, operation)?;
         match self.resolve_raw(key, flags) {
@@ -142,15 +141,15 @@ impl DirectoryStore {
         Ok((File::from(opened?), PathTrace::default()))
     }
 
-    /// A path is missing when its name is in none of the folders that lead to it. If what ends the path is a
-    /// link, its target is missing. That is an error: fill values must not replace it.
+    /// Fails if a path does not exist because it leads through a link whose target is missing: fill values must not replace the
+    /// target.
     fn missing_unless_link(&self, key: &str, operation: &'static str) -> Result<()> {
         let mut path = key;
         loop {
-            match self.resolve_raw(path, LOOK | libc::O_NOFOLLOW) {
+            match self.resolve_raw(path, OPEN_PATH | libc::O_NOFOLLOW) {
                 Ok((file, _))
                     if file.metadata().is_ok_and(|metadata| metadata.is_symlink())
-                        && self.resolve_raw(path, LOOK).is_err() =>
+                        && self.resolve_raw(path, OPEN_PATH).is_err() =>
                 {
                     let reason = if path == key {
                         "it is a link to a path that does not exist".to_owned()
@@ -173,7 +172,7 @@ impl DirectoryStore {
         key: &str,
         operation: &'static str,
     ) -> Result<Option<(DirectoryObject, PathTrace)>> {
-        let Some((file, trace)) = self.resolve(key, operation, READ)? else { return Ok(None) };
+        let Some((file, trace)) = self.resolve(key, operation, OPEN_READ)? else { return Ok(None) };
         let failed = |error| Error::store(key, operation, error);
         let metadata = file.metadata().map_err(failed)?;
         if metadata.is_dir() {
@@ -183,26 +182,26 @@ impl DirectoryStore {
             return Err(Error::store(key, operation, io::Error::other("it is not a regular file")));
         }
         if let Some(Guard::Array(array)) = &self.guard {
-            array.check_object(&posix_stat::owned(&metadata)).map_err(failed)?;
+            array.check_object(&posix_stat::ownership(&metadata)).map_err(failed)?;
         }
         Ok(Some((DirectoryObject { file, metadata, key: key.to_owned() }, trace)))
     }
 
-    /// Opens a folder, `None` when it is missing or not a folder.
+    /// Opens a folder; `None` if it is missing or not a folder.
     fn open_folder(&self, key: &str, operation: &'static str) -> Result<Option<File>> {
-        Ok(self.resolve(key, operation, READ | libc::O_DIRECTORY)?.map(|(folder, _)| folder))
+        Ok(self.resolve(key, operation, OPEN_READ | libc::O_DIRECTORY)?.map(|(folder, _)| folder))
     }
 
-    /// Opens a folder, `None` also where a link leads there and other users get what is shown of it.
+    /// Opens a folder; `None` also if a link leads there and other users see what is in it.
     fn open_unlinked(&self, key: &str) -> Result<Option<File>> {
-        let found = self.resolve(key, "list", READ | libc::O_DIRECTORY)?;
+        let found = self.resolve(key, "list", OPEN_READ | libc::O_DIRECTORY)?;
         let is_nodes = matches!(self.guard, Some(Guard::Nodes));
         Ok(found.filter(|(_, trace)| !(is_nodes && trace.has_link())).map(|(folder, _)| folder))
     }
 
     /// Opens a folder for changing names in it.
     fn open_for_change(&self, key: &str, operation: &'static str) -> Result<Option<File>> {
-        let found = self.resolve(key, operation, READ | libc::O_DIRECTORY)?;
+        let found = self.resolve(key, operation, OPEN_READ | libc::O_DIRECTORY)?;
         let Some((folder, trace)) = found else { return Ok(None) };
         self.check_change(&folder, &trace).map_err(|error| Error::store(key, operation, error))?;
         Ok(Some(folder))
@@ -210,18 +209,18 @@ impl DirectoryStore {
 
     /// Opens a folder or an object for locking it.
     fn open_for_lock(&self, key: &str) -> Result<Option<File>> {
-        Ok(self.resolve(key, "lock", READ)?.map(|(file, _)| file))
+        Ok(self.resolve(key, "lock", OPEN_READ)?.map(|(file, _)| file))
     }
 
     /// Opens an object for setting its times, which needs no permission to write.
     fn open_for_touch(&self, key: &str) -> Result<Option<File>> {
-        Ok(self.resolve(key, "open", READ)?.map(|(file, _)| file))
+        Ok(self.resolve(key, "open", OPEN_READ)?.map(|(file, _)| file))
     }
 
-    /// Whether a name is a folder where readdir(3) did not say. A link that cannot be followed counts as one,
-    /// so that a reader of the folder gets the error.
+    /// Whether a name is a folder, if readdir(3) did not say. A link that cannot be followed counts as a folder, so that a
+    /// reader of the folder gets the error.
     fn is_folder(&self, key: &str) -> bool {
-        match self.resolve_raw(key, LOOK) {
+        match self.resolve_raw(key, OPEN_PATH) {
             Ok((file, _)) => file.metadata().is_ok_and(|metadata| metadata.is_dir()),
             Err(_) => true,
         }
@@ -233,7 +232,7 @@ const LEADS_OUT: &str =
 
 /// Opens a path name by name. A link anywhere in it is an error.
 fn walk(root: BorrowedFd<'_>, key: &str, flags: i32) -> io::Result<OwnedFd> {
-    let mut folder = sys::open_at(root, c".", LOOK | libc::O_DIRECTORY)?;
+    let mut folder = sys::open_at(root, c".", OPEN_PATH | libc::O_DIRECTORY)?;
     let mut names = key.split('/').peekable();
     while let Some(name) = names.next() {
         let path = CString::new(if name.is_empty() { "." } else { name })?;
@@ -241,7 +240,7 @@ fn walk(root: BorrowedFd<'_>, key: &str, flags: i32) -> io::Result<OwnedFd> {
         if is_last && flags & libc::O_NOFOLLOW != 0 {
             return sys::open_at(folder.as_fd(), &path, flags);
         }
-        let found = File::from(sys::open_at(folder.as_fd(), &path, LOOK | libc::O_NOFOLLOW)?);
+        let found = File::from(sys::open_at(folder.as_fd(), &path, OPEN_PATH | libc::O_NOFOLLOW)?);
         if found.metadata()?.is_symlink() {
             return Err(io::Error::other(
                 "links cannot be followed safely here, since openat2(2) is missing",
@@ -255,7 +254,7 @@ fn walk(root: BorrowedFd<'_>, key: &str, flags: i32) -> io::Result<OwnedFd> {
     Ok(folder)
 }
 
-/// Whether a name is that of an unfinished file of this program's writer.
+/// Whether a name is the temporary name of a file that this program writes.
 pub fn is_temporary_name(name: &str) -> bool {
     name.starts_with(".zarrfs-") && name.ends_with(".tmp")
 }
@@ -265,10 +264,10 @@ impl Store for DirectoryStore {
         Ok(self.open_object(key, "open")?.map(|(object, _)| Box::new(object) as Box<dyn Object>))
     }
 
-    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<ObjectContent>> {
         let Some((object, trace)) = self.open_object(key, "open")? else { return Ok(None) };
-        let info = trace.cut(posix_stat::info_of(&object.file, &object.metadata));
-        Ok(Some(Content { bytes: read_whole(&object, key, limit_bytes)?, info }))
+        let info = trace.restrict(posix_stat::info_for(&object.file, &object.metadata));
+        Ok(Some(ObjectContent { bytes: read_whole(&object, key, limit_bytes)?, info }))
     }
 
     fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
@@ -279,30 +278,30 @@ impl Store for DirectoryStore {
     }
 
     fn head(&self, key: &str) -> Result<Option<Info>> {
-        let Some((file, trace)) = self.resolve(key, "look at", LOOK)? else { return Ok(None) };
+        let Some((file, trace)) = self.resolve(key, "look at", OPEN_PATH)? else { return Ok(None) };
         let failed = |error| Error::store(key, "look at", error);
         let metadata = file.metadata().map_err(failed)?;
-        let info = posix_stat::info_of(&file, &metadata);
+        let info = posix_stat::info_for(&file, &metadata);
         if let (Some(Guard::Array(array)), Some(posix)) = (&self.guard, &info.posix)
             && !metadata.is_dir()
         {
-            array.check_object(&Readers::of(posix)).map_err(failed)?;
+            array.check_object(&Readers::for_posix(posix)).map_err(failed)?;
         }
-        Ok(Some(trace.cut(info)))
+        Ok(Some(trace.restrict(info)))
     }
 
-    fn made_at(&self, key: &str) -> Result<Option<SystemTime>> {
-        let Some((file, _)) = self.resolve(key, "look at", LOOK)? else { return Ok(None) };
-        // Not every filesystem knows it.
+    fn created_at(&self, key: &str) -> Result<Option<SystemTime>> {
+        let Some((file, _)) = self.resolve(key, "look at", OPEN_PATH)? else { return Ok(None) };
+        // Not every filesystem keeps this time.
         Ok(file.metadata().and_then(|found| found.created()).ok())
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+    fn list(&self, folder: &str) -> Result<Vec<ListEntry>> {
         sorted_names(self, folder)
     }
 
-    fn each_name(&self, folder: &str, each: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
-        let Some((opened, _)) = self.resolve(folder, "list", READ | libc::O_DIRECTORY)? else {
+    fn each_name(&self, folder: &str, each: &mut dyn FnMut(ListEntry) -> ControlFlow<()>) -> Result<()> {
+        let Some((opened, _)) = self.resolve(folder, "list", OPEN_READ | libc::O_DIRECTORY)? else {
             return Ok(());
         };
         self.left_out.begin(folder);
@@ -314,7 +313,7 @@ impl Store for DirectoryStore {
                     let shown = name.as_encoded_bytes().escape_ascii().to_string();
                     self.left_out.warn(&self.path, WHAT, &crate::store::join(folder, &shown));
                     if !matches!(kind, NameKind::Other) {
-                        self.left_out.note_folder(folder, WHAT, &shown);
+                        self.left_out.record_folder(folder, WHAT, &shown);
                     }
                     return ControlFlow::Continue(());
                 }
@@ -327,7 +326,7 @@ impl Store for DirectoryStore {
                 NameKind::Other => false,
                 NameKind::Unknown => self.is_folder(&crate::store::join(folder, &name)),
             };
-            each(Entry { name, is_folder })
+            each(ListEntry { name, is_folder })
         })
         .map_err(|error| Error::store(folder, "list", error))
     }
@@ -344,7 +343,7 @@ impl Store for DirectoryStore {
         self.path.clone()
     }
 
-    /// The inode of the folder, and when it was made: inodes are used again.
+    /// Returns the folder's inode and its time of creation, since inode numbers are reused.
     fn identity(&self) -> Result<Option<String>> {
         let metadata =
             posix_stat::metadata(&self.root).map_err(|error| Error::store("", "look at", error))?;
@@ -366,7 +365,7 @@ impl Store for DirectoryStore {
 /// An open file of the store.
 struct DirectoryObject {
     file: File,
-    /// As it was when the file was opened.
+    /// The metadata when the file was opened.
     metadata: Metadata,
     key: String,
 }

@@ -1,7 +1,7 @@
-//! The bytes of an object on their way into its file. Uses `memory` and `sys`.
+//! Writing the bytes of an object to its file. Uses `memory` and `sys`.
 //!
-//! A long object goes past the page cache where the filesystem tells how (open(2), O_DIRECT; statx(2), STATX_DIOALIGN): it has to
-//! be on the disk before it gets its name anyway, and neither a second copy of it nor fresh pages for that are needed.
+//! A long object bypasses the page cache if the filesystem supports it (open(2), O_DIRECT; statx(2), STATX_DIOALIGN). It must
+//! be on the disk before it gets its name anyway, and this saves a copy and fresh pages for it.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,23 +15,23 @@ use crate::sys;
 
 /// Shorter objects go through the page cache, where they are likely to be read again.
 const MIN_DIRECT_BYTES: u64 = 1 << 20;
-/// So much is written at a time.
+/// The size of one write.
 const PIECE_BYTES: usize = 1 << 20;
-/// Where and how long direct writes are: what every filesystem takes that takes them at all.
+/// The alignment of offset and length of direct writes, which every filesystem with direct writes accepts.
 const ALIGNMENT: usize = 4096;
 
-/// Writes one file from its beginning to its end.
+/// A writer of one file, from its beginning to its end.
 pub(super) struct Output<'a> {
     file: &'a File,
     key: &'a str,
-    /// Memory that begins on a page.
+    /// A buffer that begins on a page.
     piece: Option<Buffer>,
     filled: usize,
     is_direct: bool,
 }
 
 impl<'a> Output<'a> {
-    /// Into an empty file, which will have so many bytes. `key` is for errors.
+    /// Writes to an empty file, which will have `size_bytes`. `key` is for errors.
     pub fn new(file: &'a File, size_bytes: u64, key: &'a str) -> Self {
         let takes_direct = |alignment: u32| (1..=ALIGNMENT).contains(&(alignment as usize));
         let is_direct = size_bytes >= MIN_DIRECT_BYTES
@@ -48,7 +48,7 @@ impl<'a> Output<'a> {
             return file.write_all(bytes).map_err(|error| self.failed(error));
         }
         if self.filled == 0 && bytes.as_ptr().addr().is_multiple_of(ALIGNMENT) {
-            // Aligned as it is.
+            // The bytes are aligned and need no copy.
             let (whole, rest) = bytes.split_at(bytes.len() / ALIGNMENT * ALIGNMENT);
             self.write(whole)?;
             bytes = rest;
@@ -76,7 +76,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Writes what is left. The file is an ordinary one afterwards.
+    /// Writes the rest. Afterwards the file is open for ordinary writes.
     pub fn finish(&mut self) -> Result<()> {
         let whole = self.filled / ALIGNMENT * ALIGNMENT;
         if self.is_direct {
@@ -88,7 +88,8 @@ impl<'a> Output<'a> {
         self.put_filled()
     }
 
-    /// Has the next `length` bytes of the piece written, which are there, and the piece itself once it is full.
+    /// Calls `write` with the next `length` bytes of the piece, which must have room for them. Writes the piece when it is
+    /// full.
     fn fill(&mut self, length: usize, write: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
         if self.piece.is_none() {
             self.piece = Buffer::transient(PIECE_BYTES);
@@ -118,7 +119,7 @@ impl<'a> Output<'a> {
                 Ok(0) => return Err(self.failed(io::ErrorKind::WriteZero.into())),
                 Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // A filesystem that does not keep its word, or a short write that ended within a block.
+                // The filesystem does not support what it announced, or a short write ended within a block.
                 Err(error) if self.is_direct && error.kind() == io::ErrorKind::InvalidInput => {
                     self.end_direct()?
                 }
@@ -145,7 +146,7 @@ mod tests {
     use crate::store::{DirectoryStore, Store};
 
     #[test]
-    fn every_length_arrives_through_the_page_cache_or_past_it() {
+    fn every_length_is_written_through_the_page_cache_and_directly() {
         let folder = tempfile::tempdir().unwrap();
         let long: Vec<u8> = (0..3_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         std::fs::write(folder.path().join("source"), &long).unwrap();
@@ -180,9 +181,9 @@ mod tests {
         }
     }
 
-    /// Behind one byte no direct write is aligned: the first is refused, and all goes through the page cache.
+    /// After one byte no direct write is aligned: the first one is refused, and all bytes go through the page cache.
     #[test]
-    fn what_cannot_be_written_directly_is_written_all_the_same() {
+    fn unaligned_bytes_go_through_the_page_cache() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"x").unwrap();
         let takes_direct = sys::direct_alignment(file.as_fd()).unwrap() > 0;

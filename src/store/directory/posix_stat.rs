@@ -1,4 +1,4 @@
-//! What stat(2) and the POSIX access control list of a file say, as [`Info`]. Uses `sys`.
+//! The [`Info`] of a file, from stat(2) and its POSIX access control list. Uses `sys`.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -9,14 +9,14 @@ use crate::store::version::FileVersion;
 use crate::store::{FileId, Info, ObjectVersion, Posix, Readers, StatFs};
 use crate::sys;
 
-/// The version of a file that was stat'ed.
+/// Returns the version of a file from its metadata.
 pub fn version(metadata: &Metadata) -> ObjectVersion {
     version_with_size(metadata, metadata.size())
 }
 
-/// The version of a part of a file that was stat'ed; the part has this size.
+/// Returns the version of a part of a file, which has this size.
 pub fn version_with_size(metadata: &Metadata, size_bytes: u64) -> ObjectVersion {
-    ObjectVersion::of_file(FileVersion {
+    ObjectVersion::for_file(FileVersion {
         device: metadata.dev(),
         inode: metadata.ino(),
         size_bytes,
@@ -26,44 +26,44 @@ pub fn version_with_size(metadata: &Metadata, size_bytes: u64) -> ObjectVersion 
     })
 }
 
-/// What identifies a file that was stat'ed.
+/// Returns the identity of a file from its metadata.
 pub fn file_id(metadata: &Metadata) -> FileId {
     FileId { device: metadata.dev(), inode: metadata.ino() }
 }
 
-/// Owner and permissions of an open file or folder. `file` may be an O_PATH descriptor.
+/// Returns owner and permissions of an open file or folder. `file` may be an O_PATH descriptor.
 pub fn posix(file: &File) -> io::Result<Posix> {
-    Ok(posix_of(file, &file.metadata()?))
+    Ok(posix_for(file, &file.metadata()?))
 }
 
-/// As [`posix`], of a file that was stat'ed.
-pub fn posix_of(file: &File, metadata: &Metadata) -> Posix {
+/// Returns owner and permissions of an open file or folder with this metadata.
+pub fn posix_for(file: &File, metadata: &Metadata) -> Posix {
     let mode = restrict_by_acl(file, metadata.mode() & 0o7777);
     Posix { uid: metadata.uid(), gid: metadata.gid(), mode, file: Some(file_id(metadata)) }
 }
 
-/// The [`Info`] of an open file or folder that was stat'ed. `file` may be an O_PATH descriptor.
-pub fn info_of(file: &File, metadata: &Metadata) -> Info {
+/// Returns the [`Info`] of an open file or folder with this metadata. `file` may be an O_PATH descriptor.
+pub fn info_for(file: &File, metadata: &Metadata) -> Info {
     Info {
         size_bytes: metadata.size(),
         modified: metadata.modified().ok(),
         version: version(metadata),
-        posix: Some(posix_of(file, metadata)),
+        posix: Some(posix_for(file, metadata)),
     }
 }
 
-/// Owner, group and permission bits of a file that was stat'ed. The access control list is not read: that would cost
-/// a call for every chunk.
-pub fn owned(metadata: &Metadata) -> Readers {
+/// Returns owner, group and permission bits of a file. The access control list is not read: that would cost a call for every
+/// chunk.
+pub fn ownership(metadata: &Metadata) -> Readers {
     Readers { uid: metadata.uid(), gid: metadata.gid(), mode: metadata.mode() & 0o7777 }
 }
 
-/// stat(2) of an open file or folder.
+/// Returns the metadata of an open file or folder.
 pub fn metadata(file: &impl AsFd) -> io::Result<Metadata> {
     File::from(file.as_fd().try_clone_to_owned()?).metadata()
 }
 
-/// Space of the filesystem that an open file or folder is on.
+/// Returns the space of the filesystem that an open file or folder is on.
 pub fn statfs(file: &impl AsFd) -> io::Result<StatFs> {
     let room = sys::statvfs(file.as_fd())?;
     Ok(StatFs {
@@ -77,8 +77,8 @@ pub fn statfs(file: &impl AsFd) -> io::Result<StatFs> {
     })
 }
 
-/// Where a list is set, the group bits of stat(2) are its mask and say nothing about the group. A list that cannot be
-/// read grants the group nothing.
+/// Restricts the mode by the access control list. If there is a list, the group bits of stat(2) are its mask and say nothing
+/// about the group. A list that cannot be read grants the group nothing.
 fn restrict_by_acl(file: &File, mode: u32) -> u32 {
     // A list has 4 bytes of header and 8 per entry; this holds more entries than ext4 or xfs store inline.
     let mut buffer = [0; 4 + 8 * 512];
@@ -97,9 +97,9 @@ fn restrict_by_acl(file: &File, mode: u32) -> u32 {
     }
 }
 
-/// The permission bits that grant no user more than the list does: the group gets `group_obj & mask`. Nine bits
-/// cannot express what a named user or group is denied, so the group and other classes
-/// get no more than the named entries leave to every user of that class. `None` for a list that makes no sense.
+/// Returns permission bits that grant no user more than the list does: the group gets `group_obj & mask`. Nine bits cannot
+/// express what a named user or group is denied, so the group and other classes get no more than the named entries leave to
+/// every user of that class. Returns `None` for an invalid list.
 fn mode_under_acl(mode: u32, list: &[u8]) -> Option<u32> {
     const VERSION: [u8; 4] = 2_u32.to_le_bytes();
     const USER: u16 = 0x02;
@@ -158,17 +158,17 @@ mod tests {
     }
 
     #[test]
-    fn a_denied_user_gains_nothing_as_group_or_other() {
+    fn a_denied_user_gets_nothing_as_group_or_other() {
         // user:1000:--- would be let in by the bits of group or other.
         let bytes = list(&[(1, 6), (2, 0), (4, 4), (0x10, 4), (0x20, 4)]);
         assert_eq!(mode_under_acl(0o644, &bytes), Some(0o600));
-        // group:1000:--- would be let in by the bits of other; the owning group keeps its own.
+        // group:1000:--- would be let in by the bits of other. The owning group keeps its bits.
         let bytes = list(&[(1, 6), (4, 4), (8, 0), (0x10, 4), (0x20, 4)]);
         assert_eq!(mode_under_acl(0o644, &bytes), Some(0o640));
     }
 
     #[test]
-    fn nonsense_is_not_a_list() {
+    fn an_invalid_list_is_none() {
         assert_eq!(mode_under_acl(0o644, &[]), None);
         assert_eq!(mode_under_acl(0o644, &[2, 0, 0, 0, 1]), None);
         assert_eq!(mode_under_acl(0o644, &[3, 0, 0, 0]), None);
@@ -182,9 +182,9 @@ mod tests {
     }
 
     #[test]
-    fn a_list_on_a_file_is_heeded() {
+    fn the_list_of_a_file_counts() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        // user::rw- group::r-- mask::rw- other::---, and user 1000 may write; no entry but that one has an id.
+        // user::rw- group::r-- mask::rw- other::---, and user 1000 may write. Only that entry has an id.
         let mut bytes = 2_u32.to_le_bytes().to_vec();
         for (tag, permissions, id) in [(1, 6, -1), (2, 6, 1000), (4, 4, -1), (0x10, 6, -1), (0x20, 0, -1)] {
             bytes.extend(u16::to_le_bytes(tag));

@@ -7,18 +7,18 @@ use std::os::unix::fs::symlink;
 use super::*;
 
 /// A store next to a folder that is not part of it.
-struct Place {
+struct TestFolder {
     folder: tempfile::TempDir,
 }
 
-impl Place {
+impl TestFolder {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("store/a/b")).unwrap();
         fs::create_dir(folder.path().join("outside")).unwrap();
         fs::write(folder.path().join("outside/secret"), "secret").unwrap();
         fs::write(folder.path().join("store/a/b/c"), "inside").unwrap();
-        Place { folder }
+        TestFolder { folder }
     }
     fn root(&self) -> std::path::PathBuf {
         self.folder.path().join("store")
@@ -41,7 +41,7 @@ fn refusal<T>(result: Result<Option<T>>) -> String {
 
 #[test]
 fn links_inside_are_followed() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.link("a/b/c", "file");
     place.link("a", "folder");
     place.link("../a/b/../b/c", "a/up");
@@ -53,13 +53,13 @@ fn links_inside_are_followed() {
     let listed = store.list("").unwrap();
     let kinds: Vec<_> = listed.iter().map(|entry| (entry.name.as_str(), entry.is_folder)).collect();
     assert_eq!(kinds, [("a", true), ("file", false), ("folder", true)]);
-    assert!(refusal(place.store(false).by_walking().open("folder/b/c")).contains("openat2"));
+    assert!(refusal(place.store(false).without_openat2().open("folder/b/c")).contains("openat2"));
 }
 
-/// For root, or the links' owner, the guard rejects nothing: paths resolve as without a guard.
+/// For root and for the links' owner, the guard rejects nothing: paths are resolved as without a guard.
 #[test]
 fn a_guard_follows_the_same_links() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.link("a/b/c", "file");
     place.link("a", "folder");
     place.link("../folder/b/../b/./c", "a/up");
@@ -67,7 +67,7 @@ fn a_guard_follows_the_same_links() {
     place.link("/", "top");
     place.link("nowhere", "dangling");
     place.link("loop", "loop");
-    for store in [place.store(false).guarded(), place.store(false).by_walking().guarded()] {
+    for store in [place.store(false).guarded(), place.store(false).without_openat2().guarded()] {
         for key in ["file", "folder/b/c", "a/up", "folder/up", "a/b/c"] {
             assert_eq!(store.get(key, 9).unwrap().unwrap(), b"inside", "{key}");
             let head = store.head(key).unwrap().unwrap();
@@ -91,14 +91,14 @@ fn a_guard_follows_the_same_links() {
 
 #[test]
 fn links_out_are_refused_unless_asked_for() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.link("../outside/secret", "file");
     place.link("../outside", "folder");
     place.link(place.folder.path().join("outside"), "absolute");
     place.link("/", "a/top");
     place.link(place.root().join("a/b/c"), "absolute-inside");
     let keys = ["file", "folder/secret", "absolute/secret", "absolute-inside"];
-    for store in [place.store(false), place.store(false).by_walking()] {
+    for store in [place.store(false), place.store(false).without_openat2()] {
         for key in keys.iter().copied().chain(["folder", "absolute", "a/top", "a/top/etc/passwd"]) {
             refusal(store.open(key));
             refusal(store.get(key, 9));
@@ -116,7 +116,7 @@ fn links_out_are_refused_unless_asked_for() {
 
 #[test]
 fn a_link_without_target_is_not_missing() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.link("nowhere", "file");
     place.link("gone/further", "a/folder");
     place.link("loop", "loop");
@@ -129,8 +129,8 @@ fn a_link_without_target_is_not_missing() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_an_error_and_does_not_hang() {
-    let place = Place::new();
+fn a_fifo_or_a_socket_is_an_error_and_does_not_hang() {
+    let place = TestFolder::new();
     let made = std::process::Command::new("mkfifo").arg(place.root().join("fifo")).status().unwrap();
     assert!(made.success());
     let _socket = std::os::unix::net::UnixListener::bind(place.root().join("socket")).unwrap();
@@ -149,7 +149,7 @@ fn no_permission_is_not_missing() {
         eprintln!("SKIPPED: root is denied nothing");
         return;
     }
-    let place = Place::new();
+    let place = TestFolder::new();
     fs::write(place.root().join("closed"), "x").unwrap();
     fs::set_permissions(place.root().join("closed"), fs::Permissions::from_mode(0o000)).unwrap();
     fs::set_permissions(place.root().join("a/b"), fs::Permissions::from_mode(0o000)).unwrap();
@@ -165,7 +165,7 @@ fn no_permission_is_not_missing() {
 
 #[test]
 fn unlisted_names() {
-    let place = Place::new();
+    let place = TestFolder::new();
     fs::write(place.root().join(".zarrfs-12-34.tmp"), "half").unwrap();
     fs::write(place.root().join(std::ffi::OsStr::from_bytes(b"\xff\xfe")), "x").unwrap();
     let names: Vec<_> = place.store(false).list("").unwrap().into_iter().map(|entry| entry.name).collect();
@@ -177,7 +177,7 @@ fn unlisted_names() {
 
 #[test]
 fn the_root_may_be_renamed() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let store = place.store(false);
     fs::rename(place.root(), place.folder.path().join("moved")).unwrap();
     assert_eq!(store.get("a/b/c", 9).unwrap().unwrap(), b"inside");
@@ -185,17 +185,17 @@ fn the_root_may_be_renamed() {
 
 #[test]
 fn a_file_cut_while_open_is_an_error() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let object = place.store(false).open("a/b/c").unwrap().unwrap();
     fs::write(place.root().join("a/b/c"), "in").unwrap();
     let error = object.read_exact_at(0, &mut [0; 6]).unwrap_err();
     assert!(error.to_string().contains("a/b/c"), "{error}");
 }
 
-/// A reader sees the old object or the new one, never a mixture, and never none.
+/// A reader sees the old object or the new one, never a mixture, and always one of them.
 #[test]
 fn replaced_by_rename_while_read() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let path = place.root().join("a/b/c");
     fs::write(&path, [0; 10_000]).unwrap();
     std::thread::scope(|scope| {
@@ -215,8 +215,8 @@ fn replaced_by_rename_while_read() {
 }
 
 #[test]
-fn folders_of_nodes_come_and_go_in_one_step() {
-    let place = Place::new();
+fn folders_of_nodes_appear_and_disappear_in_one_step() {
+    let place = TestFolder::new();
     let store = place.store(false);
     let like = store.head("a/b/c").unwrap().unwrap();
     let staged = store.stage("a", &like).unwrap().unwrap();
@@ -226,7 +226,7 @@ fn folders_of_nodes_come_and_go_in_one_step() {
     assert!(matches!(store.rename_folder(&staged.key, "a/b"), Err(Error::Changed { .. })));
     store.rename_folder(&staged.key, "a/n").unwrap();
     assert_eq!(store.get("a/n/zarr.json", 9).unwrap().unwrap(), b"{}");
-    // What a link in it names stays.
+    // The target of a link in it stays.
     place.link("../../../outside", "a/n/link");
     fs::create_dir(place.root().join("a/n/c")).unwrap();
     (0..5000).for_each(|n| fs::write(place.root().join(format!("a/n/c/{n}")), "x").unwrap());

@@ -1,7 +1,8 @@
 //! Writing into a folder on disk. Spec: v3 "File system store", "Store API implementation". Uses `sys`.
 //!
-//! An object is written to a temporary file in the folder `within` (an array's, or a group's), fdatasynced and renamed. A living
-//! writer locks its file before the first byte is in it, unlike a dead writer's leftover. Paths resolve as in `mod.rs`.
+//! An object is written to a temporary file in the folder `within` (an array's, or a group's), fdatasynced and renamed. A
+//! writer locks its file before it writes the first byte, so a file without a lock is the leftover of a dead writer. Paths are
+//! resolved as in `mod.rs`.
 
 use std::ffi::CString;
 use std::fs::{File, TryLockError};
@@ -12,9 +13,10 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 
 use super::entries::{
-    LOCKED_WITHIN, LOOK, NEXT_TEMPORARY, READ, c_name, failed, has_dead_writer, set_owner_and_mode, split,
+    LOCKED_WITHIN, NEXT_TEMPORARY, OPEN_PATH, OPEN_READ, c_name, failed, has_dead_writer, set_owner_and_mode,
+    split,
 };
-use super::exchange::{self, Announced, Exchanged, Name};
+use super::exchange::{self, AnnouncedName, ExchangeOutcome, FileAt};
 use super::folders;
 use super::guard::Guard;
 use super::output::Output;
@@ -26,8 +28,8 @@ use crate::store::{
 };
 use crate::sys;
 
-/// Sets the owner and mode of a folder that a dead writer created without them: no other user could read what is written
-/// into it.
+/// Sets the owner and mode of a folder that a dead writer created without them: otherwise no other user could read what is
+/// written into it.
 fn finish_folder(folder: &File, like: &Posix) -> io::Result<()> {
     let made = folder.metadata()?;
     let mode = like.folder_mode() | 0o700;
@@ -46,7 +48,7 @@ fn finish_folder(folder: &File, like: &Posix) -> io::Result<()> {
 }
 
 impl DirectoryStore {
-    /// The folder of an object, created where it is missing, with those above it up to `within`.
+    /// Opens the folder of an object. Creates it if it is missing, and the folders above it up to `within`.
     fn folder_for_writing(&self, folder: &str, within: &str, like: &Posix) -> Result<File> {
         let is_below =
             within.is_empty() || folder.strip_prefix(within).is_some_and(|rest| rest.starts_with('/'));
@@ -71,14 +73,15 @@ impl DirectoryStore {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => drop(making),
             Err(error) => return Err(make_failed(error)),
             Ok(()) => {
-                let made = sys::open_at(parent.as_fd(), &name, READ | libc::O_DIRECTORY | libc::O_NOFOLLOW);
+                let made =
+                    sys::open_at(parent.as_fd(), &name, OPEN_READ | libc::O_DIRECTORY | libc::O_NOFOLLOW);
                 let made = File::from(made.map_err(&make_failed)?);
                 let owner = made.metadata().map_err(&make_failed)?.uid();
-                // Another user, with permissions in the folder above, has put another folder there.
+                // Another user, with permissions in the parent, has put another folder there.
                 if owner != sys::effective_ids().0 && owner != like.uid {
                     return Err(Error::Stale { key: folder.to_owned() });
                 }
-                // What others make in it is the group's, too, as it would be had mkdir(2) alone made it.
+                // Files that others create in it belong to the group, too, as in a folder that mkdir(2) alone created.
                 let above = parent.metadata().map_err(&make_failed)?;
                 let inherited = if above.gid() == like.gid { above.mode() & SET_GROUP } else { 0 };
                 let mode = like.folder_mode() | 0o700 | inherited;
@@ -89,16 +92,16 @@ impl DirectoryStore {
         self.open_for_change(folder, "write")?.ok_or_else(|| Error::Stale { key: folder.to_owned() })
     }
 
-    /// Makes a folder, and those above it that are missing.
+    /// Creates a folder, and those above it that are missing.
     pub(in crate::store) fn make_folders(&self, folder: &str, like: &Info) -> Result<()> {
-        self.folder_for_writing(folder, "", &like.posix.unwrap_or_else(Posix::of_object)).map(drop)
+        self.folder_for_writing(folder, "", &like.posix.unwrap_or_else(Posix::default_for_object)).map(drop)
     }
 
     fn version_of(&self, key: &str) -> Result<Option<ObjectVersion>> {
         Ok(self.head(key)?.map(|info| info.version))
     }
 
-    /// The folder that was locked for writing, not one that has replaced it.
+    /// Opens the folder that was locked for writing; fails if another one has replaced it.
     fn open_home(&self, within: &str) -> Result<File> {
         let stale = || Error::Stale { key: within.to_owned() };
         let home = self.open_folder(within, "write")?.ok_or_else(stale)?;
@@ -111,49 +114,49 @@ impl DirectoryStore {
         Ok(home)
     }
 
-    /// The object that a put will replace.
-    fn replaced(&self, folder: &File, name: &CString, like: &Posix) -> io::Result<Option<Replaced>> {
-        let old = match sys::open_at(folder.as_fd(), name, LOOK | libc::O_NOFOLLOW) {
+    /// Returns the object that a put will replace.
+    fn replaced(&self, folder: &File, name: &CString, like: &Posix) -> io::Result<Option<ReplacedObject>> {
+        let old = match sys::open_at(folder.as_fd(), name, OPEN_PATH | libc::O_NOFOLLOW) {
             Ok(old) => File::from(old),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
         let metadata = old.metadata()?;
-        let owned = posix_stat::posix_of(&old, &metadata);
+        let owned = posix_stat::posix_for(&old, &metadata);
         let is_theirs = like.uid == 0
             || owned.uid == like.uid
             || (owned.gid == like.gid && owned.mode & 0o020 != 0)
             || (owned.mode & 0o022 == 0o022);
         let version = posix_stat::version(&metadata);
-        // Not where this program could not overwrite another user's object, and not for a link.
+        // A link does not pass on its owner, and neither does an object that the document's owner could not overwrite.
         let gives_its_owner = metadata.is_file() && (self.guard.is_none() || is_theirs);
-        Ok(Some(Replaced { version, posix: gives_its_owner.then_some(owned) }))
+        Ok(Some(ReplacedObject { version, posix: gives_its_owner.then_some(owned) }))
     }
 }
 
-/// The object, or the link, that a put will replace.
-struct Replaced {
+/// An object or a link that a put will replace.
+struct ReplacedObject {
     version: ObjectVersion,
-    /// The owner and mode that the new object gets, too.
+    /// The owner and mode that the new object also gets.
     posix: Option<Posix>,
 }
 
-/// A file that does not have its final name yet; dropping it before the rename removes it.
-struct Temporary<'a> {
+/// A file that does not have its final name yet. If it is dropped before the rename, it is removed.
+struct TemporaryFile<'a> {
     folder: &'a File,
     name: CString,
     file: File,
     is_finished: bool,
 }
 
-/// A name that no temporary file of this process has had.
+/// Returns a name that no temporary file of this process has had.
 fn temporary_name() -> io::Result<CString> {
     let number = NEXT_TEMPORARY.fetch_add(1, Ordering::Relaxed);
     Ok(CString::new(format!(".zarrfs-{}-{number}.tmp", std::process::id()))?)
 }
 
-impl<'a> Temporary<'a> {
-    /// `next_name` makes another name at each call.
+impl<'a> TemporaryFile<'a> {
+    /// Creates the file. `next_name` returns another name at each call.
     fn new(folder: &'a File, mut next_name: impl FnMut() -> io::Result<CString>) -> io::Result<Self> {
         loop {
             let name = next_name()?;
@@ -162,11 +165,11 @@ impl<'a> Temporary<'a> {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(error),
             };
-            // A filesystem without locks has no removal of leftovers either.
+            // On a filesystem without locks no leftovers are removed either.
             let _ = file.lock();
             // Another process may have removed it as a leftover before it was locked.
             if file.metadata()?.nlink() > 0 {
-                return Ok(Temporary { folder, name, file, is_finished: false });
+                return Ok(TemporaryFile { folder, name, file, is_finished: false });
             }
         }
     }
@@ -193,46 +196,47 @@ impl<'a> Temporary<'a> {
         Ok(())
     }
 
-    fn named(&self) -> Name<'_> {
-        Name { folder: self.folder, name: &self.name }
+    fn named(&self) -> FileAt<'_> {
+        FileAt { folder: self.folder, name: &self.name }
     }
 
-    /// Puts the complete file in place of one version of an object, whose path below this folder is `path`.
+    /// Puts the complete file in place of one version of an object. The object's path below this folder is `path`.
     fn exchange(
         &mut self,
-        announced: Option<Announced>,
-        at: &Name<'_>,
+        announced: Option<AnnouncedName>,
+        at: &FileAt<'_>,
         path: &str,
         expected: ObjectVersion,
-    ) -> io::Result<Exchanged> {
-        let Some(mut announced) = announced else { return Ok(Exchanged::Unsupported) };
+    ) -> io::Result<ExchangeOutcome> {
+        let Some(mut announced) = announced else { return Ok(ExchangeOutcome::Unsupported) };
         if !announced.is_kept(&self.file)? {
-            let Some(other) = Announced::of_file(&self.file, path, expected)? else {
-                return Ok(Exchanged::Unsupported);
+            let Some(other) = AnnouncedName::for_file(&self.file, path, expected)? else {
+                return Ok(ExchangeOutcome::Unsupported);
             };
             announced = other;
-            self.named().rename(&Name { folder: self.folder, name: &announced.name })?;
+            self.named().rename(&FileAt { folder: self.folder, name: &announced.name })?;
             self.name.clone_from(&announced.name);
         }
         let exchanged = exchange::replace(&self.named(), announced.mark, at, expected)?;
-        self.is_finished = exchanged == Exchanged::Done;
+        self.is_finished = exchanged == ExchangeOutcome::Done;
         Ok(exchanged)
     }
 
-    /// Gives the complete file a name that nothing has.
-    fn put_new(&mut self, at: &Name<'_>) -> io::Result<Exchanged> {
+    /// Gives the complete file a name that is free.
+    fn put_new(&mut self, at: &FileAt<'_>) -> io::Result<ExchangeOutcome> {
         let exchanged = exchange::put_new(&self.named(), at)?;
-        self.is_finished = exchanged == Exchanged::Done;
+        self.is_finished = exchanged == ExchangeOutcome::Done;
         Ok(exchanged)
     }
 }
 
-impl Drop for Temporary<'_> {
+impl Drop for TemporaryFile<'_> {
     fn drop(&mut self) {
         if self.is_finished {
             return;
         }
-        // After an exchange that failed half-way the name has what another program stored: the next writer gives that its own name back.
+        // After an exchange that failed half-way, the name may belong to an object that another program stored. The next writer
+        // gives that its own name back.
         let is_ours = self.file.metadata().is_ok_and(|own| self.named().is_file(&own));
         if is_ours {
             let _ = sys::unlink_at(self.folder.as_fd(), &self.name);
@@ -240,13 +244,13 @@ impl Drop for Temporary<'_> {
     }
 }
 
-/// Whether a temporary file is the leftover of a dead writer; locks it.
+/// Whether a temporary file is the leftover of a dead writer. If so, locks it.
 fn is_leftover(name: &str, file: &File) -> bool {
-    // Locked: its writer lives.
+    // If it is locked, its writer is alive.
     if file.try_lock().is_err() {
         return false;
     }
-    // Without a name: another process has removed it, and another file may have the name now.
+    // If it has no name, another process has removed it, and another file may have the name now.
     let Ok(found) = file.metadata() else { return false };
     let is_new = || found.modified().is_ok_and(|made| made.elapsed().map_or(true, |age| age < LOCKED_WITHIN));
     // A writer locks its file before it writes the first byte, so this one may be about to.
@@ -259,7 +263,7 @@ impl Writer for DirectoryStore {
         let name = c_name(key, name)?;
         let PutOptions { precondition, within, like, .. } = *options;
         let home = self.open_home(within)?;
-        let like = &like.posix.unwrap_or_else(Posix::of_object);
+        let like = &like.posix.unwrap_or_else(Posix::default_for_object);
         let folder = self.folder_for_writing(folder_key, within, like)?;
         let old = self.replaced(&folder, &name, like).map_err(failed(key, "look at"))?;
         let is_as_demanded = match precondition {
@@ -267,7 +271,7 @@ impl Writer for DirectoryStore {
             Precondition::Missing => old.is_none(),
             Precondition::Version(expected) => old.as_ref().is_some_and(|old| old.version == expected),
         };
-        // Behind a link there may be what is demanded, so that another look decides.
+        // The object behind a link may be the demanded one, so look again.
         if !is_as_demanded {
             precondition.check(key, || self.version_of(key))?;
         }
@@ -282,11 +286,11 @@ impl Writer for DirectoryStore {
             let mut announced = None;
             let next_name = || {
                 if let Precondition::Version(expected) = precondition {
-                    announced = Announced::new(path, expected);
+                    announced = AnnouncedName::new(path, expected);
                 }
                 announced.as_ref().map_or_else(temporary_name, |announced| Ok(announced.name.clone()))
             };
-            let mut temporary = Temporary::new(stage, next_name).map_err(failed(key, "write"))?;
+            let mut temporary = TemporaryFile::new(stage, next_name).map_err(failed(key, "write"))?;
             temporary.write(parts, key)?;
             if let Some(announced) = &announced {
                 announced.mark.set(&temporary.file).map_err(failed(key, "write"))?;
@@ -294,20 +298,20 @@ impl Writer for DirectoryStore {
             set_owner_and_mode(&temporary.file, like, like.mode & 0o777).map_err(failed(key, "write"))?;
             temporary.file.sync_data().map_err(failed(key, "write to the disk"))?;
             if options.announce.is_some() {
-                // No rename changes it.
+                // A rename does not change this version.
                 let complete = temporary.file.metadata().map_err(failed(key, "look at"))?;
                 options.announce(posix_stat::version(&complete).digest())?;
             }
-            let at = Name { folder: &folder, name: &name };
+            let at = FileAt { folder: &folder, name: &name };
             let put = match precondition {
-                Precondition::Any => Ok(Exchanged::Unsupported),
+                Precondition::Any => Ok(ExchangeOutcome::Unsupported),
                 Precondition::Missing => temporary.put_new(&at),
                 Precondition::Version(expected) => temporary.exchange(announced, &at, path, expected),
             };
             let renamed = match put {
-                Ok(Exchanged::Done) => Ok(()),
-                Ok(Exchanged::Changed) => return Err(Error::Changed { key: key.to_owned() }),
-                Ok(Exchanged::Unsupported) => {
+                Ok(ExchangeOutcome::Done) => Ok(()),
+                Ok(ExchangeOutcome::Changed) => return Err(Error::Changed { key: key.to_owned() }),
+                Ok(ExchangeOutcome::Unsupported) => {
                     precondition.check(key, || self.version_of(key))?;
                     temporary.rename(&folder, &name)
                 }
@@ -343,10 +347,10 @@ impl Writer for DirectoryStore {
         precondition.check(key, || self.version_of(key))?;
         let name = c_name(key, name)?;
         if let Precondition::Version(expected) = precondition {
-            match self.remove_version(key, &Name { folder: &folder, name: &name }, expected)? {
-                Exchanged::Done => return Ok(true),
-                Exchanged::Changed => return Err(Error::Changed { key: key.to_owned() }),
-                Exchanged::Unsupported => precondition.check(key, || self.version_of(key))?,
+            match self.remove_version(key, &FileAt { folder: &folder, name: &name }, expected)? {
+                ExchangeOutcome::Done => return Ok(true),
+                ExchangeOutcome::Changed => return Err(Error::Changed { key: key.to_owned() }),
+                ExchangeOutcome::Unsupported => precondition.check(key, || self.version_of(key))?,
             }
         }
         match sys::unlink_at(folder.as_fd(), &name) {
@@ -365,7 +369,7 @@ impl Writer for DirectoryStore {
             }
         }
         for key in folders {
-            // A folder that is gone has nothing to make durable.
+            // In a folder that is gone there is nothing to make durable.
             if let Some(folder) = self.open_folder(key, "sync")? {
                 folder.sync_all().map_err(failed(key, "write to the disk"))?;
             }
@@ -382,12 +386,12 @@ impl Writer for DirectoryStore {
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(lock_failed(error)),
         }
-        // Skip an object that was replaced in the meantime.
+        // An object that was replaced in the meantime is not locked.
         let locked = opened.metadata().map_err(lock_failed)?;
         let now = self.head(key)?.ok_or_else(gone)?;
         let is_current = now.file() == Some(posix_stat::file_id(&locked));
         if let Some(Guard::Array(array)) = self.guard.as_ref().filter(|_| is_current) {
-            array.note_home(key, locked.dev(), locked.ino());
+            array.record_home(key, locked.dev(), locked.ino());
         }
         Ok(is_current.then(|| Box::new(opened) as Box<dyn Send + Sync>))
     }
@@ -424,7 +428,7 @@ impl Writer for DirectoryStore {
     }
 
     fn set_permissions(&self, key: &str, owner: u32, like: &Posix) -> Result<bool> {
-        self.set_permissions_of(key, owner, like).map(|()| true)
+        self.set_permissions_if_owned(key, owner, like).map(|()| true)
     }
 
     fn can_rename(&self, _folder: &str) -> Result<bool> {
@@ -444,7 +448,7 @@ impl Writer for DirectoryStore {
     }
 
     fn remove_unfinished(&self, folder: &str) -> Result<u64> {
-        // Files of another user that only a link reaches stay.
+        // Another user's files that are reached only through a link stay.
         let Some(opened) = self.open_unlinked(folder)? else { return Ok(0) };
         let listed = opened.try_clone().map_err(failed(folder, "list"))?;
         let mut names = Vec::new();
@@ -456,12 +460,12 @@ impl Writer for DirectoryStore {
         let mut removed = 0;
         for name in names {
             let path = c_name(folder, &name)?;
-            if exchange::is_of_exchange(&name) {
+            if exchange::is_exchange_name(&name) {
                 let ended = exchange::end_exchange(&opened, &name, &path);
-                removed += u64::from(ended.map_err(failed(folder, "end what a dead writer has begun in"))?);
+                removed += u64::from(ended.map_err(failed(folder, "end the exchange of a dead writer in"))?);
                 continue;
             }
-            let Ok(leftover) = sys::open_at(opened.as_fd(), &path, READ | libc::O_NOFOLLOW) else {
+            let Ok(leftover) = sys::open_at(opened.as_fd(), &path, OPEN_READ | libc::O_NOFOLLOW) else {
                 continue;
             };
             let leftover = File::from(leftover);

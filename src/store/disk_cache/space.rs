@@ -105,7 +105,7 @@ impl Space {
             root: root.to_owned(),
             limit_bytes,
             about: Mutex::new(about),
-            boot: VersionDigest::of(&boot).to_string(),
+            boot: VersionDigest::fnv1a(&boot).to_string(),
             next_number: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
             used_bytes: AtomicU64::new(0),

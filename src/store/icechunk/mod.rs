@@ -37,8 +37,8 @@ use super::readers::Audience;
 use super::targets::Target;
 use super::versions::{Transaction, Versions};
 use super::{
-    Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, Posix, Remote, StatFs, Store, Traffic,
-    Wanted, check_key, join, read_content,
+    GetReply, GetRequest, Info, ListEntry, MaybeClaim, Object, ObjectContent, Posix, Remote, StatFs, Store,
+    Traffic, Wanted, check_key, join, read_content,
 };
 use crate::error::Result;
 
@@ -192,14 +192,14 @@ impl Store for IcechunkStore {
         found.map(|place| self.open_found(place, &ALL, true)).transpose()
     }
 
-    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<ObjectContent>> {
         let Some(place) = self.find(key, "read")? else { return Ok(None) };
         let object = self.open_found(place, &Wanted::Whole { at_most: limit_bytes }, true)?;
         let content = read_content(object.as_ref(), key, limit_bytes)?;
         // Neither a service nor the file of a chunk is asked for the sake of a document.
         let posix =
             if is_chunk(key) { self.head(key)?.and_then(|info| info.posix) } else { self.posix(key)? };
-        Ok(Some(Content { info: Info { posix, ..content.info }, ..content }))
+        Ok(Some(ObjectContent { info: Info { posix, ..content.info }, ..content }))
     }
 
     fn head(&self, key: &str) -> Result<Option<Info>> {
@@ -224,7 +224,7 @@ impl Store for IcechunkStore {
         true
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+    fn list(&self, folder: &str) -> Result<Vec<ListEntry>> {
         check_key(folder, "list")?;
         let (shown, repository) = (self.shown(), &self.shared.repository);
         let documents = shown.documents(repository)?;
@@ -236,7 +236,7 @@ impl Store for IcechunkStore {
         repository.wait(documents.list(&shown.snapshot.session, folder))
     }
 
-    fn each_name(&self, folder: &str, each: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
+    fn each_name(&self, folder: &str, each: &mut dyn FnMut(ListEntry) -> ControlFlow<()>) -> Result<()> {
         let _ = self.list(folder)?.into_iter().try_for_each(each);
         Ok(())
     }

@@ -40,7 +40,7 @@ pub(super) struct Objects {
 
 /// A folder for users.
 pub(super) fn folder_info(posix: Option<Posix>, snapshot: &Snapshot) -> Info {
-    let version = ObjectVersion::of_number(0);
+    let version = ObjectVersion::numbered(0);
     Info { size_bytes: 0, modified: snapshot.time, version, posix }.as_folder()
 }
 
@@ -150,7 +150,7 @@ impl Objects {
         };
         let size_bytes = range.end - range.start;
         let Some(target) = target else {
-            return Ok(own(size_bytes, own_version(found).unwrap_or(ObjectVersion::of_number(0))));
+            return Ok(own(size_bytes, own_version(found).unwrap_or(ObjectVersion::numbered(0))));
         };
         let shown = shown(found, &target);
         let info = match heads.get(&target.name()).cloned().unwrap_or(Ok(None)) {
@@ -172,14 +172,14 @@ impl Objects {
 
 /// The same in every process: an overlay compares it after years.
 fn inline_version(bytes: &[u8]) -> ObjectVersion {
-    ObjectVersion::of_tag(&format!("inline {}", VersionDigest::of_bytes(bytes)))
+    ObjectVersion::for_etag(&format!("inline {}", VersionDigest::fnv1a(bytes)))
 }
 
 /// An object of the repository is its name and range.
 fn own_version(found: &Found) -> Option<ObjectVersion> {
     match found {
         Found::Own { id, range } => {
-            Some(ObjectVersion::of_tag(&format!("{id} {}+{}", range.start, range.end - range.start)))
+            Some(ObjectVersion::for_etag(&format!("{id} {}+{}", range.start, range.end - range.start)))
         }
         Found::Inline(_) | Found::Virtual { .. } => None,
     }
@@ -204,7 +204,7 @@ fn check(key: &str, found: &Found, shown: &str, info: &Info) -> Result<()> {
         None => true,
         Some(Checksum::ETag(tag)) => {
             let plain = |tag: &str| tag.trim_start_matches("W/").trim_matches('"').to_owned();
-            info.version.tag().is_some_and(|now| plain(now) == plain(&tag.0))
+            info.version.etag().is_some_and(|now| plain(now) == plain(&tag.0))
         }
         Some(Checksum::LastModified(SecondsSinceEpoch(seconds))) => {
             let limit = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::from(*seconds) + 1);

@@ -39,7 +39,7 @@ impl Files {
             let place = Place::parse(inner.trim_end_matches('/'), None)
                 .map_err(|refusal| Error::Usage(refusal.sentence(location)))?;
             let store = Arc::new(RemoteStore::open(inner, &options.remote)?);
-            let version = crate::store::ObjectVersion::of_number(0);
+            let version = crate::store::ObjectVersion::numbered(0);
             return Ok(Files {
                 store,
                 info: Info { size_bytes: 0, modified: None, version, posix: None },

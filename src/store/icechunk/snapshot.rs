@@ -17,7 +17,7 @@ use super::failure::{failed, is_missing, sentence};
 use super::key::{CHUNKS, Key, path};
 use crate::error::{Error, Result};
 use crate::store::key::{is_any_below, names_below, percent_decoded};
-use crate::store::{Entry, join, without_secrets};
+use crate::store::{ListEntry, join, without_secrets};
 
 /// Where the bytes of a key are.
 #[derive(Clone, Debug)]
@@ -194,7 +194,7 @@ impl Documents {
     }
 
     /// The names below a folder of the session that these are the documents of.
-    pub(super) async fn list(&self, session: &Session, folder: &str) -> Result<Vec<Entry>> {
+    pub(super) async fn list(&self, session: &Session, folder: &str) -> Result<Vec<ListEntry>> {
         let mut entries = names_below(&self.0, folder, |_| false);
         if let Some(array) = self.array_at(folder) {
             entries.extend(self.chunk_names(session, array, folder).await?);
@@ -205,10 +205,10 @@ impl Documents {
     }
 
     /// The names of chunks, or of folders of chunks, right below a folder of an array.
-    async fn chunk_names(&self, session: &Session, array: &str, folder: &str) -> Result<Vec<Entry>> {
+    async fn chunk_names(&self, session: &Session, array: &str, folder: &str) -> Result<Vec<ListEntry>> {
         let Some(at) = path(array) else { return Ok(Vec::new()) };
         if folder == array && self.axes(array).is_some_and(|axes| axes > 0) {
-            return Ok(vec![Entry { name: CHUNKS.to_owned(), is_folder: true }]);
+            return Ok(vec![ListEntry { name: CHUNKS.to_owned(), is_folder: true }]);
         }
         let below = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let mut names = BTreeMap::new();
@@ -223,7 +223,7 @@ impl Documents {
                 Err(error) => return Err(failed(folder, "list", &error.kind)),
             }
         }
-        Ok(names.into_iter().map(|(name, is_folder)| Entry { name, is_folder }).collect())
+        Ok(names.into_iter().map(|(name, is_folder)| ListEntry { name, is_folder }).collect())
     }
 }
 

@@ -58,16 +58,16 @@ impl Look<'_> {
     pub(super) fn posix(&mut self, key: &str, files: &[&str]) -> Result<Option<Posix>> {
         let sources = self.sources;
         let Some(owner) = self.owned(key, sources.owner_key)? else { return Ok(None) };
-        let mut readers = Readers::of(&owner);
+        let mut readers = Readers::for_posix(&owner);
         let entrance = sources.entrance.iter().map(String::as_str);
         for file in entrance.chain(files.iter().copied()) {
             for folder in folders_above(file) {
                 if let Some(folder) = self.owned(key, folder)? {
-                    readers = readers.within(&Readers::of(&folder));
+                    readers = readers.that_may_search(&Readers::for_posix(&folder));
                 }
             }
             if let Some(file) = self.owned(key, file)? {
-                readers = readers.within_object(&Readers::of(&file));
+                readers = readers.that_may_read(&Readers::for_posix(&file));
             }
         }
         Ok(Some(Posix { mode: readers.mode, file: None, ..owner }))

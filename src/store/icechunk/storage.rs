@@ -30,8 +30,8 @@ use tokio::io::AsyncBufRead;
 
 use crate::error::{Error, Result};
 use crate::store::{
-    Content, GetReply, GetRequest, Info, ObjectPart, ObjectVersion, Precondition, PutOptions, Store, Wanted,
-    Writer, join,
+    GetReply, GetRequest, Info, ObjectContent, ObjectPart, ObjectVersion, Precondition, PutOptions, Store,
+    Wanted, Writer, join,
 };
 
 /// The longest file of a repository that is read: manifests, snapshots, the list of snapshots.
@@ -70,7 +70,7 @@ impl Storage {
         }
     }
 
-    async fn content(&self, path: &str) -> StorageResult<Option<Content>> {
+    async fn content(&self, path: &str) -> StorageResult<Option<ObjectContent>> {
         let key = path.to_owned();
         self.ask(move |store| read(store, &key)).await
     }
@@ -144,7 +144,7 @@ fn missing(path: &str) -> StorageError {
     StorageError::capture(StorageErrorKind::ObjectNotFound)
 }
 
-fn read(store: &dyn Store, key: &str) -> Result<Option<Content>> {
+fn read(store: &dyn Store, key: &str) -> Result<Option<ObjectContent>> {
     let content = store.content(key, MAX_FILE_BYTES)?;
     if let Some(content) = &content {
         check_decoded(key, &content.bytes)?;
@@ -175,7 +175,7 @@ fn check_decoded(key: &str, bytes: &[u8]) -> Result<()> {
     Err(Error::TooLarge { key: key.to_owned(), reason })
 }
 
-fn read_range(store: &dyn Store, key: &str, range: &Range<u64>) -> Result<Option<Content>> {
+fn read_range(store: &dyn Store, key: &str, range: &Range<u64>) -> Result<Option<ObjectContent>> {
     let length = range.end.saturating_sub(range.start);
     if length > MAX_FILE_BYTES {
         let reason = format!("{length} bytes, more than the limit of {MAX_FILE_BYTES}");
@@ -185,7 +185,7 @@ fn read_range(store: &dyn Store, key: &str, range: &Range<u64>) -> Result<Option
     let mut bytes = vec![0; length as usize];
     object.read_exact_at(range.start, &mut bytes)?;
     check_decoded(key, &bytes)?;
-    Ok(Some(Content { bytes, info: object.info() }))
+    Ok(Some(ObjectContent { bytes, info: object.info() }))
 }
 
 /// Puts a file; `None` if another one is there than the precondition says.

@@ -25,10 +25,10 @@ use super::objects::{ALL, Objects, Place, folder_info};
 use super::repository::{Repository, Snapshot};
 use super::snapshot::{Documents, Found, find, node_at};
 use crate::error::{Error, Result};
-use crate::store::versions::{Published, Transaction};
+use crate::store::versions::{CommitOutcome, Transaction};
 use crate::store::{
-    Content, Entry, GetReply, GetRequest, Info, Object, ObjectPart, ObjectVersion, Precondition, PutOptions,
-    Remote, StatFs, Store, Wanted, Writer, check_key, read_content,
+    GetReply, GetRequest, Info, ListEntry, Object, ObjectContent, ObjectPart, ObjectVersion, Precondition,
+    PutOptions, Remote, StatFs, Store, Wanted, Writer, check_key, read_content,
 };
 
 /// The property of a snapshot that has the mark of its transaction.
@@ -335,12 +335,12 @@ impl Store for MarkedTransaction {
         self.open_for(key, &ALL)
     }
 
-    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<ObjectContent>> {
         let Some(object) = self.open_for(key, &Wanted::Whole { at_most: limit_bytes })? else {
             return Ok(None);
         };
         let content = read_content(object.as_ref(), key, limit_bytes)?;
-        Ok(Some(Content { info: Info { posix: self.objects.posix, ..content.info }, ..content }))
+        Ok(Some(ObjectContent { info: Info { posix: self.objects.posix, ..content.info }, ..content }))
     }
 
     fn head(&self, key: &str) -> Result<Option<Info>> {
@@ -365,7 +365,7 @@ impl Store for MarkedTransaction {
         true
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+    fn list(&self, folder: &str) -> Result<Vec<ListEntry>> {
         check_key(folder, "list")?;
         self.repository.wait(async {
             let session = self.session.read().await;
@@ -410,7 +410,7 @@ impl Remote for MarkedTransaction {
 }
 
 impl Transaction for MarkedTransaction {
-    fn commit(self: Box<Self>, message: &str, mark: &str) -> Result<Published> {
+    fn commit(self: Box<Self>, message: &str, mark: &str) -> Result<CommitOutcome> {
         self.settle()?;
         let properties = [(MARK.to_owned(), serde_json::Value::from(mark))].into_iter().collect();
         let committed = self.repository.wait(async {
@@ -418,9 +418,9 @@ impl Transaction for MarkedTransaction {
             session.commit(message).properties(properties).allow_empty(true).execute().await
         });
         match committed {
-            Ok(id) => Ok(Published::Snapshot(id.to_string())),
+            Ok(id) => Ok(CommitOutcome::Snapshot(id.to_string())),
             Err(error) if matches!(error.kind, SessionErrorKind::Conflict { .. }) => {
-                Ok(Published::BranchMoved)
+                Ok(CommitOutcome::BranchMoved)
             }
             Err(error) => Err(failed(&self.repository.location, "publish a snapshot of", &error.kind)),
         }

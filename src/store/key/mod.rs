@@ -1,4 +1,4 @@
-//! Keys: how they are joined and checked, and which of a sorted set are below a folder.
+//! Keys: joining, checking, and finding those below a folder in a sorted map.
 //!
 //! Spec: v3 core, "Stores". Uses `error` only.
 
@@ -7,10 +7,10 @@ pub mod left_out;
 use std::collections::BTreeMap;
 use std::io;
 
-use super::Entry;
+use super::ListEntry;
 use crate::error::{Error, Result};
 
-/// `folder` and `name` as one key.
+/// Joins `folder` and `name` to one key.
 pub fn join(folder: &str, name: &str) -> String {
     if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
 }
@@ -21,7 +21,7 @@ pub fn is_key(key: &str) -> bool {
     key.is_empty() || key.split('/').all(is_name)
 }
 
-/// The bytes that a percent-encoded text stands for; `None` if a `%` is not followed by two hexadecimal digits.
+/// Decodes a percent-encoded text; `None` if a `%` is not followed by two hexadecimal digits.
 pub(super) fn percent_decoded(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut left = text.bytes();
@@ -36,7 +36,7 @@ pub(super) fn percent_decoded(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Rejects a string that cannot be a key in any kind of store.
+/// Fails if a string cannot be a key in any store.
 pub(super) fn check_key(key: &str, operation: &'static str) -> Result<()> {
     if is_key(key) {
         return Ok(());
@@ -45,13 +45,13 @@ pub(super) fn check_key(key: &str, operation: &'static str) -> Result<()> {
     Err(Error::store(key, operation, reason))
 }
 
-/// The names right below `folder` among sorted keys, as [`Store::list`] gives them. `is_folder` tells whether
-/// a key is itself a folder.
+/// Returns the names directly below `folder` among sorted keys, as [`Store::list`] does. `is_folder` says whether a key is
+/// itself a folder.
 pub(super) fn names_below<V>(
     keys: &BTreeMap<String, V>,
     folder: &str,
     is_folder: impl Fn(&V) -> bool,
-) -> Vec<Entry> {
+) -> Vec<ListEntry> {
     let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
     let mut names = BTreeMap::<&str, bool>::new();
     let mut from = prefix.clone();
@@ -67,10 +67,10 @@ pub(super) fn names_below<V>(
         // `0` comes right after `/`: this skips the rest of that folder.
         from = if deeper { format!("{prefix}{name}0") } else { format!("{key}\0") };
     }
-    names.into_iter().map(|(name, is_folder)| Entry { name: name.to_owned(), is_folder }).collect()
+    names.into_iter().map(|(name, is_folder)| ListEntry { name: name.to_owned(), is_folder }).collect()
 }
 
-/// Whether any of the sorted keys is below `folder`.
+/// Whether one of the sorted keys is below `folder`.
 pub(super) fn is_any_below<V>(keys: &BTreeMap<String, V>, folder: &str) -> bool {
     let prefix = format!("{folder}/");
     keys.range(prefix.clone()..).next().is_some_and(|(key, _)| key.starts_with(&prefix))

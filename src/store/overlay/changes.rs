@@ -295,10 +295,10 @@ mod tests {
     }
 
     fn written(number: u64) -> Entry {
-        let version = ObjectVersion::of_number(number).digest();
+        let version = ObjectVersion::numbered(number).digest();
         let file = OriginFile { changed: (number > 2).then_some(-7), content: u64::MAX };
         let from = Some(Origin { version, file: (number > 1).then_some(file), lengths: None });
-        Entry::Written { from, form: (number > 1).then(|| Form::of("f4")), hides: false, sent: None }
+        Entry::Written { from, form: (number > 1).then(|| Form::digest("f4")), hides: false, sent: None }
     }
 
     #[test]

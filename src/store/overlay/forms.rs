@@ -39,7 +39,7 @@ impl OverlayStore {
             return Ok(version);
         }
         match self.shared.root.head_object(key)?.map(|info| info.version) {
-            Some(below) if below != version => Ok(ObjectVersion::of_parts((version, below))),
+            Some(below) if below != version => Ok(ObjectVersion::hashed((version, below))),
             _ => Ok(version),
         }
     }

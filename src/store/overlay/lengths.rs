@@ -21,7 +21,7 @@ impl Lengths {
         let list = member(document)?.strip_prefix(b"[")?;
         let list = list.get(..list.iter().position(|byte| *byte == b']')?)?;
         let text: Vec<u8> = list.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
-        Some(Lengths(VersionDigest::of_bytes(&text).short()))
+        Some(Lengths(VersionDigest::fnv1a(&text).short()))
     }
 
     /// The lengths that were shown so.

@@ -6,7 +6,7 @@
 //!
 //! What the list does not name is the base's, so a remote base keeps its batches, transfers and claims. A written object hides
 //! the base's, whatever becomes of that one; a deletion hides the object that was there, and no later one (`origin.rs`). A chunk has
-//! the form of the array that it was written for. For an array of another form ([`Store::of_array`]) it is an error, and no chunk.
+//! the form of the array that it was written for. For an array of another form ([`Store::for_array`]) it is an error, and no chunk.
 //! The folder's objects have the owner and mode of the object that they replace, or of
 //! the array's document. Since the folder belongs to the user of this program, that user may write all that it may read: where
 //! it is not root, objects of other users are shown as its own, with the same permissions for others.
@@ -53,8 +53,8 @@ pub use self::publish::{Frozen, Recording};
 use crate::error::{Error, Result};
 use crate::store::versions::Versions;
 use crate::store::{
-    ArrayForm, Audience, Content, Entry, Form, GetReply, GetRequest, Info, MaybeClaim, Object, Posix, Remote,
-    RemoteOptions, StatFs, Store, Traffic, Wanted, Writer, check_key, join, sorted_names,
+    ArrayForm, Audience, Form, GetReply, GetRequest, Info, ListEntry, MaybeClaim, Object, ObjectContent,
+    Posix, Remote, RemoteOptions, StatFs, Store, Traffic, Wanted, Writer, check_key, join, sorted_names,
 };
 use crate::sys;
 
@@ -204,8 +204,8 @@ impl OverlayStore {
         Ok(Info { modified, posix, version, ..info })
     }
 
-    fn shown_content(&self, key: &str, content: Content) -> Result<Content> {
-        Ok(Content { info: self.shown(key, content.info)?, ..content })
+    fn shown_content(&self, key: &str, content: ObjectContent) -> Result<ObjectContent> {
+        Ok(ObjectContent { info: self.shown(key, content.info)?, ..content })
     }
 
     fn get_changed(&self, request: &GetRequest) -> Result<GetReply> {
@@ -239,7 +239,7 @@ impl Store for OverlayStore {
         self.either(key, "open", open, open)
     }
 
-    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<ObjectContent>> {
         let content = |store: &dyn Store| store.content(key, limit_bytes);
         self.either(key, "read", content, content)?
             .map(|content| self.shown_content(key, content))
@@ -278,11 +278,11 @@ impl Store for OverlayStore {
         true
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+    fn list(&self, folder: &str) -> Result<Vec<ListEntry>> {
         sorted_names(self, folder)
     }
 
-    fn each_name(&self, folder: &str, each: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
+    fn each_name(&self, folder: &str, each: &mut dyn FnMut(ListEntry) -> ControlFlow<()>) -> Result<()> {
         check_key(folder, "list")?;
         // A name is listed, whatever its object is of.
         let of_any_form = OverlayStore { form: None, ..self.clone() };
@@ -295,7 +295,7 @@ impl Store for OverlayStore {
         let mut outcome = Ok(());
         let mut is_over = false;
         let is_hidden = self.is_hidden(folder)?;
-        let mut each_below = |entry: Entry| {
+        let mut each_below = |entry: ListEntry| {
             let key = join(folder, &entry.name);
             if entry.is_folder {
                 match self.is_hidden(&key) {
@@ -327,7 +327,7 @@ impl Store for OverlayStore {
         let is_known = matches!(listed, Ok(()) | Err(Error::Unlisted { .. }));
         outcome?;
         if is_known && !is_over {
-            let _ = own.into_iter().try_for_each(|(name, is_folder)| each(Entry { name, is_folder }));
+            let _ = own.into_iter().try_for_each(|(name, is_folder)| each(ListEntry { name, is_folder }));
         }
         listed
     }
@@ -352,7 +352,7 @@ impl Store for OverlayStore {
         Some(Arc::new(OverlayStore { base, objects, shared, form: self.form }))
     }
 
-    fn of_array(&self, array: &ArrayForm<'_>) -> Result<Option<Arc<dyn Store>>> {
+    fn for_array(&self, array: &ArrayForm<'_>) -> Result<Option<Arc<dyn Store>>> {
         let form = (array.form)();
         self.check_document(array, form)?;
         Ok(Some(Arc::new(OverlayStore { form: Some(form), ..self.clone() })))

@@ -57,7 +57,7 @@ pub enum InBase {
 
 /// Of a folder that has no owner.
 fn no_info() -> Info {
-    Info { size_bytes: 0, modified: None, version: ObjectVersion::of_number(0), posix: None }
+    Info { size_bytes: 0, modified: None, version: ObjectVersion::numbered(0), posix: None }
 }
 
 fn parent(path: &str) -> &str {
@@ -123,7 +123,7 @@ fn census(base: &dyn Store, folder: &str) -> Result<Option<VersionDigest>> {
         return Ok(None);
     }
     lines.sort_unstable();
-    Ok(Some(VersionDigest::of(&lines.concat())))
+    Ok(Some(VersionDigest::fnv1a(&lines.concat())))
 }
 
 /// The moment of a removal. What was put into a folder before has no later time, and what is put there afterwards has one: times of
@@ -158,7 +158,7 @@ fn newer_object(base: &dyn Store, folder: &str, at: i64) -> Result<Option<String
     };
     let is_newer = |key: &str, info: &Info| {
         let has_changed = info.version.changed().is_some_and(|changed| changed > at);
-        Ok::<_, Error>(is_later(info.modified) || (has_changed && is_later(base.made_at(key)?)))
+        Ok::<_, Error>(is_later(info.modified) || (has_changed && is_later(base.created_at(key)?)))
     };
     let mut descent = Descent::new(base);
     let mut level = vec![folder.to_owned()];

@@ -15,7 +15,7 @@ use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use super::gate::{Gate, Pending, Recorded, Unsettled};
 use super::{OverlayStore, failed};
 use crate::error::{Error, Result};
-use crate::store::versions::{Published, Transaction, Versions};
+use crate::store::versions::{CommitOutcome, Transaction, Versions};
 use crate::store::{Precondition, Store};
 
 /// How long a failed question for the outcome is not repeated.
@@ -171,7 +171,7 @@ impl Frozen<'_> {
         transaction: Box<dyn Transaction>,
         branch: &str,
         message: &str,
-    ) -> Result<Published> {
+    ) -> Result<CommitOutcome> {
         let folder = &self.store.shared.folder.path;
         let noted = Pending::new(branch).and_then(|pending| pending.note(folder).map(|()| pending));
         let pending = noted.map_err(|error| {
@@ -180,7 +180,7 @@ impl Frozen<'_> {
         })?;
         self.gate.unsettled = Some(Unsettled { pending: pending.clone(), is_of_another: false, asked: None });
         let published = transaction.commit(message, &pending.mark);
-        if let Ok(Published::Snapshot(_)) = &published {
+        if let Ok(CommitOutcome::Snapshot(_)) = &published {
             let forgotten =
                 self.store.follow(branch).and_then(|()| self.store.forget_all()).and_then(|()| {
                     Pending::remove(folder).map_err(failed("", "remove the mark of the commit"))
@@ -196,7 +196,7 @@ impl Frozen<'_> {
         match (self.store.find_outcome(&pending, false), published) {
             (Ok(Some(snapshot)), _) => {
                 self.gate.unsettled = None;
-                Ok(Published::Snapshot(snapshot))
+                Ok(CommitOutcome::Snapshot(snapshot))
             }
             (Ok(None), published) => {
                 self.gate.unsettled = None;

@@ -219,7 +219,7 @@ fn equal_documents_of_two_overlays_are_not_the_same_append() {
             let (place, remote) = (place.to_str().unwrap(), RemoteOptions::default());
             OverlayStore::open(Arc::clone(&base), place, &remote, &options).unwrap()
         };
-        let like = Info { size_bytes: 0, modified: None, version: ObjectVersion::of_number(0), posix: None };
+        let like = Info { size_bytes: 0, modified: None, version: ObjectVersion::numbered(0), posix: None };
         let document = array(4, 1);
         let parts = [ObjectPart::Bytes(document.as_bytes())];
         for key in ["old/zarr.json", "attributes/zarr.json"] {

@@ -28,8 +28,8 @@ use super::readers::Audience;
 use super::targets::object::{self, Bytes, Part, in_target, missing, narrowed, of_target};
 use super::targets::{self, Target, Targets};
 use super::{
-    Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, Remote, StatFs, Store, Traffic, Wanted,
-    check_key, read_content, sorted_names,
+    GetReply, GetRequest, Info, ListEntry, MaybeClaim, Object, ObjectContent, Remote, StatFs, Store, Traffic,
+    Wanted, check_key, read_content, sorted_names,
 };
 use crate::error::Result;
 
@@ -143,20 +143,20 @@ impl Store for ReferenceStore {
         })
     }
 
-    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<ObjectContent>> {
         Ok(match self.find(key, "read")? {
             None => None,
             Some(Reference::Inline(bytes)) => {
                 let content = read_content(&self.inline(key, bytes), key, limit_bytes)?;
                 let info = Info { posix: self.shared.info.posix, ..content.info };
-                Some(Content { info, ..content })
+                Some(ObjectContent { info, ..content })
             }
             Some(Reference::Target { url, range }) => {
                 let object = self.open_present(key, &url, range)?;
                 let content = read_content(object.as_ref(), key, limit_bytes)?;
                 // Owner and mode are those of the file.
                 let posix = self.head(key)?.and_then(|info| info.posix);
-                Some(Content { info: Info { posix, ..content.info }, ..content })
+                Some(ObjectContent { info: Info { posix, ..content.info }, ..content })
             }
         })
     }
@@ -181,11 +181,11 @@ impl Store for ReferenceStore {
         true
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+    fn list(&self, folder: &str) -> Result<Vec<ListEntry>> {
         sorted_names(self, folder)
     }
 
-    fn each_name(&self, folder: &str, each: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
+    fn each_name(&self, folder: &str, each: &mut dyn FnMut(ListEntry) -> ControlFlow<()>) -> Result<()> {
         check_key(folder, "list")?;
         match &self.shared.references {
             References::Table(table) => table.each_name(folder, each),

@@ -45,7 +45,7 @@ impl ReferenceStore {
         let file = std::fs::File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         check_size(location, metadata.len())?;
-        let mut info = posix_stat::info_of(&file, &metadata);
+        let mut info = posix_stat::info_for(&file, &metadata);
         info.posix = info.posix.map(|posix| Posix { file: None, ..posix });
         let place = Place::of_local(&std::path::absolute(path).map_err(failed)?);
         let mut open = || -> io::Result<Box<dyn Read>> {

@@ -18,7 +18,7 @@ use super::table::{Reference, checked_range};
 use crate::error::{Error, Result};
 use crate::store::readers::{Audience, Readers};
 use crate::store::targets::object::{of_target, refused};
-use crate::store::{Entry, Store, is_key, join, names_below};
+use crate::store::{ListEntry, Store, is_key, join, names_below};
 
 /// The longest `.zmetadata`.
 pub(super) const MAX_DOCUMENT_BYTES: u64 = 256 << 20;
@@ -111,7 +111,7 @@ impl Records {
         };
         let Some(record) = self.record(array, number / self.record_size, key)? else { return Ok(None) };
         if let (Some(audience), Some(readers)) = (audience, record.readers)
-            && !audience.all(|audience| audience.may_all_read(&readers))
+            && !audience.all(|audience| audience.all_may_read(&readers))
         {
             let reason =
                 "the file of its reference is closed to some users that may read the array's document";
@@ -135,7 +135,7 @@ impl Records {
         let rows = parquet::read(&content.bytes, self.record_size as usize)
             .map_err(|reason| Error::corrupt(key, format!("the file of its reference, {path}, {reason}")))?;
         let size_bytes = rows.size_bytes();
-        let readers = content.info.posix.map(|posix| Readers::of(&posix));
+        let readers = content.info.posix.map(|posix| Readers::for_posix(&posix));
         let record = Arc::new(Record { rows, size_bytes, readers });
         let mut cache = self.cache.lock();
         let Cache { records, used_bytes } = &mut *cache;
@@ -160,7 +160,7 @@ impl Records {
     pub(super) fn each_name(
         &self,
         folder: &str,
-        each: &mut dyn FnMut(Entry) -> ControlFlow<()>,
+        each: &mut dyn FnMut(ListEntry) -> ControlFlow<()>,
     ) -> Result<()> {
         for entry in names_below(&self.documents, folder, |_| false) {
             if each(entry).is_break() {
@@ -175,7 +175,7 @@ impl Records {
                 for row in 0..record.rows.len().min((total - first) as usize) {
                     let is_there = !matches!(reference(&record.rows, row), Ok(None));
                     let name = name_of(first + row as u64, counts);
-                    if is_there && each(Entry { name, is_folder: false }).is_break() {
+                    if is_there && each(ListEntry { name, is_folder: false }).is_break() {
                         return Ok(());
                     }
                 }

@@ -4,7 +4,7 @@ use object_store::client::HttpRequest;
 use reqwest::header::HeaderValue;
 
 use crate::store::key::percent_decoded;
-use crate::store::remote_options::secrets::{note_passing_secret, note_secret, without_secrets};
+use crate::store::remote_options::secrets::{register_secret, register_temporary_secret, without_secrets};
 
 /// A request that was sent.
 pub(super) struct Asked {
@@ -40,12 +40,12 @@ impl Asked {
         for value in self.headers.iter().filter_map(|value| value.to_str().ok()) {
             match value.split_once(' ') {
                 // The header of a session's token.
-                None => note_secret(value),
-                Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => note_secret(token),
+                None => register_secret(value),
+                Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => register_secret(token),
                 // `AWS4-HMAC-SHA256 Credential=…, SignedHeaders=…, Signature=…`, or `SharedKey ACCOUNT:SIGNATURE`.
                 Some((_, parts)) => {
                     let signature = parts.rsplit_once("Signature=").or_else(|| parts.split_once(':'));
-                    note_passing_secret(signature.map_or(parts, |(_, signature)| signature));
+                    register_temporary_secret(signature.map_or(parts, |(_, signature)| signature));
                 }
             }
         }
@@ -62,9 +62,9 @@ pub(super) fn note_signature(query: &str) {
         {
             continue;
         }
-        note_secret(value);
+        register_secret(value);
         if let Some(decoded) = percent_decoded(value).and_then(|bytes| String::from_utf8(bytes).ok()) {
-            note_secret(&decoded);
+            register_secret(&decoded);
         }
     }
 }

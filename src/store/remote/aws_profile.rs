@@ -16,7 +16,7 @@ use object_store::aws::AwsCredential;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use crate::store::remote_options::secrets::note_secret;
+use crate::store::remote_options::secrets::register_secret;
 
 /// Credentials of a program are renewed when they last no longer than this.
 const RENEWAL: Duration = Duration::from_secs(300);
@@ -77,8 +77,8 @@ impl Profile {
             (self.get("aws_access_key_id"), self.get("aws_secret_access_key"))
         {
             let token = self.get("aws_session_token").map(str::to_owned);
-            note_secret(secret_key);
-            token.iter().for_each(|token| note_secret(token));
+            register_secret(secret_key);
+            token.iter().for_each(|token| register_secret(token));
             let credential =
                 AwsCredential { key_id: key_id.to_owned(), secret_key: secret_key.to_owned(), token };
             return Some(Credentials { source: Source::Keys(Arc::new(credential)) });
@@ -231,8 +231,8 @@ impl Program {
         };
         let expires = text("Expiration").and_then(|time| time.parse::<jiff::Timestamp>().ok());
         let credential = AwsCredential { key_id, secret_key, token: text("SessionToken") };
-        note_secret(&credential.secret_key);
-        credential.token.iter().for_each(|token| note_secret(token));
+        register_secret(&credential.secret_key);
+        credential.token.iter().for_each(|token| register_secret(token));
         Ok(Renewable { credential: Arc::new(credential), expires: expires.map(SystemTime::from) })
     }
 }

@@ -136,7 +136,7 @@ impl Connection {
         const WHAT: &str = "with control characters, or with nothing or '.' between two '/'";
         self.left_out.warn(&self.url, WHAT, &odd.first);
         if let Some(node) = &odd.folder {
-            self.left_out.note_folder(folder, "with control characters", node);
+            self.left_out.record_folder(folder, "with control characters", node);
         }
     }
 }

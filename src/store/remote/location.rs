@@ -24,7 +24,7 @@ use super::counters::Counters;
 use super::service::Service;
 use super::setting::Setting;
 use crate::error::Error;
-use crate::store::remote_options::secrets::{note_secret, without_secrets};
+use crate::store::remote_options::secrets::{register_secret, without_secrets};
 use crate::store::remote_options::{RemoteOptions, is_secret};
 
 /// The pause before the first retry; later ones are longer, with jitter.
@@ -142,7 +142,7 @@ fn client(
     };
     add_options(service, options, &mut settings)?;
     for setting in settings.iter().filter(|setting| is_secret(&setting.key)) {
-        note_secret(&setting.value);
+        register_secret(&setting.value);
         note_signature(&setting.value);
     }
     let connector = Connector {

@@ -49,8 +49,8 @@ use self::writer::Uploads;
 use super::key::left_out::LeftOut;
 use super::remote_options::RemoteOptions;
 use super::{
-    Claim, Content, Entry, GetReply, GetRequest, Info, MaybeClaim, Object, ObjectVersion, Remote, StatFs,
-    Store, Traffic, Wanted, Writer, check_key,
+    Claim, GetReply, GetRequest, Info, ListEntry, MaybeClaim, Object, ObjectContent, ObjectVersion, Remote,
+    StatFs, Store, Traffic, Wanted, Writer, check_key,
 };
 use crate::error::{Error, Result};
 
@@ -151,9 +151,9 @@ impl RemoteStore {
     }
 }
 
-fn content(fetched: Fetched) -> Content {
+fn content(fetched: Fetched) -> ObjectContent {
     let info = info(&fetched.meta);
-    Content { bytes: fetched.bytes.to_vec(), info }
+    ObjectContent { bytes: fetched.bytes.to_vec(), info }
 }
 
 impl Store for RemoteStore {
@@ -161,7 +161,7 @@ impl Store for RemoteStore {
         self.open_with_request(key, &Wanted::Whole { at_most: u64::MAX })
     }
 
-    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<ObjectContent>> {
         check_key(key, "read")?;
         let fetch = || self.connection.fetch(&Request::whole(&self.connection.path(key)?, limit_bytes));
         Ok(self.connection.found(fetch(), key, "read")?.map(content))
@@ -178,8 +178,7 @@ impl Store for RemoteStore {
 
     fn head(&self, key: &str) -> Result<Option<Info>> {
         check_key(key, "look at")?;
-        let folder =
-            Info { size_bytes: 0, modified: None, version: ObjectVersion::of_number(0), posix: None };
+        let folder = Info { size_bytes: 0, modified: None, version: ObjectVersion::numbered(0), posix: None };
         if key.is_empty() {
             return Ok(Some(folder));
         }
@@ -207,7 +206,7 @@ impl Store for RemoteStore {
         Ok(is_folder.then_some(folder))
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+    fn list(&self, folder: &str) -> Result<Vec<ListEntry>> {
         check_key(folder, "list")?;
         let listed = || {
             let path = self.connection.path(folder)?;
@@ -219,9 +218,10 @@ impl Store for RemoteStore {
             Err(Failure::Missing) => return Ok(Vec::new()),
             Err(failure) => return Err(self.connection.unlisted(failure, folder)),
         };
-        let folders = names.folders.into_iter().map(|name| Entry { name, is_folder: true });
-        let objects = names.objects.into_iter().map(|name| Entry { name, is_folder: false });
-        let mut entries: Vec<Entry> = folders.chain(objects).filter(|entry| !entry.name.is_empty()).collect();
+        let folders = names.folders.into_iter().map(|name| ListEntry { name, is_folder: true });
+        let objects = names.objects.into_iter().map(|name| ListEntry { name, is_folder: false });
+        let mut entries: Vec<ListEntry> =
+            folders.chain(objects).filter(|entry| !entry.name.is_empty()).collect();
         entries.sort_unstable_by(|a, b| (&a.name, !a.is_folder).cmp(&(&b.name, !b.is_folder)));
         entries.dedup_by(|a, b| a.name == b.name);
         if let Some(odd) = odd {

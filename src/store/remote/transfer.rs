@@ -32,11 +32,9 @@ const CONTINUATION_PAUSE: Duration = Duration::from_millis(50);
 /// What tells versions of an object apart.
 pub(super) fn version(meta: &ObjectMeta) -> ObjectVersion {
     match (&meta.e_tag, &meta.version) {
-        (Some(tag), _) => ObjectVersion::of_tag(tag),
-        (None, Some(version)) => ObjectVersion::of_parts(("version", version)),
-        (None, None) => {
-            ObjectVersion::of_parts(("modified", meta.last_modified.timestamp_micros(), meta.size))
-        }
+        (Some(tag), _) => ObjectVersion::for_etag(tag),
+        (None, Some(version)) => ObjectVersion::hashed(("version", version)),
+        (None, None) => ObjectVersion::hashed(("modified", meta.last_modified.timestamp_micros(), meta.size)),
     }
 }
 

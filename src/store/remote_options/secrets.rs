@@ -1,7 +1,7 @@
 //! What may be shown of a text that came from outside: a service's reply, a library's error, a location.
 //!
 //! Uses nothing else of the crate. [`redacted`] is the one function for texts from outside. It knows the secrets that this process uses
-//! ([`note_secret`]), the names of parameters and headers that hold one in requests, and the parts of URLs that may. Replies repeat
+//! ([`register_secret`]), the names of parameters and headers that hold one in requests, and the parts of URLs that may. Replies repeat
 //! requests, and so does what a proxy or a library says about them. [`without_secrets`] is the part of it for URLs, which depends on the
 //! text alone.
 
@@ -60,12 +60,12 @@ static LASTING: RwLock<VecDeque<String>> = RwLock::new(VecDeque::new());
 static PASSING: RwLock<VecDeque<String>> = RwLock::new(VecDeque::new());
 
 /// Has [`redacted`] hide this value from now on, in each spelling in which replies repeat it.
-pub fn note_secret(value: &str) {
+pub fn register_secret(value: &str) {
     note(&LASTING, MAX_LASTING, value);
 }
 
-/// As [`note_secret`], for a value that belongs to one request: a signature.
-pub fn note_passing_secret(value: &str) {
+/// As [`register_secret`], for a value that belongs to one request: a signature.
+pub fn register_temporary_secret(value: &str) {
     note(&PASSING, MAX_PASSING, value);
 }
 
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn what_a_reply_repeats_is_hidden() {
-        note_secret("hunter2/Key+with=signs");
+        register_secret("hunter2/Key+with=signs");
         for text in [
             "GET /c/k?sv=2022&sig=hunter2%2Babc&sp=r HTTP/1.1",
             "?X-Amz-Credential=hunter2/20240101&X-Amz-Signature=hunter2",
@@ -298,7 +298,7 @@ mod tests {
     fn nothing_changes_what_a_terminal_shows() {
         assert_eq!(redacted("a\u{1b}[31m\nb\u{202e}c\u{85}"), "a [31m b c ");
         assert!(redacted(&"é".repeat(MAX_TEXT_BYTES)).len() <= MAX_TEXT_BYTES);
-        note_secret("short");
+        register_secret("short");
         assert_eq!(redacted("a short one"), "a short one");
     }
 }

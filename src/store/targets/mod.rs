@@ -259,7 +259,7 @@ impl Folder {
     /// Fails unless all these users may enter it.
     fn admit(&self, audience: &Audience, url: &str, key: &str) -> Result<()> {
         let root = posix_stat::posix(&self.root).map_err(|error| Error::store(key, "open", error))?;
-        let root = Readers::of(&root);
+        let root = Readers::for_posix(&root);
         if audience.all(|readers| readers.all_may(READ, SEARCH, &root)) {
             return Ok(());
         }

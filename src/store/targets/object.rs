@@ -22,7 +22,7 @@ pub(in crate::store) struct Bytes {
 
 impl Bytes {
     pub(in crate::store) fn new(key: &str, bytes: Vec<u8>, modified: Option<SystemTime>) -> Self {
-        let version = ObjectVersion::of_parts(("inline", &bytes));
+        let version = ObjectVersion::hashed(("inline", &bytes));
         Bytes { key: key.to_owned(), bytes, version, modified }
     }
 
@@ -81,7 +81,7 @@ pub(in crate::store) fn checked(
 
 /// The version of a range of a version.
 pub(in crate::store) fn version(of_target: &ObjectVersion, range: &Range<u64>) -> ObjectVersion {
-    ObjectVersion::of_parts(("reference", of_target, range))
+    ObjectVersion::hashed(("reference", of_target, range))
 }
 
 /// A range of an object.
@@ -168,7 +168,7 @@ impl Object for Part {
 pub(in crate::store) fn narrowed(own: Option<Posix>, target: Option<Posix>) -> Option<Posix> {
     match (own, target) {
         (Some(own), Some(target)) => {
-            let mode = Readers::of(&own).within_object(&Readers::of(&target)).mode;
+            let mode = Readers::for_posix(&own).that_may_read(&Readers::for_posix(&target)).mode;
             Some(Posix { mode, file: None, ..own })
         }
         (own, target) => own.or(target.map(|posix| Posix { file: None, ..posix })),

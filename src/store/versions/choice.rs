@@ -1,13 +1,13 @@
-//! Which snapshot of a repository is shown, and what is told of snapshots. Uses `remote_options` and `error`.
+//! The choice of a snapshot in a repository, and the description of a snapshot. Uses `remote_options` and `error`.
 //!
-//! Part of every build, like the options of remote stores.
+//! This file is part of every build, like the options of remote stores.
 
 use std::time::SystemTime;
 
 use crate::error::{Error, Result};
 use crate::store::is_repository;
 
-/// The snapshot that a user asks for; without any of these, the newest one of the branch `main`.
+/// The snapshot that a user asks for. By default it is the newest one of the branch `main`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VersionChoice {
     /// The newest snapshot of this branch.
@@ -16,7 +16,7 @@ pub struct VersionChoice {
     pub tag: Option<String>,
     /// The snapshot with this ID.
     pub snapshot: Option<String>,
-    /// The newest snapshot of the branch that is not later.
+    /// The newest snapshot of the branch that is not later than this.
     pub at: Option<SystemTime>,
 }
 
@@ -24,7 +24,7 @@ pub struct VersionChoice {
 pub const DEFAULT_BRANCH: &str = "main";
 
 impl VersionChoice {
-    /// Refuses a choice that contradicts itself, or is made for a store without versions.
+    /// Fails if the choice contradicts itself, or if the store has no versions.
     pub fn check(&self, location: &str) -> Result<()> {
         let given = [
             ("--branch", self.branch.is_some()),
@@ -45,26 +45,26 @@ impl VersionChoice {
         }
     }
 
-    /// The branch whose newest snapshot is shown; `None` where a snapshot is shown that stays.
+    /// Returns the branch whose newest snapshot is shown; `None` if one fixed snapshot is shown.
     pub fn followed(&self) -> Option<&str> {
         let is_fixed = self.tag.is_some() || self.snapshot.is_some() || self.at.is_some();
         (!is_fixed).then(|| self.branch_name())
     }
 
-    /// The branch that the choice is about.
+    /// Returns the branch that the choice refers to.
     pub fn branch_name(&self) -> &str {
         self.branch.as_deref().unwrap_or(DEFAULT_BRANCH)
     }
 }
 
-/// What is told of a snapshot.
+/// The description of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotInfo {
     /// Its ID.
     pub id: String,
-    /// When it was made.
+    /// The time when it was created.
     pub time: SystemTime,
-    /// What its author says of it.
+    /// The message of its author.
     pub message: String,
 }
 

@@ -1,5 +1,5 @@
-//! A store of versions in memory, for tests, with the faults of a service: a branch that others move, replies and requests
-//! that are lost, a service that is gone.
+//! A store of versions in memory, for tests, with the faults of a service: a branch that another program moves, lost replies
+//! and requests, and a service that no longer answers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -7,21 +7,21 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::{Published, Transaction, Versions};
+use super::{CommitOutcome, Transaction, Versions};
 use crate::error::{Error, Result};
-use crate::store::{Content, Entry, Info, MemoryStore, Object, Remote, StatFs, Store, Writer};
+use crate::store::{Info, ListEntry, MemoryStore, Object, ObjectContent, Remote, StatFs, Store, Writer};
 
 /// The versions that a transaction may give to its objects.
 const VERSIONS_PER_TRANSACTION: u64 = 1 << 32;
 
-/// What goes wrong with the next commit.
+/// A fault of the next commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// Another program has published a snapshot just before.
+pub enum CommitFault {
+    /// Another program publishes a snapshot just before.
     BranchMoves,
-    /// The snapshot is published, and the reply is lost.
+    /// The snapshot is published, but the reply is lost.
     ReplyLost,
-    /// As `ReplyLost`, and no question is answered any more.
+    /// As `ReplyLost`, and the service no longer answers.
     ReplyLostThenGone,
     /// The request is lost.
     RequestLost,
@@ -41,11 +41,11 @@ struct State {
     branches: BTreeMap<String, Arc<Snapshot>>,
     transactions: u64,
     snapshots: u64,
-    faults: VecDeque<Fault>,
+    faults: VecDeque<CommitFault>,
     is_gone: bool,
 }
 
-/// What all views of one repository share.
+/// A repository, shared by all stores that show it.
 #[derive(Clone, Default)]
 pub struct Repository {
     state: Arc<Mutex<State>>,
@@ -113,13 +113,13 @@ impl Repository {
         Ok(Arc::new(InMemoryVersions { repository: self.clone(), branch, shown: RwLock::new(shown) }))
     }
 
-    /// A store that shows a branch as it is now, for ever.
+    /// A store that always shows a branch as it is now.
     pub fn as_it_is(&self, branch: &str) -> Result<Arc<InMemoryVersions>> {
         let shown = RwLock::new(self.state.lock().tip(branch)?);
         Ok(Arc::new(InMemoryVersions { repository: self.clone(), branch: None, shown }))
     }
 
-    /// Makes a branch at the newest snapshot of another.
+    /// Creates a branch at the newest snapshot of another.
     pub fn make_branch(&self, name: &str, from: &str) -> Result<()> {
         let mut state = self.state.lock();
         let tip = state.tip(from)?;
@@ -127,7 +127,7 @@ impl Repository {
         Ok(())
     }
 
-    /// Another program publishes objects; `None` deletes one.
+    /// Publishes objects as another program would; `None` deletes one.
     pub fn change(&self, branch: &str, objects: &[(&str, Option<&str>)]) -> Result<()> {
         let mut state = self.state.lock();
         let tip = state.tip(branch)?;
@@ -142,17 +142,17 @@ impl Repository {
         Ok(())
     }
 
-    /// The next commits go wrong so.
-    pub fn inject(&self, faults: impl IntoIterator<Item = Fault>) {
+    /// Injects these faults into the next commits.
+    pub fn inject(&self, faults: impl IntoIterator<Item = CommitFault>) {
         self.state.lock().faults.extend(faults);
     }
 
-    /// Whether the service answers nothing.
+    /// Sets whether the service no longer answers.
     pub fn set_gone(&self, is_gone: bool) {
         self.state.lock().is_gone = is_gone;
     }
 
-    /// The messages of a branch, the newest first.
+    /// Returns the messages of a branch, newest first.
     pub fn messages(&self, branch: &str) -> Vec<String> {
         let mut next = self.state.lock().branches.get(branch).cloned();
         let mut messages = Vec::new();
@@ -163,7 +163,7 @@ impl Repository {
         messages
     }
 
-    /// An object of a branch's newest snapshot.
+    /// Returns the text of an object in a branch's newest snapshot.
     pub fn text(&self, branch: &str, key: &str) -> Option<String> {
         let tip = self.state.lock().branches.get(branch).cloned()?;
         let bytes = tip.objects.get(key, 1 << 20).ok()??;
@@ -207,29 +207,29 @@ impl Versions for InMemoryVersions {
 }
 
 impl Transaction for InMemoryTransaction {
-    fn commit(self: Box<Self>, message: &str, mark: &str) -> Result<Published> {
+    fn commit(self: Box<Self>, message: &str, mark: &str) -> Result<CommitOutcome> {
         let mut state = self.repository.state.lock();
         let fault = state.faults.pop_front();
-        if fault == Some(Fault::RequestLost) {
+        if fault == Some(CommitFault::RequestLost) {
             return Err(gone());
         }
         let tip = state.tip(&self.branch)?;
-        if fault == Some(Fault::BranchMoves) {
+        if fault == Some(CommitFault::BranchMoves) {
             let same = state.copy(&tip);
             state.add(&self.branch, same, ("in between", ""));
-            return Ok(Published::BranchMoved);
+            return Ok(CommitOutcome::BranchMoved);
         }
         if !Arc::ptr_eq(&tip, &self.parent) {
-            return Ok(Published::BranchMoved);
+            return Ok(CommitOutcome::BranchMoved);
         }
         let id = state.add(&self.branch, self.objects, (message, mark));
         match fault {
-            Some(Fault::ReplyLost) => Err(gone()),
-            Some(Fault::ReplyLostThenGone) => {
+            Some(CommitFault::ReplyLost) => Err(gone()),
+            Some(CommitFault::ReplyLostThenGone) => {
                 state.is_gone = true;
                 Err(gone())
             }
-            _ => Ok(Published::Snapshot(id)),
+            _ => Ok(CommitOutcome::Snapshot(id)),
         }
     }
 }
@@ -241,7 +241,7 @@ impl Store for InMemoryVersions {
         self.shown.read().objects.open(key)
     }
 
-    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<ObjectContent>> {
         self.shown.read().objects.content(key, limit_bytes)
     }
 
@@ -249,7 +249,7 @@ impl Store for InMemoryVersions {
         self.shown.read().objects.head(key)
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+    fn list(&self, folder: &str) -> Result<Vec<ListEntry>> {
         self.shown.read().objects.list(folder)
     }
 
@@ -277,7 +277,7 @@ impl Store for InMemoryTransaction {
         self.objects.open(key)
     }
 
-    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<ObjectContent>> {
         self.objects.content(key, limit_bytes)
     }
 
@@ -285,7 +285,7 @@ impl Store for InMemoryTransaction {
         self.objects.head(key)
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+    fn list(&self, folder: &str) -> Result<Vec<ListEntry>> {
         self.objects.list(folder)
     }
 

@@ -1,4 +1,4 @@
-//! Tests of what only zip archives do.
+//! Tests of the behaviour that only zip archives have.
 #![allow(clippy::unwrap_used)]
 use std::io::Write;
 
@@ -67,7 +67,7 @@ fn damage_is_found() {
 }
 
 #[test]
-fn a_size_that_lies_costs_nothing() {
+fn a_false_size_allocates_nothing() {
     for method in BOTH {
         let file = archive(|writer| add(writer, "a", &[7; 5000], method));
         let mut bytes = std::fs::read(file.path()).unwrap();
@@ -85,7 +85,7 @@ fn a_size_that_lies_costs_nothing() {
 }
 
 #[test]
-fn a_cut_archive_is_no_archive() {
+fn a_truncated_archive_is_not_an_archive() {
     let file = archive(|writer| add(writer, "a", &[7; 5000], CompressionMethod::Stored));
     let bytes = std::fs::read(file.path()).unwrap();
     for length in [0, 1, 30, 2000, bytes.len() - 30, bytes.len() - 1] {
@@ -105,9 +105,9 @@ fn a_changed_archive_is_stale() {
     assert!(matches!(store.open("a"), Err(Error::Stale { .. })));
 }
 
-/// Each archive of the corpus holds what the folder beside it holds.
+/// Each archive of the corpus contains what the folder next to it contains.
 #[test]
-fn the_corpus() {
+fn archives_of_the_corpus_equal_their_folders() {
     let Ok(corpus) = std::env::var("ZARRFS_CORPUS") else {
         eprintln!("SKIPPED: ZARRFS_CORPUS does not say where the corpus is");
         return;
@@ -142,7 +142,7 @@ fn compare(archive: &ZipStore, folder: &dyn Store, path: &str) -> usize {
 }
 
 proptest::proptest! {
-    /// Whatever is damaged: an error or the right bytes, and no panic.
+    /// Damage anywhere gives an error or the right bytes, and never a panic.
     #[test]
     fn damage_anywhere(damage in proptest::collection::vec((proptest::num::usize::ANY, 0..=255_u8), 1..6)) {
         let content = |name: &str| name.repeat(300).into_bytes();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zarrfs::error::{Error, Result};
-use zarrfs::store::versions::{Published, Transaction, Versions};
+use zarrfs::store::versions::{CommitOutcome, Transaction, Versions};
 use zarrfs::store::{
     Info, ObjectPart, ObjectVersion, Precondition, PutOptions, RemoteOptions, Store, StoreOptions, open_with,
 };
@@ -22,7 +22,7 @@ fn open(location: &str, options: &StoreOptions) -> Arc<dyn Store> {
 }
 
 fn put(to: &dyn Transaction, key: &str, bytes: &[u8], precondition: Precondition) -> Result<ObjectVersion> {
-    let like = Info { size_bytes: 0, modified: None, version: ObjectVersion::of_number(0), posix: None };
+    let like = Info { size_bytes: 0, modified: None, version: ObjectVersion::numbered(0), posix: None };
     let options = PutOptions { precondition, ..PutOptions::new("", &like) };
     to.writer().unwrap().put(key, &[ObjectPart::Bytes(bytes)], &options)
 }
@@ -41,10 +41,10 @@ fn versions(store: &Arc<dyn Store>) -> &dyn Versions {
     store.versions().expect("a repository has versions")
 }
 
-fn id(published: Published) -> String {
+fn id(published: CommitOutcome) -> String {
     match published {
-        Published::Snapshot(id) => id,
-        Published::BranchMoved => panic!("the branch has moved"),
+        CommitOutcome::Snapshot(id) => id,
+        CommitOutcome::BranchMoved => panic!("the branch has moved"),
     }
 }
 
@@ -224,7 +224,7 @@ fn a_branch_that_moved_is_told() {
         put(first.as_ref(), "small/c/0", &[1, 1], Precondition::Any).unwrap();
         put(second.as_ref(), "small/c/1", &[2, 2], Precondition::Any).unwrap();
         id(first.commit("first", "1").unwrap());
-        assert_eq!(second.commit("second", "2").unwrap(), Published::BranchMoved);
+        assert_eq!(second.commit("second", "2").unwrap(), CommitOutcome::BranchMoved);
         assert_eq!(versions(&other).find_mark("main", "2").unwrap(), None);
         let again = versions(&other).begin("main").unwrap();
         assert_eq!(again.get("small/c/0", 10).unwrap().unwrap(), [1, 1]);
@@ -252,7 +252,7 @@ fn many_writers_lose_nothing() {
                     let transaction = versions(&store).begin("main").unwrap();
                     let key = format!("added/c/{writer}");
                     put(transaction.as_ref(), &key, &[writer; 800], Precondition::Any).unwrap();
-                    if transaction.commit(&mark, &mark).unwrap() != Published::BranchMoved {
+                    if transaction.commit(&mark, &mark).unwrap() != CommitOutcome::BranchMoved {
                         break;
                     }
                 }

@@ -10,7 +10,7 @@ use crate::array::geometry::axis_order::AxisOrder;
 use crate::array::source::objects::keys::Keys;
 use crate::array::source::objects::strays::Strays;
 use crate::error::{Error, Result};
-use crate::store::{Entry, Store, join};
+use crate::store::{ListEntry, Store, join};
 
 /// Counts of the stored objects of an array.
 #[derive(Clone, Debug, Default)]
@@ -134,7 +134,7 @@ impl FolderWalk<'_> {
         flow
     }
 
-    fn entry(&mut self, folder: &str, parts: &[String], entry: Entry) -> ControlFlow<()> {
+    fn entry(&mut self, folder: &str, parts: &[String], entry: ListEntry) -> ControlFlow<()> {
         let mut parts = parts.to_vec();
         match self.separator {
             '/' => parts.push(entry.name.clone()),
@@ -155,7 +155,7 @@ impl FolderWalk<'_> {
         }
     }
 
-    fn stray(&mut self, folder: &str, entry: Entry) -> ControlFlow<()> {
+    fn stray(&mut self, folder: &str, entry: ListEntry) -> ControlFlow<()> {
         if let Some(strays) = &mut self.strays {
             let below = folder.strip_prefix(self.path).unwrap_or_default().trim_start_matches('/');
             strays.add(self.store, folder, below, entry);

@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 
 use crate::metadata::ChunkKeyEncoding;
-use crate::store::{Entry, Store, join};
+use crate::store::{ListEntry, Store, join};
 
 /// The most strays that are counted.
 const MAX_COUNTED: u64 = 10_000;
@@ -117,7 +117,7 @@ impl Strays {
     }
 
     /// Adds an entry of a folder that leads to no chunk. `below` is the folder's path below the node.
-    pub(super) fn add(&mut self, store: &dyn Store, folder: &str, below: &str, entry: Entry) {
+    pub(super) fn add(&mut self, store: &dyn Store, folder: &str, below: &str, entry: ListEntry) {
         if below.is_empty() && DOCUMENTS.contains(&entry.name.as_str()) {
             return;
         }

@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn passthrough_is_one_object_for_all_handles_of_an_inode() {
         let users = Arc::new(PageCacheUsers::default());
-        let version = |size_bytes| RequestedMode::Passthrough(ObjectVersion::of_number(size_bytes));
+        let version = |size_bytes| RequestedMode::Passthrough(ObjectVersion::numbered(size_bytes));
         let open = |requested| CacheMode::new(&users, requested).map(|(cache_mode, _)| cache_mode);
         let cached = open(RequestedMode::Cached).unwrap();
         assert!(!open(version(4)).unwrap().is_passthrough());

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::store::overlay::{Access, OverlayOptions, OverlayStore};
-use crate::store::versions::in_memory::{Fault, Repository};
+use crate::store::versions::in_memory::{CommitFault, Repository};
 use crate::store::{RemoteOptions, Store};
 
 /// Eight bytes in chunks of two.
@@ -110,7 +110,7 @@ fn nothing_is_stored_until_the_outcome_is_known() {
     let scene = Scene::new();
     let t = scene.open(&["t"]);
     scene.fs.write(t, 0, b"AB", false).unwrap();
-    scene.repository.inject([Fault::ReplyLostThenGone]);
+    scene.repository.inject([CommitFault::ReplyLostThenGone]);
     let (told, errno) = scene.commit("unknown");
     assert!(errno == libc::EIO && told["error"].as_str().unwrap().contains("not known"), "{told}");
     assert_eq!(scene.fs.write(t, 2, b"C", false).unwrap(), 1, "memory takes it");

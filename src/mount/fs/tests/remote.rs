@@ -7,7 +7,9 @@ use std::time::Instant;
 use super::*;
 use crate::cancellation::Cancellation;
 use crate::error::{Error, Result};
-use crate::store::{Content, Entry, GetReply, GetRequest, Info, Object, Remote, StatFs, Store, Writer};
+use crate::store::{
+    GetReply, GetRequest, Info, ListEntry, Object, ObjectContent, Remote, StatFs, Store, Writer,
+};
 
 /// How many requests a remote store handles at a time.
 const AT_A_TIME: usize = 64;
@@ -46,7 +48,7 @@ impl Store for SlowStore {
         self.objects.open(key)
     }
 
-    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<Content>> {
+    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<ObjectContent>> {
         self.wait_for(1);
         self.objects.content(key, limit_bytes)
     }
@@ -64,7 +66,7 @@ impl Store for SlowStore {
         self.objects.writer()
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Entry>> {
+    fn list(&self, folder: &str) -> Result<Vec<ListEntry>> {
         self.wait_for(1);
         self.objects.list(folder)
     }

@@ -99,7 +99,7 @@ impl Subjects {
         let Some(node) = found.node.clone() else { return Ok(None) };
         let documents = formats::documents_info(&self.of_node(path, Place::Mirror, &node))?;
         let of_node = self.permissions.readers_of(&documents);
-        let is_open = self.permissions.readers(Some(reader)).may_all_read(&of_node);
+        let is_open = self.permissions.readers(Some(reader)).all_may_read(&of_node);
         Ok(is_open.then_some(node))
     }
 }

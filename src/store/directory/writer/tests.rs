@@ -68,7 +68,7 @@ fn an_object_is_put_with_its_folders_and_keeps_its_mode() {
 }
 
 #[test]
-fn no_folder_is_made_above_the_array() {
+fn no_folder_is_created_above_the_array() {
     let (folder, store, like) = place();
     fs::remove_dir_all(folder.path().join("a")).unwrap();
     assert_eq!(store.put("a/c/0", &[], &PutOptions::new("a", &like)).unwrap_err().errno(), libc::ESTALE);
@@ -77,7 +77,7 @@ fn no_folder_is_made_above_the_array() {
 }
 
 #[test]
-fn one_writer_at_a_time_and_leftovers_go() {
+fn one_writer_at_a_time_and_leftovers_are_removed() {
     let (folder, store, _) = place();
     let lock = store.lock("a").unwrap();
     assert!(lock.is_some());
@@ -114,9 +114,9 @@ fn a_document_is_locked_as_it_is_now() {
     assert_eq!(store.lock("a/zarr.json").err().unwrap().errno(), libc::ESTALE);
 }
 
-/// Removing leftovers must never remove a file that another process begins to write.
+/// Removing leftovers must never remove a file that another process starts to write.
 #[test]
-fn a_new_temporary_file_is_no_leftover() {
+fn a_new_temporary_file_is_not_a_leftover() {
     let (_folder, store, like) = place();
     let is_done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -129,7 +129,7 @@ fn a_new_temporary_file_is_no_leftover() {
         });
         let home = store.open_folder("a", "write").unwrap().unwrap();
         (0..crate::test_level::pick(4000, 20_000))
-            .for_each(|_| drop(Temporary::new(&home, temporary_name).unwrap()));
+            .for_each(|_| drop(TemporaryFile::new(&home, temporary_name).unwrap()));
         for number in 0..300 {
             let put = store.put("a/c", &[ObjectPart::Bytes(&[number as u8])], &PutOptions::new("a", &like));
             assert!(put.is_ok(), "{number}: {put:?}");
@@ -147,21 +147,21 @@ fn a_link_out_is_not_written_through() {
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
 }
 
-/// Others nest folders as deep as they like: nothing here recurses over them, or holds a descriptor for each.
+/// Folders of other programs may be nested to any depth: nothing here recurses over them, or holds a descriptor for each.
 #[test]
-fn a_folder_is_removed_however_deep_it_is() {
+fn a_deeply_nested_folder_is_removed() {
     let (folder, store, _) = place();
     let depth = crate::test_level::pick(3000, 20_000);
     let root = File::open(folder.path()).unwrap();
     sys::make_folder_at(root.as_fd(), c"deep", 0o755).unwrap();
-    let mut last = sys::open_at(root.as_fd(), c"deep", READ | libc::O_DIRECTORY).unwrap();
+    let mut last = sys::open_at(root.as_fd(), c"deep", OPEN_READ | libc::O_DIRECTORY).unwrap();
     for number in 0..depth {
         if number % 1000 == 0 {
             drop(File::from(sys::create_at(last.as_fd(), c"file", 0o600).unwrap()));
             sys::make_folder_at(last.as_fd(), c"empty", 0o755).unwrap();
         }
         sys::make_folder_at(last.as_fd(), c"d", 0o755).unwrap();
-        last = sys::open_at(last.as_fd(), c"d", READ | libc::O_DIRECTORY).unwrap();
+        last = sys::open_at(last.as_fd(), c"d", OPEN_READ | libc::O_DIRECTORY).unwrap();
     }
     drop(last);
     assert!(store.remove_folder("deep").unwrap());
@@ -169,7 +169,8 @@ fn a_folder_is_removed_however_deep_it_is() {
     assert_eq!(left, ["a"]);
 }
 
-/// The name of a leftover is not enough: who may make names in a group has nothing removed in a folder of his.
+/// The name of a leftover is not enough: a user who may add names in a group cannot make this program remove a folder's
+/// content.
 #[test]
 fn a_folder_of_another_user_is_not_a_leftover() {
     let (folder, store, _) = place();
@@ -186,19 +187,19 @@ fn a_folder_of_another_user_is_not_a_leftover() {
     assert!(!ours.exists() && theirs.join("c").exists());
 }
 
-/// Some filesystems keep times in seconds only.
+/// Some filesystems store times in seconds only.
 #[test]
-fn a_file_is_exchanged_where_its_time_cannot_be_chosen() {
+fn a_file_is_exchanged_if_its_time_cannot_be_set() {
     let (folder, store, like) = place();
     let one = [ObjectPart::Bytes(b"one")];
     let expected = store.put("a/0", &one, &PutOptions::new("a", &like)).unwrap();
     let home = store.open_folder("a", "write").unwrap().unwrap();
-    let announced = Announced::new("0", expected).unwrap();
-    let mut temporary = Temporary::new(&home, || Ok(announced.name.clone())).unwrap();
+    let announced = AnnouncedName::new("0", expected).unwrap();
+    let mut temporary = TemporaryFile::new(&home, || Ok(announced.name.clone())).unwrap();
     temporary.write(&[ObjectPart::Bytes(b"two")], "a/0").unwrap();
-    let at = Name { folder: &home, name: c"0" };
+    let at = FileAt { folder: &home, name: c"0" };
     let exchanged = temporary.exchange(Some(announced), &at, "0", expected).unwrap();
-    assert_eq!(exchanged, Exchanged::Done);
+    assert_eq!(exchanged, ExchangeOutcome::Done);
     drop(temporary);
     assert_eq!(fs::read(folder.path().join("a/0")).unwrap(), b"two");
     assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 2, "nothing else is left");

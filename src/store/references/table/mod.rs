@@ -103,7 +103,7 @@ impl Table {
     }
 
     /// The names right below a folder, until `each` stops it.
-    pub(super) fn each_name(&self, folder: &str, each: &mut dyn FnMut(store::Entry) -> ControlFlow<()>) {
+    pub(super) fn each_name(&self, folder: &str, each: &mut dyn FnMut(store::ListEntry) -> ControlFlow<()>) {
         let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let mut cursor = self.first_from(&prefix);
         while let Some(below) = cursor.key().and_then(|key| key.strip_prefix(&prefix)) {
@@ -122,7 +122,7 @@ impl Table {
             // What is below a key comes soon after it, with nothing but '.' and the like between.
             let after = cursor.key().and_then(|key| key.strip_prefix(&path)?.chars().next());
             let is_folder = is_below || (after.is_some_and(|after| after <= '/') && self.is_folder(&path));
-            if is_new && each(store::Entry { name, is_folder }).is_break() {
+            if is_new && each(store::ListEntry { name, is_folder }).is_break() {
                 return;
             }
         }

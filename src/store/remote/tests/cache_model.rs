@@ -261,7 +261,7 @@ impl World {
         self.log.push(format!("{which} puts {}: {fault:?}", KEYS[key]));
         let bytes = self.content();
         *self.service.fault.lock() = fault;
-        let like = Info { size_bytes: 0, modified: None, version: ObjectVersion::of_number(0), posix: None };
+        let like = Info { size_bytes: 0, modified: None, version: ObjectVersion::numbered(0), posix: None };
         let options = PutOptions { precondition: Precondition::Any, ..PutOptions::new("a", &like) };
         let put = store.writer().unwrap().put(KEYS[key], &[ObjectPart::Bytes(&bytes)], &options);
         *self.service.fault.lock() = None;

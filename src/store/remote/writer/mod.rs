@@ -196,7 +196,7 @@ impl Connection {
 /// 128 random bits. The keys of a new hasher are random.
 fn new_mark() -> VersionDigest {
     let random = RandomState::new();
-    VersionDigest::of_halves(random.hash_one(0), random.hash_one(1))
+    VersionDigest::joined(random.hash_one(0), random.hash_one(1))
 }
 
 impl Put<'_> {
@@ -297,7 +297,7 @@ impl Put<'_> {
             Precondition::Any => return Ok(Step::Ask(PutMode::Overwrite)),
             Precondition::Missing if is_asked => return Ok(Step::Ask(PutMode::Create)),
             Precondition::Version(version) if is_asked && self.connection.service != Service::Google => {
-                if let Some(tag) = version.tag() {
+                if let Some(tag) = version.etag() {
                     let e_tag = Some(tag.to_owned());
                     return Ok(Step::Ask(PutMode::Update(UpdateVersion { e_tag, version: None })));
                 }
@@ -330,7 +330,7 @@ impl Put<'_> {
     /// The version that was put.
     fn version(&self, reply: &PutResult) -> Result<ObjectVersion> {
         if let Some(tag) = &reply.e_tag {
-            return Ok(ObjectVersion::of_tag(tag));
+            return Ok(ObjectVersion::for_etag(tag));
         }
         match self.found()? {
             Found::Ours(version) => Ok(version),

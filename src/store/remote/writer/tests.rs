@@ -187,7 +187,7 @@ impl Subject {
     }
 
     fn put(&self, parts: &[ObjectPart<'_>], precondition: Precondition) -> Result<ObjectVersion> {
-        let like = Info { size_bytes: 0, modified: None, version: ObjectVersion::of_number(0), posix: None };
+        let like = Info { size_bytes: 0, modified: None, version: ObjectVersion::numbered(0), posix: None };
         self.store.writer().unwrap().put(
             "a/c",
             parts,
