@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::array::readahead::resources::ReadaheadResources;
+use crate::array::readahead::resources::{Counted, ReadaheadResources};
 use crate::array::source::loading::load_resources::LoadResources;
 use crate::array::sync::atomic::Ordering;
 use crate::array::workers::Workers;
@@ -169,7 +169,7 @@ impl Engine {
             bases_read: writes.bases_read(),
             chunks_encoded: writes.chunks_encoded(),
             objects_stored: writes.objects_stored(),
-            ahead: self.readahead.strips_ahead(),
+            ahead: self.readahead.counted(Counted::StripsAhead),
             stored_reads: loads.reads.now(),
         }
     }

@@ -5,8 +5,8 @@
 //! one shard or one such chunk.
 //!
 //! [`Array::open`] turns metadata into the *served* array: the elements in the order in which the file shows them. For
-//! another order than C it permutes the axes and puts a transpose before the codec chain, so all later code knows order C only.
-//! Big-endian elements are a last fix-up of the pipeline.
+//! another order than C it permutes the axes and puts a transpose before the codec chain, so all later code knows order
+//! C only. Big-endian elements are a last fix-up of the pipeline.
 //!
 //! Uses `error`, `memory`, `metadata`, `store`, `codec`, `cancellation` and `sys`.
 //!
@@ -29,8 +29,8 @@
 //! | `verify.rs` | decodes every stored chunk and reports damage |
 //!
 //! A folder uses only the folders above it in this list, and each has one type for one array, which owns its state:
-//! `ServedArray` (geometry and source) and `StripCache` (chunks through the cache) in `served/`, [`ArrayWriter`] in `write/`,
-//! `FileReader` in `read/`, `ArrayReadahead` in `readahead/`. An [`Array`] is nothing but these parts.
+//! `ServedArray` (geometry and source) and `StripCache` (chunks through the cache) in `served/`, [`ArrayWriter`] in
+//! `write/`, `FileReader` in `read/`, `ArrayReadahead` in `readahead/`. An [`Array`] is nothing but these parts.
 
 mod cache;
 mod engine;
@@ -50,7 +50,7 @@ mod source;
 mod sync;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
-mod test_reads;
+mod test_arrays;
 mod variable;
 mod verify;
 mod workers;
@@ -68,8 +68,7 @@ use crate::store::{Object, Store};
 
 pub use crate::metadata::ByteOrder;
 pub use engine::{Engine, EngineCounters, EngineOptions};
-use geometry::layout::FileLayout;
-pub use geometry::layout::{Layout, Order};
+pub use geometry::layout::{FileLayout, Layout, Order};
 pub use geometry::selection::AxisSelection;
 pub use outside::{clear_padding, delete_outside};
 use read::FileReader;
@@ -107,34 +106,16 @@ pub struct Array {
 }
 
 impl Array {
-    /// Builds the codec chain of an array at `path` (`""` is the root). Fails with `Unsupported` or `Metadata`, and
-    /// names the document and the member.
+    /// Builds the codec chain of an array at `path` (`""` is the root). Fails with `Unsupported` or `Metadata`, and names the
+    /// document and the member.
     pub fn open(
         engine: &Arc<Engine>,
         store: &Arc<dyn Store>,
         path: &str,
         metadata: Arc<ArrayMetadata>,
-        layout: Layout,
+        layout: impl Into<FileLayout>,
     ) -> Result<Arc<Array>> {
-        let layout = FileLayout { layout, slowest: None };
-        Array::open_as(engine, ArrayToOpen { store, path, metadata, layout })
-    }
-
-    /// Opens an array as [`Array::open`] does, but with the axis `slowest` before all others, which keep the order of
-    /// `layout`. Everything at one index along that axis is then one range of the file.
-    pub fn open_by_planes(
-        engine: &Arc<Engine>,
-        store: &Arc<dyn Store>,
-        path: &str,
-        metadata: Arc<ArrayMetadata>,
-        layout: Layout,
-        slowest: usize,
-    ) -> Result<Arc<Array>> {
-        let layout = FileLayout { layout, slowest: Some(slowest) };
-        Array::open_as(engine, ArrayToOpen { store, path, metadata, layout })
-    }
-
-    fn open_as(engine: &Arc<Engine>, array: ArrayToOpen<'_>) -> Result<Arc<Array>> {
+        let array = ArrayToOpen { store, path, metadata, layout: layout.into() };
         let (workers, served) = (engine.workers(), Arc::new(ServedArray::open(engine.loads(), array)?));
         let strips = Arc::new(StripCache::new(&served, workers));
         let writer = Arc::new(ArrayWriter::new(&strips, workers, engine.writers()));
@@ -154,9 +135,9 @@ impl Array {
         Ok(Arc::new(Array { served, workers: Arc::clone(&self.workers), writer, reader, readahead }))
     }
 
-    /// Returns the array after another program has made `self` longer along its slowest served axis. The dirty chunks, the
-    /// writers and the lock move to the new array; `self` stores nothing from then on. Fails with `Stale` where the new
-    /// array cannot continue the old one.
+    /// Returns the array after another program has made `self` longer along its slowest served axis. The dirty chunks,
+    /// the writers and the lock move to the new array; `self` stores nothing from then on. Fails with `Stale` where the
+    /// new array cannot continue the old one.
     pub fn grown(&self, metadata: Arc<ArrayMetadata>) -> Result<Arc<Array>> {
         let grown = self.successor(metadata)?;
         grown.writer.take_over(&self.writer)?;
@@ -270,8 +251,8 @@ impl Array {
         self.served.listing().elements_of_key(key)
     }
 
-    /// Calls `found` with the elements that each stored object has, as a range on each axis of the array, in no order, until it
-    /// breaks. An object that is not listed has fill value everywhere. Fails if a folder cannot be listed.
+    /// Calls `found` with the elements that each stored object has, as a range on each axis of the array, in no order,
+    /// until it breaks. An object that is not listed has fill value everywhere. Fails if a folder cannot be listed.
     pub fn each_stored(&self, found: &mut dyn FnMut(Vec<Range<u64>>) -> ControlFlow<()>) -> Result<()> {
         let (listing, mut listed) = (self.served.listing(), Ok(()));
         let mut failed = |_: &str, error: &Error| listed = Err(error.clone());
@@ -365,7 +346,7 @@ impl Array {
 }
 
 /// Cuts the file into tiles, to find its holes. Returns `None` if no hole may be reported: a missing chunk is not zero,
-/// or the array has a writer, whose memory map may hold pages that are not known here.
+/// or the array has a writer. A writer's memory map may have pages that are not known here.
 fn tiles<'a>(array: &'a Array, cancellation: &'a Cancellation) -> Option<HoleTiles<'a>> {
     if array.writer.has_writers() || array.writer.is_dirty() {
         return None;

@@ -1,10 +1,10 @@
 //! One slice of an array, from its selection to its bytes, in order.
 //!
-//! Uses `geometry/`, `source/`, `write/`, `readahead/`, `cancellation` and `error`. Long contiguous parts are read as ranges of
-//! the file. Everything else is made block by block (`geometry/selection.rs`): each chunk of a block is loaded once, on the
-//! decoding threads, and past the cache. A block has whole chunks along the axis where it ends, as long as one row of them
-//! fits into half of the cache's limit; so a chunk is loaded once for the whole slice, and more often only if the
-//! selected elements of one row of chunks need more memory.
+//! Uses `geometry/`, `source/`, `write/`, `readahead/`, `cancellation` and `error`. Long contiguous parts are read as
+//! ranges of the file. Everything else is made block by block (`geometry/selection.rs`): each chunk of a block is
+//! loaded once, on the decoding threads, and past the cache. A block has whole chunks along the axis where it ends, as
+//! long as one row of them fits into half of the cache's limit; so a chunk is loaded once for the whole slice, and more
+//! often only if the selected elements of one row of chunks need more memory.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -84,8 +84,8 @@ struct BlockReader<'a> {
 }
 
 impl Array {
-    /// Calls `write` with the bytes of a slice, part by part and in the order of the flat file, until it breaks. `selection` has
-    /// one entry for each axis of the array, in the array's own order. Blocks on the store.
+    /// Calls `write` with the bytes of a slice, part by part and in the order of the flat file, until it breaks.
+    /// `selection` has one entry for each axis of the array, in the array's own order. Blocks on the store.
     pub fn read_slice<E: From<Error>>(
         &self,
         selection: &[AxisSelection],
@@ -263,8 +263,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::array::{Engine, Layout};
-    use crate::metadata::{Document, parse_v3};
+    use crate::array::{Engine, Layout, test_arrays};
     use crate::store::{MemoryStore, Store};
 
     /// 100 × 100 bytes in chunks of 10 × 10, all different from the fill value.
@@ -288,10 +287,8 @@ mod tests {
     }
 
     fn open(store: &Arc<dyn Store>, cache_limit_bytes: u64) -> (Arc<Engine>, Arc<Array>) {
-        let bytes = store.get("zarr.json", 1 << 16).unwrap().unwrap();
-        let Document::Array(metadata) = parse_v3("zarr.json", &bytes).unwrap() else { panic!("an array") };
         let engine = Engine::new(cache_limit_bytes, 2);
-        let array = Array::open(&engine, store, "", Arc::new(metadata), Layout::default()).unwrap();
+        let array = test_arrays::open(&engine, store, "", Layout::default());
         (engine, array)
     }
 

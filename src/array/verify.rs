@@ -1,8 +1,8 @@
 //! Verification: decodes every stored chunk of an array once and reports damage by key.
 //!
 //! Uses its neighbours in `array`, `store` and `error`. Leaves nothing in the cache. The store's listing says which
-//! objects to decode (`source/stored_objects.rs`), and the index of a shard which of its chunks. The listing runs a little ahead of the decoding threads, so neither
-//! the declared nor the stored chunks are ever all in memory.
+//! objects to decode (`source/stored_objects.rs`), and the index of a shard which of its chunks. The listing runs a
+//! little ahead of the decoding threads, so neither the declared nor the stored chunks are ever all in memory.
 
 use std::ops::ControlFlow;
 use std::sync::mpsc::sync_channel;

@@ -18,7 +18,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::views::ShownNodes;
 use super::{Node, View};
-use crate::array::{Array, Engine, Layout, Order};
+use crate::array::{Array, Engine, FileLayout, Layout, Order};
 use crate::error::{Error, Result};
 use crate::metadata::ArrayMetadata;
 use crate::store::{Audience, ObjectVersion, Store};
@@ -330,10 +330,8 @@ impl OpenArrays {
         let served = served(shared, metadata)?.into_owned();
         let layout = shared.view.map_or(self.layout, |view| view.layout(self.layout));
         let store = self.store_for(&shared.path, &shared.audience);
-        match shared.view.and_then(View::slowest_axis) {
-            Some(axis) => Array::open_by_planes(&self.engine, &store, &shared.path, served, layout, axis),
-            None => Array::open(&self.engine, &store, &shared.path, served, layout),
-        }
+        let layout = FileLayout { layout, slowest: shared.view.and_then(View::slowest_axis) };
+        Array::open(&self.engine, &store, &shared.path, served, layout)
     }
 
     /// How the metadata of an array, or of a view of it, differs from that which its readers opened.

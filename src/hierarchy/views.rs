@@ -191,7 +191,7 @@ fn plane(metadata: &ArrayMetadata, axis: usize) -> Option<ArrayMetadata> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::array::{Array, Engine};
+    use crate::array::{Array, Engine, FileLayout};
     use crate::store::{Info, MemoryStore, ObjectVersion, Store};
     use serde_json::{Value, json};
 
@@ -273,7 +273,8 @@ mod tests {
             array.read_at(0, &mut bytes).unwrap();
             bytes
         };
-        let planes = Array::open_by_planes(&engine, &store, "a", metadata(&stored).clone(), OWN, 1).unwrap();
+        let by_planes = FileLayout { layout: OWN, slowest: Some(1) };
+        let planes = Array::open(&engine, &store, "a", metadata(&stored).clone(), by_planes).unwrap();
         let elements: Vec<i16> =
             read(planes).chunks_exact(2).map(|two| i16::from_le_bytes(two.try_into().unwrap())).collect();
         assert_eq!(elements, [0, 1, 4, 5, 2, 3, 6, 7, 1, 1, 1, 1]);

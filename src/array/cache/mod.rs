@@ -236,8 +236,8 @@ impl ChunkCache {
         outcome.map(|loaded| loaded.content)
     }
 
-    /// Returns the content of a key in one version of its object, whatever the epoch. An entry of another version is loaded
-    /// again.
+    /// Returns the content of a key in one version of its object, whatever the epoch. An entry of another version is
+    /// loaded again.
     pub fn get_version(
         &self,
         key: CacheKey,
@@ -283,8 +283,8 @@ impl ChunkCache {
             || state.entries.peek(&key).is_some_and(|entry| entry.version.epoch >= epoch)
     }
 
-    /// Adds content that was just loaded or stored. Does nothing if the entry is of a later epoch, or if the content is too
-    /// heavy.
+    /// Adds content that was just loaded or stored. Does nothing if the entry is of a later epoch, or if the content is
+    /// too heavy.
     pub fn put(&self, key: CacheKey, content: CachedContent, version: ValidatedVersion) {
         let weight = content.weight_bytes();
         let mut state = self.state.lock();
@@ -305,8 +305,8 @@ impl ChunkCache {
     /// Marks chunks that readers received in full and are not expected to ask for again. They are evicted first, and
     /// their memory is reused first.
     ///
-    /// A sequential reader would otherwise evict what others use: by plain LRU, what it has just read is the last to go,
-    /// although the kernel's page cache has it.
+    /// A sequential reader would otherwise evict what others use: by plain LRU, what it has just read is the last to
+    /// go, although the kernel's page cache has it.
     pub fn demote(&self, keys: impl Iterator<Item = CacheKey>) {
         let mut state = self.state.lock();
         for key in keys {

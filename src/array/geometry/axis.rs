@@ -1,7 +1,8 @@
 //! The chunks along one axis, and numbers of chunks over several axes.
 //!
-//! Spec: v3 core "Chunk grids", v3 "Regular chunk grid". Uses `metadata`; no I/O. An axis is a list of runs of equally long
-//! chunks. A regular grid has one run for each axis, a rectilinear grid has several, and one arithmetic covers both.
+//! Spec: v3 core "Chunk grids", v3 "Regular chunk grid". Uses `metadata`; no I/O. An axis is a list of runs of equally
+//! long chunks. A regular grid has one run for each axis, a rectilinear grid has several, and one arithmetic covers
+//! both.
 
 use std::ops::{ControlFlow, Range};
 
@@ -41,8 +42,8 @@ pub struct Span {
 }
 
 impl Axis {
-    /// Creates an axis of `extent` elements with chunks given as runs of (length, count). Chunks that begin after the extent
-    /// are left out. `None` if the chunks end before the extent.
+    /// Creates an axis of `extent` elements with chunks given as runs of (length, count). Chunks that begin after the
+    /// extent are left out. `None` if the chunks end before the extent.
     pub fn new(extent: u64, lengths: &[(u64, u64)]) -> Option<Axis> {
         let mut runs: Vec<AxisRun> = Vec::new();
         let (mut start, mut count) = (0u64, 0u64);

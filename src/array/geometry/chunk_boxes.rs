@@ -16,8 +16,8 @@ pub struct ChunkBoxes {
 }
 
 impl ChunkBoxes {
-    /// Boxes whose runs in the file have at least `run_bytes`, as far as boxes of `box_bytes` can have that. A box has at least
-    /// one chunk.
+    /// Cuts chunks into boxes with runs of at least `run_bytes` in the file, as far as boxes of `box_bytes` allow that.
+    /// A box has at least one chunk.
     pub fn new(axes: &[Axis], chunks: Vec<Range<u64>>, item_bytes: u64, limits: BoxLimits) -> Self {
         let mut shape = vec![1; axes.len()];
         let chunk_bytes = axes.iter().map(Axis::longest).product::<u64>().saturating_mul(item_bytes);
@@ -51,7 +51,8 @@ impl ChunkBoxes {
         self.shape.iter().product()
     }
 
-    /// Returns the chunks of the box with this number, by their numbers on each axis. Boxes are in the order of the file.
+    /// Returns the chunks of the box with this number, by their numbers on each axis. Boxes are in the order of the
+    /// file.
     pub fn get(&self, number: u64) -> Vec<Range<u64>> {
         let mut rest = number;
         let axes = self.chunks.iter().zip(&self.shape).zip(self.counts().collect::<Vec<_>>()).rev();
@@ -76,7 +77,7 @@ pub struct BoxLimits {
     pub box_bytes: u64,
 }
 
-/// Calls `visit` with the offset and the length of each range of the file that the elements of a box of chunks make, in order, until it
+/// Calls `visit` with the offset and the length of each range of the file that a box of chunks has, in order, until it
 /// fails. No range is longer than `longest`.
 pub fn for_each_range<E>(
     axes: &[Axis],

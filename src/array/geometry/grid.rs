@@ -2,8 +2,8 @@
 //!
 //! Spec: v3 core "Chunk grids". Uses `axis` and `strided_copy`; no I/O.
 //!
-//! A range of the flat file is cut into at most `2 × rank - 1` boxes, and a box into one [`StridedCopy`] per chunk: nested
-//! loops over byte runs that are contiguous in the file and in the chunk.
+//! A range of the flat file is cut into at most `2 × rank - 1` boxes, and a box into one [`StridedCopy`] per chunk:
+//! nested loops over byte runs that are contiguous in the file and in the chunk.
 //!
 //! Invariants: all offsets fit u64, because `product(shape) × item size` fits i64 (`metadata` checks it). A chunk in
 //! memory always has its full nominal shape, also at the edge of the array.
@@ -116,7 +116,8 @@ impl Grid {
         }
     }
 
-    /// Returns the first chunks that a range touches, each once, in the order in which the range needs them; at most `most`.
+    /// Returns the first chunks that a range touches, each once, in the order in which the range needs them; at most
+    /// `most`.
     pub fn chunks_of(&self, offset: u64, length: u64, most: usize) -> Vec<u64> {
         let mut chunks: Vec<u64> = Vec::new();
         let mut seen = HashSet::new();
@@ -137,8 +138,8 @@ impl Grid {
         self.chunks_of(offset, 1, 1).first().copied()
     }
 
-    /// Returns the chunks with the lowest numbers, from `first` on, that a range touches, in order; at most `most`. The time
-    /// depends on `most`, not on how many chunks the range touches.
+    /// Returns the chunks with the lowest numbers, from `first` on, that a range touches, in order; at most `most`. The
+    /// time depends on `most`, not on how many chunks the range touches.
     pub fn lowest_chunks(&self, offset: u64, length: u64, first: u64, most: usize) -> Vec<u64> {
         let mut chunks: Vec<u64> = Vec::new();
         let end = Cell::new(u64::MAX);

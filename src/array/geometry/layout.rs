@@ -23,11 +23,17 @@ pub struct Layout {
     pub byte_order: ByteOrder,
 }
 
-/// A layout, perhaps with another axis as the slowest.
+/// A layout, perhaps with another axis as the slowest: everything at one index along that axis is one range of the file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FileLayout {
     /// The order of the elements and of their bytes.
     pub layout: Layout,
-    /// The axis of the array that comes before all others, if the layout does not decide that.
+    /// The axis of the array that comes before all others, which keep the order of the layout. `None` if the layout decides.
     pub slowest: Option<usize>,
+}
+
+impl From<Layout> for FileLayout {
+    fn from(layout: Layout) -> Self {
+        FileLayout { layout, slowest: None }
+    }
 }

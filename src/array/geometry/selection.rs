@@ -1,11 +1,11 @@
 //! Index arithmetic of slices: the chunks that a slice of an array touches, and where its elements lie in them.
 //!
-//! Uses `grid` alone; no I/O. A slice has, on each axis, elements at equal distances ([`AxisSelection`]). Its output has the
-//! selected elements in served order. The output is made in [`Block`]s, each of which is contiguous in it, and a block of
-//! [`Piece`]s, one for each chunk.
+//! Uses `grid` alone; no I/O. A slice has, on each axis, elements at equal distances ([`AxisSelection`]). Its output
+//! has the selected elements in served order. The output is made in [`Block`]s, which are contiguous in it, and a block
+//! is made of [`Piece`]s, one for each chunk.
 //!
-//! Invariants: the blocks of a selection follow each other in its output and together are all of it; the pieces of a block
-//! are all of it, and each is of another chunk.
+//! Invariants: the blocks of a selection follow each other in its output and together are all of it; the pieces of a
+//! block are all of it, and belong to different chunks.
 
 use std::ops::Range;
 
@@ -36,7 +36,7 @@ impl AxisSelection {
         self.start.wrapping_add_signed((place as i64).wrapping_mul(self.step))
     }
 
-    /// Returns the first place whose element lies in the same chunk as that of `place`.
+    /// Returns the first place with an element in the same chunk as that of `place`.
     fn first_place_in_chunk(&self, axis: &Axis, place: u64) -> u64 {
         let span = axis.locate(self.element(place));
         let step = self.step.unsigned_abs().max(1);
@@ -48,7 +48,7 @@ impl AxisSelection {
         before.div_ceil(step).min(place)
     }
 
-    /// Returns the first place after `place` whose element lies in another chunk; at most `end`.
+    /// Returns the first place after `place` with an element in another chunk; at most `end`.
     fn next_chunk_place(&self, axis: &Axis, place: u64, end: u64) -> u64 {
         let element = self.element(place);
         let span = axis.locate(element);

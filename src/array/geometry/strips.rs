@@ -146,8 +146,8 @@ fn slab_axes(grid: &Grid) -> usize {
     first.map_or(grid.axes().len(), |first| first + 1)
 }
 
-/// Returns the number of the slab that holds a byte of the file. From the end of the file on, the number of slabs. A slab is
-/// contiguous in the file, so this takes no walk over the grid.
+/// Returns the number of the slab that holds a byte of the file. From the end of the file on, the number of slabs. A
+/// slab is contiguous in the file, so this takes no walk over the grid.
 pub fn slab_at(grid: &Grid, slab: Slab, offset: u64) -> u64 {
     if offset >= grid.size_bytes() {
         return grid.chunks().div_ceil(slab.strips);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::array::interleavings::write_back::{FILL, LENGTH, Scene, each_form, open, write_and_notify};
 use crate::array::sync::thread;
-use crate::array::test_reads::read_for;
+use crate::array::test_arrays::read_for;
 use crate::array::{Array, Readahead, Reader};
 use crate::store::Store;
 

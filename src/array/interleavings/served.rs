@@ -6,7 +6,7 @@ use crate::array::interleavings::write_back::{FILL, LENGTH, Scene, each_form};
 use crate::array::sync::thread;
 use crate::cancellation::Cancellation;
 
-/// Readers, writers and the timer of one mount: none of their work looks like another program's change.
+/// Readers, writers and the timer of one mount: their work never looks like another program's change.
 #[test]
 fn own_replacements_are_no_change() {
     each_form(|form| {

@@ -1,7 +1,7 @@
 //! Holes of the flat file, for SEEK_HOLE and SEEK_DATA.
 //!
-//! Uses its neighbours in `array`, `error` and `cancellation`. The file is cut into tiles of whole rows of chunks. A tile
-//! with no stored object is part of a hole. Reporting a hole as data is always allowed; the reverse never is.
+//! Uses its neighbours in `array`, `error` and `cancellation`. The file is cut into tiles of whole rows of chunks. A
+//! tile with no stored object is part of a hole. Reporting a hole as data is always allowed; the reverse never is.
 //!
 //! Invariant: a hole begins and ends at page boundaries (or at the end of the file), whatever offset was asked for.
 
@@ -63,8 +63,8 @@ impl<'a> HoleTiles<'a> {
         Ok(None)
     }
 
-    /// Returns the first byte from `offset` on that is in a hole. `offset` lies in the file, whose end counts as a
-    /// hole. Blocks on the store.
+    /// Returns the first byte from `offset` on that is in a hole. `offset` lies in the file. The end of the file counts
+    /// as a hole. Blocks on the store.
     pub fn next_hole(&self, offset: u64) -> Result<u64> {
         for tile in self.tile_of(offset)..self.count() {
             if let Some(hole) = self.hole(tile)?
@@ -161,8 +161,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::array::{Array, Engine, Layout};
-    use crate::metadata::{Document, parse_v3};
+    use crate::array::{Array, Engine, Layout, test_arrays};
     use crate::store::{MemoryStore, Store};
 
     /// 40 rows of 100,000 bytes in chunks of (8, 50,000). A tile is two rows of chunks, 1.6 MB.
@@ -170,7 +169,7 @@ mod tests {
         array_of(&[40, 100_000], &[8, 50_000], fill_value, present)
     }
 
-    /// Returns an array of bytes, of which these chunks are stored.
+    /// Opens an array of bytes that stores these chunks.
     fn array_of(shape: &[u64], chunk: &[u64], fill_value: u8, present: &[&str]) -> Arc<Array> {
         let store = MemoryStore::new();
         let document = json!({"zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "uint8",
@@ -179,12 +178,9 @@ mod tests {
         for key in present {
             store.put(key, vec![1; chunk.iter().product::<u64>() as usize]).unwrap();
         }
-        let Document::Array(metadata) = parse_v3("zarr.json", document.to_string().as_bytes()).unwrap()
-        else {
-            panic!("an array")
-        };
+        store.put("zarr.json", document.to_string().into_bytes()).unwrap();
         let store: Arc<dyn Store> = Arc::new(store);
-        Array::open(&Engine::new(1 << 20, 1), &store, "", Arc::new(metadata), Layout::default()).unwrap()
+        test_arrays::open(&Engine::new(1 << 20, 1), &store, "", Layout::default())
     }
 
     #[test]

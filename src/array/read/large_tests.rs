@@ -1,13 +1,12 @@
-//! Arrays large enough for code that small ones never reach: full chunks stored while their writer goes on, strips of blosc
-//! blocks, and strips for small caches.
+//! Arrays large enough for code that small ones never reach: full chunks stored while their writer goes on, strips of
+//! blosc blocks, and strips for small caches.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::array::test_reads::read_for;
+use crate::array::test_arrays::{self, read_for};
 use crate::array::{Array, Engine, EngineOptions, Layout, Reader};
-use crate::metadata::{Document, parse_v3};
 use crate::store::{MemoryStore, Store};
 
 /// Chunks of 8 MiB in one slab of 64 MiB, which is the whole array.
@@ -16,11 +15,9 @@ const CHUNK: [u64; 3] = [16, 512, 512];
 const SIZE_BYTES: usize = 64 << 20;
 
 fn open(store: &Arc<dyn Store>, cache_limit_bytes: u64, dirty_limit_bytes: u64) -> (Arc<Engine>, Arc<Array>) {
-    let bytes = store.get("zarr.json", 1 << 16).unwrap().unwrap();
-    let Document::Array(metadata) = parse_v3("zarr.json", &bytes).unwrap() else { panic!("an array") };
     let options = EngineOptions::new(cache_limit_bytes, 2);
     let engine = Engine::with_options(EngineOptions { dirty_limit_bytes, page_cache_keeps: true, ..options });
-    let array = Array::open(&engine, store, "", Arc::new(metadata), Layout::default()).unwrap();
+    let array = test_arrays::open(&engine, store, "", Layout::default());
     (engine, array)
 }
 

@@ -19,8 +19,8 @@ pub struct ReadPlan {
 }
 
 impl ReadPlan {
-    /// Plans a range of an array over `grid`: of its chunks if they are uncompressed, else of its strips. Keeps the plan that
-    /// there is if it is the same.
+    /// Plans a range of an array over `grid`: of its chunks if they are uncompressed, else of its strips. Keeps the
+    /// plan that there is if it is the same.
     pub(in crate::array) fn prepare(
         &mut self,
         array: &Arc<ServedArray>,

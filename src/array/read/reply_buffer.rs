@@ -1,7 +1,7 @@
 //! The bytes of a reply: copied into a page-aligned buffer, or left in the cache.
 //!
-//! Uses `memory` and `plan.rs`. The kernel copies replies page by page into pages (fuse_copy_fill and fuse_copy_folio in
-//! fs/fuse/dev.c). If our pages start at other offsets than its own, each of its pages takes two copies.
+//! Uses `memory` and `plan.rs`. The kernel copies replies page by page into pages (fuse_copy_fill and fuse_copy_folio
+//! in fs/fuse/dev.c). If our pages start at other offsets than its own, each of its pages takes two copies.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;

@@ -2,11 +2,12 @@
 //!
 //! Uses its neighbours in `array`, `error` and `cancellation`.
 
-use std::hash::{Hash, Hasher};
+use std::hash::Hasher;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::array::served::ServedArray;
+use crate::array::source::objects::hash_versions;
 use crate::array::sync::Mutex;
 use crate::array::workers::Workers;
 use crate::cancellation::Cancellation;
@@ -48,7 +49,8 @@ impl Comparison<'_> {
         Ok(false)
     }
 
-    /// Adds the versions of all objects of the array to a hash. Reads no object. Fails with `TooLarge` if there are too many.
+    /// Adds the versions of all objects of the array to a hash. Reads no object. Fails with `TooLarge` if there are too
+    /// many.
     pub fn hash_versions(&self, version: &mut impl Hasher) -> Result<()> {
         let (served, objects) = (self.served, self.served.levels().objects());
         if objects > MAX_COMPARED_OBJECTS {
@@ -57,18 +59,7 @@ impl Comparison<'_> {
             );
             return Err(Error::TooLarge { key: served.document_key().to_owned(), reason });
         }
-        let mut keys = Vec::new();
-        for object in 0..objects {
-            keys.push(served.key_of_object(object)?);
-            if keys.len() == BATCH_OBJECTS || object + 1 == objects {
-                let asked: Vec<&str> = keys.iter().map(String::as_str).collect();
-                for found in served.store().head_many(&asked) {
-                    found?.map(|info| info.version).hash(version);
-                }
-                keys.clear();
-            }
-        }
-        Ok(())
+        hash_versions(served.store(), (0..objects).map(|object| served.key_of_object(object)), version)
     }
 
     /// Returns the keys of objects that differ from what readers received. Asks for several at a time.

@@ -1,7 +1,7 @@
 //! Fetching the stored chunks of a window of the file from a remote store, before a sequential reader needs them.
 //!
-//! Uses `resources.rs` and `window.rs`, `served/`, `source/` and `store`. Requests take long and many run at once, so more is
-//! fetched than decoded: as much as the reader's share of the store's memory holds.
+//! Uses `resources.rs` and `window.rs`, `served/`, `source/` and `store`. Requests take long and many run at once, so
+//! more is fetched than decoded: as much as the reader's share of the store's memory holds.
 //!
 //! Invariant: a reader that moves elsewhere or closes drops its claims, which cancels what is under way for it alone.
 
@@ -38,8 +38,8 @@ pub struct FetchQueue {
     chunks: HashMap<u64, MaybeClaim>,
     /// The claims on indexes of shards that have some of the next chunks.
     indexes: Vec<Arc<dyn Claim>>,
-    /// How many stored bytes are claimed, and the last claim that was made for the present number. Before it has arrived,
-    /// nothing shows whether the number is large enough.
+    /// How many stored bytes are claimed, and the last claim that was made for the present number. Before it has
+    /// arrived, nothing shows whether the number is large enough.
     target_bytes: u64,
     last_of_target: Option<Arc<dyn Claim>>,
     /// The strips of the window that are queued for decoding.
@@ -50,7 +50,7 @@ impl FetchQueue {
     /// Creates an empty queue for a reader at `offset`.
     pub fn new(resources: &Arc<ReadaheadResources>, offset: u64) -> Self {
         FetchQueue {
-            count: resources.count(Counted::FetchingReader),
+            count: resources.count(Counted::FetchingReaders),
             window: FetchWindow::new(offset),
             chunks: HashMap::new(),
             indexes: Vec::new(),
@@ -89,12 +89,12 @@ impl FetchQueue {
         new
     }
 
-    /// Claims the chunks of these strips in this order, as far as the reader's share goes. Returns the previous claims on other
-    /// chunks, and on those that are decoded.
+    /// Claims the chunks of these strips in this order, as far as the reader's share goes. Returns the previous claims
+    /// on other chunks, and on those that are decoded.
     fn claim(&mut self, cache: &StripCache, strips: &[u64]) -> HashMap<u64, MaybeClaim> {
         let served = cache.served();
         let ctx = served.load_context();
-        let readers = self.count.resources().fetching_readers().max(1) as u64;
+        let readers = self.count.resources().counted(Counted::FetchingReaders).max(1);
         let share = served.store().remote().map_or(0, Remote::transfer_limit_bytes) / readers;
         let mut claimed =
             ClaimedBytes { target_bytes: self.target_bytes.min(share), ..ClaimedBytes::default() };

@@ -44,8 +44,8 @@ pub enum Readahead {
     /// The next chunks are decoded.
     #[default]
     Chunks,
-    /// The next chunks are decoded, and the next replies are made of them. For a reader that bypasses the page cache and
-    /// sends one request at a time.
+    /// The next chunks are decoded, and the next replies are made of them. For a reader that bypasses the page cache
+    /// and sends one request at a time.
     Replies,
 }
 

@@ -76,7 +76,7 @@ impl Prefetcher {
                 continue;
             }
             let (cache, wanted) = (Arc::clone(&self.strips), Arc::clone(wanted));
-            let ahead = self.resources.count(Counted::StripAhead);
+            let ahead = self.resources.count(Counted::StripsAhead);
             self.strips.workers().ahead(Box::new(move || {
                 let epoch = cache.served().epoch();
                 if wanted.wants(generation, slab) && !cache.is_known(strip, epoch) {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::array::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::array::sync::atomic::{AtomicU64, Ordering};
 
 /// The limit of the prepared replies of all readers: this many bytes, or this fraction of a small cache.
 const MOST_REPLY_BYTES: u64 = 16 << 20;
@@ -12,12 +12,9 @@ const REPLY_PART_OF_CACHE: u64 = 8;
 
 /// What the readahead of all arrays shares.
 pub struct ReadaheadResources {
-    /// Bytes of replies that are prepared, or will be, and their limit.
     reply_bytes: AtomicU64,
     reply_limit_bytes: u64,
-    /// How many sequential readers of remote stores there are.
-    fetching_readers: AtomicUsize,
-    /// How many strips are being decoded ahead of readers, or wait for that.
+    fetching_readers: AtomicU64,
     strips_ahead: AtomicU64,
     /// Whether readers keep what they receive, as the kernel's page cache does.
     readers_keep: bool,
@@ -27,62 +24,56 @@ pub struct ReadaheadResources {
 pub struct CountGuard {
     resources: Arc<ReadaheadResources>,
     counted: Counted,
+    amount: u64,
 }
 
 /// What a [`CountGuard`] counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// This many bytes of prepared replies.
-    ReplyBytes(u64),
-    /// A sequential reader of a remote store.
-    FetchingReader,
-    /// A strip that is decoded ahead, or waits for that.
-    StripAhead,
+    /// Bytes of replies that are prepared, or will be.
+    ReplyBytes,
+    /// Sequential readers of remote stores.
+    FetchingReaders,
+    /// Strips that are being decoded ahead of readers, or wait for that.
+    StripsAhead,
 }
 
 impl ReadaheadResources {
-    /// Resources for a process with a cache of this limit.
+    /// Creates resources for a process with a cache of this limit.
     pub fn new(cache_limit_bytes: u64, readers_keep: bool) -> Self {
         ReadaheadResources {
             reply_bytes: AtomicU64::new(0),
             reply_limit_bytes: MOST_REPLY_BYTES.min(cache_limit_bytes / REPLY_PART_OF_CACHE),
-            fetching_readers: AtomicUsize::new(0),
+            fetching_readers: AtomicU64::new(0),
             strips_ahead: AtomicU64::new(0),
             readers_keep,
         }
     }
 
-    /// Counts something until the guard is dropped.
-    pub fn count(self: &Arc<Self>, counted: Counted) -> CountGuard {
+    fn counter(&self, counted: Counted) -> &AtomicU64 {
         match counted {
-            Counted::ReplyBytes(bytes) => {
-                self.reply_bytes.fetch_add(bytes, Ordering::Relaxed);
-            }
-            Counted::FetchingReader => {
-                self.fetching_readers.fetch_add(1, Ordering::Relaxed);
-            }
-            Counted::StripAhead => {
-                self.strips_ahead.fetch_add(1, Ordering::Relaxed);
-            }
+            Counted::ReplyBytes => &self.reply_bytes,
+            Counted::FetchingReaders => &self.fetching_readers,
+            Counted::StripsAhead => &self.strips_ahead,
         }
-        CountGuard { resources: Arc::clone(self), counted }
+    }
+
+    /// Returns the present count.
+    pub fn counted(&self, counted: Counted) -> u64 {
+        self.counter(counted).load(Ordering::Relaxed)
+    }
+
+    /// Counts one more until the guard is dropped.
+    pub fn count(self: &Arc<Self>, counted: Counted) -> CountGuard {
+        self.counter(counted).fetch_add(1, Ordering::Relaxed);
+        CountGuard { resources: Arc::clone(self), counted, amount: 1 }
     }
 
     /// Counts bytes of replies, if the limit allows them.
     pub fn reserve_reply(self: &Arc<Self>, bytes: u64) -> Option<CountGuard> {
-        let counted = self.reply_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let guard = CountGuard { resources: Arc::clone(self), counted: Counted::ReplyBytes(bytes) };
-        (counted <= self.reply_limit_bytes).then_some(guard)
-    }
-
-    /// Sequential readers of remote stores.
-    pub fn fetching_readers(&self) -> usize {
-        self.fetching_readers.load(Ordering::Relaxed)
-    }
-
-    /// Strips that are decoded ahead of readers, or wait for that.
-    pub fn strips_ahead(&self) -> u64 {
-        self.strips_ahead.load(Ordering::Relaxed)
+        let reserved = self.reply_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let guard = CountGuard { resources: Arc::clone(self), counted: Counted::ReplyBytes, amount: bytes };
+        (reserved <= self.reply_limit_bytes).then_some(guard)
     }
 
     /// Returns whether readers keep what they receive, as the kernel's page cache does.
@@ -100,17 +91,6 @@ impl CountGuard {
 
 impl Drop for CountGuard {
     fn drop(&mut self) {
-        let resources = &self.resources;
-        match self.counted {
-            Counted::ReplyBytes(bytes) => {
-                resources.reply_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            }
-            Counted::FetchingReader => {
-                resources.fetching_readers.fetch_sub(1, Ordering::Relaxed);
-            }
-            Counted::StripAhead => {
-                resources.strips_ahead.fetch_sub(1, Ordering::Relaxed);
-            }
-        }
+        self.resources.counter(self.counted).fetch_sub(self.amount, Ordering::Relaxed);
     }
 }

@@ -4,9 +4,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::array::{Array, Engine, Layout};
+use crate::array::{Array, Engine, Layout, test_arrays};
 use crate::error::Result;
-use crate::metadata::{Document, parse_v3};
 use crate::store::{
     Claim, Info, ListEntry, MaybeClaim, MemoryStore, Object, ObjectContent, StatFs, Store, Wanted,
 };
@@ -80,13 +79,11 @@ fn planes() -> (Arc<Remote>, Arc<Array>) {
     let document = json!({"zarr_format": 3, "node_type": "array", "shape": [64, 1024, 1024], "data_type": "uint8",
         "fill_value": 0, "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [8, 256, 256]}},
         "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes"}, {"name": "gzip", "configuration": {"level": 1}}]});
-    let Document::Array(metadata) = parse_v3("zarr.json", document.to_string().as_bytes()).unwrap() else {
-        panic!("an array")
-    };
+    let metadata = test_arrays::metadata("", document.to_string().as_bytes());
     let remote = Arc::new(Remote::default());
     let store: Arc<dyn Store> = Arc::clone(&remote) as _;
     let engine = Engine::new(256 * MIB, 2);
-    (remote, Array::open(&engine, &store, "", Arc::new(metadata), Layout::default()).unwrap())
+    (remote, Array::open(&engine, &store, "", metadata, Layout::default()).unwrap())
 }
 
 #[test]

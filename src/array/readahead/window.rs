@@ -3,7 +3,8 @@
 //! Uses `geometry/`. Nothing here reads, decodes or waits: [`SlabWindow`] and [`FetchWindow`] turn a reader's place
 //! into work for `prefetch.rs` and `fetch.rs`.
 //!
-//! A sequential read visits one row of strips, a *slab*, again and again before it moves on. So a slab is decoded as a whole.
+//! A sequential read visits one row of strips, a *slab*, again and again before it moves on. So a slab is decoded as a
+//! whole.
 //!
 //! **Backpressure** bounds twice how far ahead of a reader chunks are decoded. From memory: no more is decoded than the
 //! cache holds together with what the reader has not passed, because what was decoded first would be evicted first.
@@ -31,8 +32,8 @@ pub const AHEAD_BYTES_PER_THREAD: u64 = 32 << 20;
 /// holds if the cache has no room for a slab.
 const MOST_QUEUED: u64 = 4096;
 
-/// The window of the file that is fetched begins with this many bytes, and is at least this many times what the reader has
-/// read.
+/// The window of the file that is fetched begins with this many bytes, and is at least this many times what the reader
+/// has read.
 const MIN_FETCH_BYTES: u64 = 2 << 20;
 const FETCH_GROWTH: u64 = 16;
 /// The largest window.
@@ -100,8 +101,8 @@ impl SlabWindow {
         self.first
     }
 
-    /// Moves the beginning to the slab `passed`, before which the reader has passed everything. Returns the slabs that it
-    /// has passed now.
+    /// Moves the beginning to the slab `passed`, before which the reader has passed everything. Returns the slabs that
+    /// it has passed now.
     pub fn pass(&mut self, passed: u64) -> Range<u64> {
         let left = self.first.min(passed)..passed;
         self.first = self.first.max(passed);
@@ -225,8 +226,8 @@ pub struct ReaderPlace {
     pub offset: u64,
 }
 
-/// The window of the file that is fetched from a remote store for a reader. Requests take long and many run at once, so more is
-/// fetched than decoded. The window grows with what the reader has received, so that a short read costs little.
+/// The window of the file that is fetched from a remote store for a reader. Requests take long and many run at once, so
+/// more is fetched than decoded. The window grows with what the reader has received, so that a short read costs little.
 #[derive(Debug)]
 pub struct FetchWindow {
     /// Where the reader began.
@@ -238,9 +239,9 @@ pub struct FetchWindow {
 /// How much to fetch and to decode from a reader's place on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchExtent {
-    /// Bytes of the file whose chunks are fetched.
+    /// For how many bytes of the file chunks are fetched.
     pub fetched: u64,
-    /// Bytes of the file whose strips are decoded.
+    /// For how many bytes of the file strips are decoded.
     pub decoded: u64,
 }
 

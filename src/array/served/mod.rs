@@ -4,7 +4,8 @@
 //! [`ServedArray`] from metadata. `strip_cache.rs` reads its chunks through the cache. Nothing here is dirty: `write/`
 //! has what is not stored yet.
 //!
-//! Invariant: only two things change in a [`ServedArray`]: its epoch, and the versions of objects that readers have seen.
+//! Invariant: only two things change in a [`ServedArray`]: its epoch, and the versions of objects that readers have
+//! seen.
 
 pub mod open;
 pub mod strip_cache;

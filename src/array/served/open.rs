@@ -1,8 +1,8 @@
 //! Building a [`ServedArray`] from the metadata of an array.
 //!
-//! Uses its neighbours in `array`, `metadata`, `codec`, `store` and `error`. For another order than C the axes are permuted and
-//! a transpose goes before the codec chain, so all later code knows order C only. Big-endian elements are a last fix-up of the
-//! pipeline.
+//! Uses its neighbours in `array`, `metadata`, `codec`, `store` and `error`. For another order than C the axes are
+//! permuted and a transpose goes before the codec chain, so all later code knows order C only. Big-endian elements are
+//! a last fix-up of the pipeline.
 
 use std::sync::Arc;
 
@@ -38,7 +38,8 @@ pub struct ArrayToOpen<'a> {
 }
 
 impl ServedArray {
-    /// Builds the codec chain of an array. Fails with `Unsupported` or `Metadata`, and names the document and the member.
+    /// Builds the codec chain of an array. Fails with `Unsupported` or `Metadata`, and names the document and the
+    /// member.
     pub fn open(loads: &Arc<LoadResources>, array: ArrayToOpen<'_>) -> Result<ServedArray> {
         let ArrayToOpen { store, path, metadata, layout: file_layout } = array;
         let document_key = metadata.document_key.as_str();

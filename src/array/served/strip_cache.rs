@@ -1,7 +1,7 @@
 //! Chunks of one array through the cache, in strips.
 //!
-//! Uses its neighbours in `array`, `store` and `error`. A **strip** is the part of a chunk that is read and cached by itself:
-//! usually the whole chunk (`geometry/strips.rs`). How chunks are cut is decided once, by the first read.
+//! Uses its neighbours in `array`, `store` and `error`. A **strip** is the part of a chunk that is read and cached by
+//! itself: usually the whole chunk (`geometry/strips.rs`). How chunks are cut is decided once, by the first read.
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -88,8 +88,8 @@ impl StripCache {
         fits.then_some(block)
     }
 
-    /// Has a remote store transfer the chunks of the first read: how they are cut depends on one of them, and the others need
-    /// not wait for it.
+    /// Has a remote store transfer the chunks of the first read: how they are cut depends on one of them, and the
+    /// others need not wait for it.
     pub fn claim_before_strips(&self, range: &Range<u64>) -> Vec<Arc<dyn Claim>> {
         if !self.served.store().is_remote() || self.strips.get().is_some() {
             return Vec::new();

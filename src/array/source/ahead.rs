@@ -1,6 +1,7 @@
 //! Asking a remote store for the stored bytes of chunks before they are loaded.
 //!
-//! Uses its neighbours, `store` and `error`. Failures here are not reported: the load that follows meets and reports them.
+//! Uses its neighbours, `store` and `error`. Failures here are not reported: the load that follows meets and reports
+//! them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::store::{Claim, MaybeClaim, Wanted};
 /// Whether to wait for indexes of shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::array) enum Indexes {
-    /// Chunks of shards whose indexes are not here are left for later.
+    /// A chunk is left for later if the index of its shard is not here.
     AsTheyCome,
     /// A reader waits for the chunks anyway.
     Waited,

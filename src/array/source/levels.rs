@@ -1,7 +1,7 @@
 //! The grid of an array's chunks, and the levels of sharding above it.
 //!
-//! Spec: v3 "Sharding codec". Uses `pipelines.rs`, `array/geometry`, `array/cache`, `codec` and `error`. Shards may be nested:
-//! each level has its own grid and its own codec chain. Without a level, each chunk is an object.
+//! Spec: v3 "Sharding codec". Uses `pipelines.rs`, `array/geometry`, `array/cache`, `codec` and `error`. Shards may be
+//! nested: each level has its own grid and its own codec chain. Without a level, each chunk is an object.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -130,7 +130,8 @@ impl Levels {
         chunks
     }
 
-    /// Calls `each` with the number of each chunk in an inner chunk of the outermost shards, which may be a shard itself.
+    /// Calls `each` with the number of each chunk in an inner chunk of the outermost shards, which may be a shard
+    /// itself.
     pub fn each_chunk_below(
         &self,
         inner: &[u64],

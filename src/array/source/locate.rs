@@ -130,12 +130,12 @@ impl InnerWanted {
 
 /// This many bytes of a shard are asked for together with its index, so that a small shard takes one request.
 const INDEX_BYTES: u64 = 128 << 10;
-/// A shard whose decoded form is no larger is asked for as a whole.
+/// A shard of at most this many decoded bytes is asked for as a whole.
 const SMALL_SHARD_BYTES: u64 = 4 << 20;
 
 impl Source {
-    /// Returns where a chunk is stored. Opens its object, whose key is `key`, for a reader that begins with the bytes
-    /// `wanted` of the chunk.
+    /// Returns where a chunk is stored. Opens its object, at `key`, for a reader that begins with the bytes `wanted` of
+    /// the chunk.
     pub(in crate::array) fn locate(
         &self,
         ctx: &LoadContext<'_>,
@@ -217,8 +217,8 @@ impl Source {
         step.index(ctx, object.as_ref(), key, range).map(drop)
     }
 
-    /// Calls `each` with the number of each chunk that is stored in an object, until it breaks. Chunks that the index of a shard
-    /// gives a wrong place are among them. Does nothing if the object is gone.
+    /// Calls `each` with the number of each chunk that is stored in an object, until it breaks. Chunks that the index
+    /// of a shard gives a wrong place are among them. Does nothing if the object is gone.
     pub(in crate::array) fn each_chunk_in(
         &self,
         ctx: &LoadContext<'_>,

@@ -1,9 +1,9 @@
 //! Where chunks are stored.
 //!
-//! A [`Source`] *locates* chunks: it turns the number of a chunk into a store key and, where the array is sharded, into a
-//! range of that object (`locate.rs`). [`Levels`] says which object that is, and which chunks an object has. What is done with
-//! the stored bytes exists once, whether the array is sharded or not: `load.rs` decodes a chunk or a part of it, `rewrite.rs`
-//! encodes chunks and replaces an object.
+//! A [`Source`] *locates* chunks: it turns the number of a chunk into a store key and, where the array is sharded, into
+//! a range of that object (`locate.rs`). [`Levels`] says which object that is, and which chunks an object has. What is
+//! done with the stored bytes exists once, whether the array is sharded or not: `load.rs` decodes a chunk or a part of
+//! it, `rewrite.rs` encodes chunks and replaces an object.
 //!
 //! | folder | what lives there |
 //! |---|---|
@@ -69,8 +69,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Creates a source of the parts. Chunks are as small as can be read on their own: inner chunks, if the chain ends in a
-    /// sharding codec. Refuses chunks that are too large for memory, unless they are uncompressed.
+    /// Creates a source of the parts. Chunks are as small as can be read on their own: inner chunks, if the chain ends
+    /// in a sharding codec. Refuses chunks that are too large for memory, unless they are uncompressed.
     pub fn new(parts: SourceParts) -> Result<Self> {
         let SourceParts { mut axes, keys, mut pipelines, fill } = parts;
         let (decoded, byte_order) = (pipelines.decoded.clone(), pipelines.byte_order);
@@ -92,8 +92,8 @@ impl Source {
                 let reason = format!("inner chunk shape {inner_shape:?} does not divide every shard");
                 return Err(Error::metadata(&document_key, reason));
             };
-            // The codecs before the sharding codec apply to each inner chunk instead of to the shard, so that an inner chunk
-            // decodes on its own.
+            // The codecs before the sharding codec apply to each inner chunk instead of to the shard, so that an inner
+            // chunk decodes on its own.
             let mut specs: Vec<CodecSpec> = sharded.prefix.to_vec();
             specs.extend_from_slice(&sharded.codec.inner_specs);
             let inner = Representation { shape: inner_shape, ..decoded.clone() };

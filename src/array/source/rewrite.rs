@@ -1,8 +1,8 @@
 //! Encoding chunks, and rewriting the object that holds them.
 //!
-//! Spec: v3 "Sharding codec", "Implementation notes", Encoding. A chunk that is an object is put as it is. A shard is one new
-//! object with the changed inner chunks, and with the encoded bytes of the others copied. Uses its neighbours, `array/geometry`,
-//! `store`, `codec` and `memory`.
+//! Spec: v3 "Sharding codec", "Implementation notes", Encoding. A chunk that is an object is put as it is. A shard is
+//! one new object with the changed inner chunks, and with the encoded bytes of the others copied. Uses its neighbours,
+//! `array/geometry`, `store`, `codec` and `memory`.
 
 use std::ops::Range;
 use std::sync::Arc;

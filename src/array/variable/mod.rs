@@ -3,9 +3,9 @@
 //! Spec: v3 core "Chunk storage"; v2 "Chunk encoding". Uses `store`, `metadata`, `codec`, and in `array` `cache`,
 //! `geometry` and `source`. `codec_chain.rs` decodes a chunk.
 //!
-//! Such an array has no flat file of which a part could be read, so no chunk is cached. A read goes through the array
-//! in C order, row of chunks by row of chunks along the first axis. Memory holds one row at a time, as an
-//! [`ElementRow`], within the limit of the chunk cache.
+//! Elements have different sizes, so there is no flat file that could be read in parts, and no chunk is cached. A read
+//! goes through the array in C order, row of chunks by row of chunks along the first axis. Memory holds one row at a
+//! time, as an [`ElementRow`], within the limit of the chunk cache.
 
 pub mod codec_chain;
 pub mod element_row;
@@ -18,13 +18,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::array::Engine;
-use crate::array::geometry::axis::{self, Axis, Span};
+use crate::array::geometry::axis::{self, Axis, numbers};
 use crate::array::geometry::axis_order::AxisOrder;
 use crate::array::reservation::Reservation;
 use crate::array::source::corrupt;
+use crate::array::source::objects::hash_versions;
 use crate::array::source::objects::keys::Keys;
 use crate::array::variable::codec_chain::{DecodeTarget, VariableChain};
-use crate::array::variable::element_row::{ElementRow, next_index, reserve};
+use crate::array::variable::element_row::{ElementRow, reserve};
 use crate::codec::CodecError;
 use crate::codec::vlen::Vlen;
 use crate::error::{Error, Result};
@@ -33,8 +34,6 @@ use crate::store::{ObjectVersion, Store};
 
 /// The most chunks (or shards) that one read looks for.
 const MAX_OBJECTS: u64 = 1 << 20;
-/// How many objects are compared with the store in one batch.
-const BATCH_OBJECTS: usize = 512;
 
 /// An array of strings or of bytes.
 pub struct VariableArray {
@@ -101,20 +100,8 @@ impl VariableArray {
     pub fn version(&self) -> Result<u64> {
         self.check_objects()?;
         let mut version = DefaultHasher::new();
-        let mut keys = Vec::new();
-        for row in 0..self.rows() {
-            self.for_each_chunk_of(row, |_, key| {
-                keys.push(key.to_owned());
-                Ok(())
-            })?;
-            if keys.len() >= BATCH_OBJECTS || row + 1 == self.rows() {
-                let asked: Vec<&str> = keys.iter().map(String::as_str).collect();
-                for found in self.store.head_many(&asked) {
-                    found?.map(|info| info.version).hash(&mut version);
-                }
-                keys.clear();
-            }
-        }
+        let keys = (0..self.objects()).map(|object| self.key(object));
+        hash_versions(self.store.as_ref(), keys, &mut version)?;
         Ok(version.finish())
     }
 
@@ -175,8 +162,18 @@ impl VariableArray {
         self.axes.first().map_or(1, Axis::count)
     }
 
+    /// Returns how many chunks (or shards) there are.
+    fn objects(&self) -> u64 {
+        self.axes.iter().fold(1, |product: u64, axis| product.saturating_mul(axis.count()))
+    }
+
+    /// Returns the key of a chunk.
+    fn key(&self, chunk: u64) -> Result<String> {
+        self.keys.key(self.store.as_ref(), &numbers(&self.axes, chunk))
+    }
+
     fn check_objects(&self) -> Result<()> {
-        let objects = self.axes.iter().fold(1, |product: u64, axis| product.saturating_mul(axis.count()));
+        let objects = self.objects();
         if objects <= MAX_OBJECTS {
             return Ok(());
         }
@@ -184,40 +181,19 @@ impl VariableArray {
         Err(Error::TooLarge { key: self.metadata.document_key.clone(), reason })
     }
 
-    /// Calls `visit` with the position and the key of each chunk of a row, in C order.
-    fn for_each_chunk_of(&self, row: u64, mut visit: impl FnMut(&[Span], &str) -> Result<()>) -> Result<()> {
-        let mut counts: Vec<u64> = self.axes.iter().map(Axis::count).collect();
-        if counts.contains(&0) {
-            return Ok(());
-        }
-        if let Some(first) = counts.first_mut() {
-            *first = 1;
-        }
-        let mut number = vec![0; counts.len()];
-        loop {
-            let mut index = number.clone();
-            if let Some(first) = index.first_mut() {
-                *first = row;
-            }
-            let key = self.keys.key(self.store.as_ref(), &index)?;
-            let spans: Vec<Span> =
-                self.axes.iter().zip(&index).map(|(axis, &number)| axis.span(number)).collect();
-            visit(&spans, &key)?;
-            if !next_index(&mut number, &counts) {
-                return Ok(());
-            }
-        }
-    }
-
     fn read_row(&self, row: u64, held: &mut Reservation, version: &mut DefaultHasher) -> Result<ElementRow> {
         let document_key = self.metadata.document_key.as_str();
         let mut elements = ElementRow::new(&self.axes, row, held, document_key)?;
-        self.for_each_chunk_of(row, |spans, key| {
-            let found = self.read_object(key, held)?;
+        let per_row: u64 = self.axes.iter().skip(1).map(Axis::count).product();
+        for chunk in row * per_row..(row + 1) * per_row {
+            let key = self.key(chunk)?;
+            let found = self.read_object(&key, held)?;
             found.as_ref().map(|(_, version)| *version).hash(version);
-            let Some((encoded, _)) = found else { return Ok(()) };
-            let origin: Vec<u64> = spans.iter().map(|span| span.start).collect();
-            let shape: Vec<u64> = spans.iter().map(|span| span.length).collect();
+            let Some((encoded, _)) = found else { continue };
+            let index = numbers(&self.axes, chunk);
+            let spans = || self.axes.iter().zip(&index).map(|(axis, &number)| axis.span(number));
+            let origin: Vec<u64> = spans().map(|span| span.start).collect();
+            let shape: Vec<u64> = spans().map(|span| span.length).collect();
             let of_this_shape;
             let chain = if shape == self.chain_shape {
                 &self.chain
@@ -226,10 +202,10 @@ impl VariableArray {
                 of_this_shape = built.map_err(of_document(document_key))?;
                 &of_this_shape
             };
-            chain.decode(&encoded, &origin, &mut DecodeTarget { key, elements: &mut elements, held })?;
+            let mut target = DecodeTarget { key: &key, elements: &mut elements, held };
+            chain.decode(&encoded, &origin, &mut target)?;
             held.shrink(encoded.len() as u64);
-            Ok(())
-        })?;
+        }
         Ok(elements)
     }
 

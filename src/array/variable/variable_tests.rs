@@ -80,7 +80,8 @@ fn chunk(origin: &[u64], shape: &[u64], axes: &[usize]) -> Vec<u8> {
     Vlen::Utf8.encode(&elements.collect::<Vec<_>>()).unwrap()
 }
 
-/// Returns a shard of inner chunks, its index (bytes and crc32c) at the end or the start; every fifth inner chunk is empty.
+/// Returns a shard of inner chunks, its index (bytes and crc32c) at the end or the start; every fifth inner chunk is
+/// empty.
 fn shard(
     origin: &[u64],
     shape: &[u64],

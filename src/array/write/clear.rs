@@ -193,8 +193,8 @@ impl<'a> OutsideElements<'a> {
     }
 }
 
-/// Returns the array with the first `axes` axes of its file extended to where their last chunks end, so that all that these
-/// chunks store lies inside. `None` if they end there already.
+/// Returns the array with the first `axes` axes of its file extended to where their last chunks end, so that all that
+/// these chunks store lies inside. `None` if they end there already.
 pub fn padded(served: &ServedArray, axes: usize) -> Result<Option<Arc<ServedArray>>> {
     let order = served.source().keys().axis_order();
     let mut shape = order.served(&served.metadata().shape);

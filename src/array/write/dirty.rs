@@ -5,8 +5,8 @@
 //! Invariants:
 //! - Only the bytes in `written` come from a writer. The others are the chunk's **base** (what the store has), or
 //!   undefined until they are needed. A chunk that is written in full is never read first.
-//! - A chunk leaves the map only when exactly its content was stored (its generation has not changed), or when the array is
-//!   truncated to 0 or ends. It is then *retired*: a thread that still holds it looks in the map again.
+//! - A chunk leaves the map only when exactly its content was stored (its generation has not changed), or when the
+//!   array is truncated to 0 or ends. It is then *retired*: a thread that still holds it looks in the map again.
 //! - A thread that holds the locks of several chunks (for a write that it accepts) waits for nothing. While it takes
 //!   them, it waits only briefly for the next one.
 //! - No thread holds the map's lock while it waits for a chunk's lock, which another thread may hold during a read of
@@ -27,14 +27,15 @@ use crate::array::sync::Mutex;
 use crate::memory::{Buffer, MIN_PAGES_BYTES};
 use crate::store::ObjectVersion;
 
-/// The memory of a dirty chunk in addition to its bytes. It does not matter for a long chunk; for one byte it is nearly all.
+/// The memory of a dirty chunk in addition to its bytes. It does not matter for a long chunk; for one byte it is nearly
+/// all.
 const CHUNK_OVERHEAD_BYTES: usize = 768;
 
 /// The memory of a sparse buffer is counted in these.
 const PAGE_BYTES: usize = 4096;
 
-/// A chunk with bytes that are not in the store. It is locked while it is encoded, so that half a write is never stored. A
-/// write locks it before the reply, and until the bytes are copied.
+/// A chunk with bytes that are not in the store. It is locked while it is encoded, so that half a write is never
+/// stored. A write locks it before the reply, and until the bytes are copied.
 pub type DirtyChunk = Mutex<ChunkState>;
 
 /// The content of a dirty chunk.
@@ -45,7 +46,8 @@ pub struct ChunkState {
     pub written: ByteRanges,
     /// The version of the object from which the other bytes come, once they are loaded.
     pub base: Option<Option<ObjectVersion>>,
-    /// The bytes that were written since the chunk was last encoded for a remote store: what a put under way does not store.
+    /// The bytes that were written since the chunk was last encoded for a remote store: what a put under way does not
+    /// store.
     pub since: Option<ByteRanges>,
     /// Counts the writes.
     pub generation: u64,

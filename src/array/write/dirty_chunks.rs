@@ -1,6 +1,7 @@
 //! The dirty chunks of one array: writers fill them, readers read them, and write-back makes them clean.
 //!
-//! Uses `dirty.rs` and `resources.rs`, `served/`, and `memory`, `store` and `error`. The invariants are those of `dirty.rs`.
+//! Uses `dirty.rs` and `resources.rs`, `served/`, and `memory`, `store` and `error`. The invariants are those of
+//! `dirty.rs`.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -225,8 +226,8 @@ impl DirtyChunks {
 
     // --- writing ---
 
-    /// Makes the chunks of a plan dirty and locks them, by their places in the plan. `None` if one is locked for long, or has
-    /// just been stored; then nothing is written.
+    /// Makes the chunks of a plan dirty and locks them, by their places in the plan. `None` if one is locked for long,
+    /// or has just been stored; then nothing is written.
     pub fn lock_soon(&self, plan: &CopyPlan) -> Option<Vec<OwnedMutexGuard<ChunkState>>> {
         let mut brought = vec![0; plan.chunks().len()];
         let _ = plan.for_each_copy(|place, copy| {
@@ -287,8 +288,8 @@ impl DirtyChunks {
 
     /// Returns a buffer for a chunk's first write, which brings `request_bytes` of it.
     ///
-    /// A writer of long requests with a slab within the dirty limit fills the chunk, so it gets a recycled buffer. Other
-    /// writers get a buffer that takes memory only where it is touched.
+    /// A writer of long requests with a slab within the dirty limit fills the chunk, so it gets a recycled buffer.
+    /// Other writers get a buffer that takes memory only where it is touched.
     fn first_buffer(&self, length: usize, request_bytes: usize) -> Buffer {
         let slab_bytes = slab(self.served.grid()).map_or(u64::MAX, |slab| slab.bytes);
         let is_filled = request_bytes >= length.min(MIN_FULL_REQUEST_BYTES)
@@ -405,8 +406,8 @@ impl DirtyChunks {
             && self.served.levels().chunk_count(object.object) == object.chunks.len() as u64
     }
 
-    /// Records that an object is stored. This precedes retiring any of its chunks: a reader that looks afterwards must find the
-    /// stored object.
+    /// Records that an object is stored. This precedes retiring any of its chunks: a reader that looks afterwards must
+    /// find the stored object.
     pub fn mark_stored(&self, object: u64, key: &str) {
         let mut chunks = self.state.chunks.lock();
         chunks.unsynced.insert(key.to_owned());

@@ -61,7 +61,8 @@ impl DirtyEncoder<'_> {
                 // The object changed after it was looked at.
                 return Err(Error::Changed { key: served.key_of_chunk(&served.grid().index(number))? });
             }
-            // From now on, what is written is recorded apart: only these bytes may be laid over another program's later ones.
+            // From now on, what is written is recorded apart: only these bytes may be laid over another program's later
+            // ones.
             state.since = Some(ByteRanges::default());
         }
         let encoded = self.objects.encode(number, &mut state.bytes)?;

@@ -1,4 +1,4 @@
-//! The end of an array whose node is removed or renamed: no write reaches the store afterwards.
+//! The end of an array: its node is removed or renamed, and no write reaches the store afterwards.
 //!
 //! Uses `sync.rs`. Invariant: a later array of the same name never gets bytes from a handle of this one.
 

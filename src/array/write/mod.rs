@@ -118,8 +118,8 @@ impl ArrayWriter {
         self.release_if_idle();
     }
 
-    /// Releases the lock when there is no writer and nothing is dirty. An array with objects that are not durable yet stays
-    /// in the list of written arrays, so the end of the mount finds it.
+    /// Releases the lock when there is no writer and nothing is dirty. An array with objects that are not durable yet
+    /// stays in the list of written arrays, so the end of the mount finds it.
     fn release_if_idle(&self) {
         let released = || {
             if self.write_back.is_synced() {
@@ -148,7 +148,8 @@ impl ArrayWriter {
     pub fn take_over(self: &Arc<Self>, old: &ArrayWriter) -> Result<()> {
         let _storing = self.write_back.storing().lock();
         self.succeed(old)?;
-        // Another program has replaced the document, and may have stored elements after the end that this array has now.
+        // Another program has replaced the document, and may have stored elements after the end that this array has
+        // now.
         self.write_back.session().set_end_clear(false);
         Ok(())
     }
@@ -167,8 +168,9 @@ impl ArrayWriter {
 
     // --- writing ---
 
-    /// Writes `data` at `offset`. The range must lie in the file. The bytes are dirty until [`ArrayWriter::flush`]. If more
-    /// than the limit is dirty, stores some of it first; if that fails and leaves no room, the write fails as a whole.
+    /// Writes `data` at `offset`. The range must lie in the file. The bytes are dirty until [`ArrayWriter::flush`]. If
+    /// more than the limit is dirty, stores some of it first; if that fails and leaves no room, the write fails as a
+    /// whole.
     pub fn write_at(self: &Arc<Self>, offset: u64, data: &[u8]) -> Result<()> {
         self.check_write(offset, data)?;
         self.make_room()?;
@@ -176,9 +178,9 @@ impl ArrayWriter {
         Ok(())
     }
 
-    /// Begins a write without waiting: makes its chunks dirty and locks them. From then on nothing can fail, so the writer
-    /// may continue before [`PendingWrite::copy`]: readers of the bytes wait for the locks. `None` if the write would have
-    /// to wait; then nothing is written.
+    /// Begins a write without waiting: makes its chunks dirty and locks them. From then on nothing can fail, so the
+    /// writer may continue before [`PendingWrite::copy`]: readers of the bytes wait for the locks. `None` if the write
+    /// would have to wait; then nothing is written.
     pub fn try_begin_write<'a>(
         self: &Arc<Self>,
         offset: u64,
@@ -259,8 +261,8 @@ impl ArrayWriter {
         }
     }
 
-    /// Stores dirty chunks if the dirty limit is exceeded. Fails if that leaves no room. Dirty chunks of other arrays
-    /// that cannot be stored are no reason to refuse writes to this array, which then has only these writes dirty.
+    /// Stores dirty chunks if the dirty limit is exceeded. Fails if that leaves no room. If dirty chunks of other
+    /// arrays cannot be stored, writes to this array are not refused: then it has only these writes dirty.
     fn make_room(&self) -> Result<()> {
         let WriterShared { resources, written } = &self.shared;
         if !self.full.is_crowded() || self.full.wait_for_room() {

@@ -3,8 +3,9 @@
 //!
 //! Uses `resources.rs`, `session.rs`, `served/`, and `memory`, `store` and `error`.
 //!
-//! Other programs take no lock, and a remote store has none. So an object is put only in place of the version that was found just
-//! before, or that its unwritten bytes were read from. If another program was first, the object is read again.
+//! Other programs take no lock, and a remote store has none. So an object is put only in place of the version that was
+//! found just before, or that its unwritten bytes were read from. If another program was first, the object is read
+//! again.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -96,8 +97,8 @@ impl ObjectWriter {
         let index = self.served.grid().index(number);
         let chunk: &mut Buffer = Arc::make_mut(bytes);
         self.served.grid().fill_padding(&index, self.served.fill(), chunk);
-        // More threads store than there are processors, but only as many encode: eight threads that encoded on two processors were
-        // slower than two.
+        // More threads store than there are processors, but only as many encode: eight threads that encoded on two
+        // processors were slower than two.
         let _permit = self.resources.encoder();
         self.served.source().encode(&self.served.load_context(), &index, bytes)
     }
@@ -116,7 +117,8 @@ impl ObjectWriter {
         Ok(())
     }
 
-    /// Replaces chunks of an object in the store, or deletes the object if nothing is left in it. Returns its new version.
+    /// Replaces chunks of an object in the store, or deletes the object if nothing is left in it. Returns its new
+    /// version.
     pub fn put(&self, new: &NewObject<'_>) -> Result<Option<ObjectVersion>> {
         let target = PutTarget {
             store: self.served.store(),

@@ -24,8 +24,8 @@ pub struct WriteResources {
     objects_stored: AtomicU64,
 }
 
-/// Wakes writers that wait for room: after each change that may end a wait (fewer dirty bytes of any array, the end of a
-/// thread that stores full chunks), [`WriteResources::notify_room`] is called.
+/// Wakes writers that wait for room: after each change that may end a wait (fewer dirty bytes of any array, the end of
+/// a thread that stores full chunks), [`WriteResources::notify_room`] is called.
 #[derive(Default)]
 struct RoomSignal {
     /// Held while a writer looks whether there is room, so that no change is missed.

@@ -3,7 +3,7 @@
 //!
 //! Uses `served/`, `metadata`, `store` and `error`.
 //!
-//! Invariant: nothing is stored for an array that its document no longer describes, or whose folder is another one.
+//! Invariant: nothing is stored for an array if its document no longer describes it, or if its folder is another one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -60,8 +60,8 @@ impl WriteSession {
         Arc::ptr_eq(&self.opened, &other.opened)
     }
 
-    /// Adds a writer. The first one takes the lock that excludes other writers, and removes the unfinished files of dead
-    /// writers. Then calls `opened` before any other thread can find the array open.
+    /// Adds a writer. The first one takes the lock that excludes other writers, and removes the unfinished files of
+    /// dead writers. Then calls `opened` before any other thread can find the array open.
     pub fn open(&self, opened_first: impl FnOnce()) -> Result<()> {
         let mut opened = self.opened.lock();
         if let Some(opened) = opened.as_mut() {
@@ -137,8 +137,8 @@ impl WriteSession {
         self.opened.lock().as_ref().map_or(0, |opened| opened.writers)
     }
 
-    /// Releases the lock if the array has no writer, and `is_dirty` says that nothing is dirty. Calls `released` before the
-    /// array can be opened again if it is not open now.
+    /// Releases the lock if the array has no writer, and `is_dirty` says that nothing is dirty. Calls `released` before
+    /// the array can be opened again if it is not open now.
     pub fn release_if_idle(&self, is_dirty: impl FnOnce() -> bool, released: impl FnOnce()) {
         let mut opened = self.opened.lock();
         if opened.as_ref().is_some_and(|opened| opened.writers == 0) && !is_dirty() {

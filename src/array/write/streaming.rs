@@ -37,8 +37,8 @@ struct FullState {
     is_storing: AtomicBool,
 }
 
-/// A thread's right to store the full chunks of an array. Dropping it ends that, however the thread ends, so that writers stop
-/// waiting for it.
+/// A thread's right to store the full chunks of an array. Dropping it ends that, however the thread ends, so that
+/// writers stop waiting for it.
 pub struct StoringGuard {
     resources: Arc<WriteResources>,
     state: Arc<FullState>,

@@ -1,8 +1,8 @@
-//! Storing all elements of an array that no one else uses: its objects are made straight from a source of elements.
+//! Storing all elements of an array that is not in use: its objects are made straight from a source of elements.
 //!
-//! Uses its neighbours in `array`, `memory` and `error`. Nothing is dirty meanwhile. Threads take boxes of neighbouring chunks
-//! (`geometry/chunk_boxes.rs`), read their elements, encode them and store them, an object at a time. All chunks of a shard
-//! are encoded before it is stored.
+//! Uses its neighbours in `array`, `memory` and `error`. Nothing is dirty meanwhile. Threads take boxes of neighbouring
+//! chunks (`geometry/chunk_boxes.rs`), read their elements, encode them and store them, an object at a time. All chunks
+//! of a shard are encoded before it is stored.
 //!
 //! Invariant: the stored objects are those that a write of the elements and a write-back would store.
 
@@ -82,7 +82,7 @@ impl Import<'_> {
         self.objects.served()
     }
 
-    /// Stores all chunks, each of which is an object.
+    /// Stores all chunks, each as an object.
     fn store_chunks(&self) -> Result<()> {
         let served = self.served();
         let most = self.objects.storing_threads(self.cores, THREADS_PER_CORE);
@@ -118,7 +118,7 @@ impl Import<'_> {
         self.objects.for_each(objects, at_once, "import", |object| self.store_shard(object, threads_of_shard))
     }
 
-    /// Stores one shard, whose chunks are encoded on this many threads.
+    /// Stores one shard. Its chunks are encoded on this many threads.
     fn store_shard(&self, object: u64, threads: usize) -> Result<()> {
         let encoded = Mutex::new(Encoded::new());
         let chunks = self.served().levels().chunk_ranges(object);
@@ -135,7 +135,7 @@ impl Import<'_> {
         self.put_whole(object, &encoded.into_inner())
     }
 
-    /// Boxes of these chunks, which have `bytes` in all; a box of several has at most `limit` bytes.
+    /// Cuts these chunks, which have `bytes` in all, into boxes. A box of several chunks has at most `limit` bytes.
     fn boxes(&self, chunks: Vec<Range<u64>>, bytes: u64, limit: u64) -> ChunkBoxes {
         let share = bytes / (BOXES_PER_THREAD * self.cores as u64);
         let box_bytes = share.clamp(SMALL_BOX_BYTES, BOX_BYTES).min(limit);
@@ -192,7 +192,7 @@ impl Import<'_> {
         Ok(buffers)
     }
 
-    /// Puts an object whose chunks are all encoded.
+    /// Puts an object with all of its chunks encoded.
     fn put_whole(&self, object: u64, encoded: &Encoded) -> Result<()> {
         if encoded.is_empty() {
             return Ok(());

@@ -1,6 +1,7 @@
 //! Write-back: from dirty chunks to the store.
 //!
-//! Uses its neighbours in `write/`, `served/`, and `store` and `error`. One replacement stores all dirty chunks of an object.
+//! Uses its neighbours in `write/`, `served/`, and `store` and `error`. One replacement stores all dirty chunks of an
+//! object.
 //!
 //! Invariants: a chunk becomes clean only when exactly its content is in the store. A failure leaves it dirty and is
 //! counted, so that every handle reports it. If an object changed since a chunk's base was loaded, the base is loaded
@@ -162,7 +163,8 @@ impl WriteBack {
         if self.end().has_lost() { Err(self.session.stale()) } else { Ok(()) }
     }
 
-    /// Drops what was written and not stored. Returns whether there was something. The caller holds [`WriteBack::storing`].
+    /// Drops what was written and not stored. Returns whether there was something. The caller holds
+    /// [`WriteBack::storing`].
     pub fn drop_dirty(&self) -> bool {
         let has_lost = self.dirty.is_dirty();
         self.dirty.drop_all(None);
@@ -194,8 +196,9 @@ impl WriteBack {
         Ok(())
     }
 
-    /// Stores objects if the document still describes the array. Returns the failures. Fails with `Stale` if it does not: the
-    /// array may have grown, and its successor may continue. The caller finds out, and counts the failure if not.
+    /// Stores objects if the document still describes the array. Returns the failures. Fails with `Stale` if it does
+    /// not: the array may have grown, and its successor may continue. The caller finds out, and counts the failure if
+    /// not.
     fn store_checked(&self, objects: &[DirtyObject]) -> Result<Vec<Error>> {
         let like = match self.session.check_document() {
             Ok(like) => like,
@@ -215,7 +218,8 @@ impl WriteBack {
         }
     }
 
-    /// Stores objects in parallel. Returns the failures. One object's failure does not keep the others from being stored.
+    /// Stores objects in parallel. Returns the failures. One object's failure does not keep the others from being
+    /// stored.
     fn store_objects(&self, objects: &[DirtyObject], like: &Info) -> Vec<Error> {
         let failures: Mutex<Vec<Error>> = Mutex::default();
         let cores = self.strips.workers().count();
@@ -231,12 +235,13 @@ impl WriteBack {
         failures.into_inner()
     }
 
-    /// Returns how many threads store: enough to keep the disk busy, but fewer if the chunks they encode take much memory.
+    /// Returns how many threads store: enough to keep the disk busy, but fewer if the chunks they encode take much
+    /// memory.
     fn storing_threads(&self, objects: &[DirtyObject]) -> usize {
         let cores = self.strips.workers().count().max(1);
-        // The limits are measured. With 32 MiB encoded at a time in a folder, an hour of mixed load took 135 to 153 MiB in its first
-        // minute, where 128 MiB are promised; with 16 MiB it stayed below 122 MiB. At a service, four chunks of 4 MiB at a time
-        // left most connections unused.
+        // The limits are measured. With 32 MiB encoded at a time in a folder, an hour of mixed load took 135 to 153 MiB
+        // in its first minute, where 128 MiB are promised; with 16 MiB it stayed below 122 MiB. At a service, four
+        // chunks of 4 MiB at a time left most connections unused.
         let (most, encoded_bytes) = if self.served().store().is_remote() {
             (REMOTE_THREADS.max(cores), REMOTE_ENCODED_BYTES)
         } else {
@@ -250,7 +255,8 @@ impl WriteBack {
         usize::try_from(encoded_bytes / object_bytes).unwrap_or(most).clamp(cores, most)
     }
 
-    /// Stores the dirty chunks of an object on up to `threads` threads. They become clean, unless they are written meanwhile.
+    /// Stores the dirty chunks of an object on up to `threads` threads. They become clean, unless they are written
+    /// meanwhile.
     fn store_object(&self, object: &DirtyObject, like: &Info, threads: usize) -> Result<()> {
         let key = self.served().key_of_object(object.object)?;
         let replace = || self.replace_object(object, &key, like, threads);
@@ -297,8 +303,8 @@ impl WriteBack {
         Ok(())
     }
 
-    /// Makes a chunk clean that was stored with the content of `generation`. If a writer has written to it meanwhile, its other
-    /// bytes are those that were stored, unless the codecs changed them.
+    /// Makes a chunk clean that was stored with the content of `generation`. If a writer has written to it meanwhile,
+    /// its other bytes are those that were stored, unless the codecs changed them.
     fn make_clean(&self, number: u64, state: &mut ChunkState, generation: u64, stored: ValidatedVersion) {
         let source = self.served().source();
         if generation == state.generation {

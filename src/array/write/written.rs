@@ -1,4 +1,5 @@
-//! The arrays of one process that have writers or dirty chunks, and storing several of them, some of which may hang in the store.
+//! The arrays of one process that have writers or dirty chunks, and storing several of them although some may hang in
+//! the store.
 //!
 //! Uses `resources.rs`, `sync.rs` and `error`. It uses arrays only through [`WrittenArray`].
 //!
@@ -131,9 +132,9 @@ impl<A: WrittenArray> WrittenArrays<A> {
         self.store_each(self.all(), quiet, A::store_all)
     }
 
-    /// Calls `store` for each array. If nothing is stored anywhere for `quiet`, gives up: the arrays that are left count as
-    /// timed out (their threads continue if the store comes back). Returns the path and the error of each array that
-    /// failed.
+    /// Calls `store` for each array. If nothing is stored anywhere for `quiet`, gives up: the arrays that are left
+    /// count as timed out (their threads continue if the store comes back). Returns the path and the error of each
+    /// array that failed.
     fn store_each(
         self: &Arc<Self>,
         arrays: Vec<Arc<A>>,

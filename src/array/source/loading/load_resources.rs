@@ -26,7 +26,7 @@ pub struct LoadResources {
 }
 
 impl LoadResources {
-    /// Creates the resources of a process whose cache holds at most `cache_limit_bytes`.
+    /// Creates the resources of a process with a cache of at most `cache_limit_bytes`.
     pub fn new(cache_limit_bytes: u64) -> Self {
         LoadResources {
             cache: ChunkCache::new(cache_limit_bytes),

@@ -1,8 +1,8 @@
 //! The objects of uncompressed chunks that stay open between reads, because opening one costs more than reading a few
 //! rows.
 //!
-//! Uses `array/cache` (for keys) and `store`. Invariant: an object is used only in the epoch in which it was opened, like a cached chunk that was
-//! not compared with the store since.
+//! Uses `array/cache` (for keys) and `store`. Invariant: an object is used only in the epoch in which it was opened,
+//! like a cached chunk that was not compared with the store since.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;

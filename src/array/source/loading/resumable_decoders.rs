@@ -1,8 +1,8 @@
 //! Suspended decoders: a sequential read resumes a chunk where it stopped. With a cache smaller than a slab, a reader
 //! comes back to each chunk for its next rows; a codec with a small decoder need not start again.
 //!
-//! Uses `array/cache` (for keys), `codec`, `store` and `sync.rs`. Invariant: a decoder continues only on the version of the object on which it
-//! started.
+//! Uses `array/cache` (for keys), `codec`, `store` and `sync.rs`. Invariant: a decoder continues only on the version of
+//! the object on which it started.
 
 use lru::LruCache;
 

@@ -224,8 +224,8 @@ impl SeenVersions {
         self.state.lock().is_complete
     }
 
-    /// Returns whether the object in the store has the version that readers have seen, or one that write-back has put since.
-    /// Waits for running replacements.
+    /// Returns whether the object in the store has the version that readers have seen, or one that write-back has put
+    /// since. Waits for running replacements.
     pub fn is_unchanged(&self, store: &dyn Store, key: &str) -> Result<bool> {
         loop {
             let seen = {

@@ -1,7 +1,7 @@
 //! Store keys of an array's objects.
 //!
-//! Spec: v3 core "Chunk key encoding"; v2 "Chunks" leaves the separator to the store. Uses `store`, `metadata`, `error` and
-//! `geometry`.
+//! Spec: v3 core "Chunk key encoding"; v2 "Chunks" leaves the separator to the store. Uses `store`, `metadata`, `error`
+//! and `geometry`.
 
 use std::ops::ControlFlow;
 use std::sync::OnceLock;

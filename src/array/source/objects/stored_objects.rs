@@ -1,7 +1,7 @@
 //! The stored objects of an array: found by listing the store's keys below it rather than by asking for each.
 //!
-//! Uses `keys.rs` and `strays.rs`, `array/geometry` and `store`. A document may declare more chunks than any store can have; a
-//! listing has only what was written. Names that are not keys of the grid are strays.
+//! Uses `keys.rs` and `strays.rs`, `array/geometry` and `store`. A document may declare more chunks than any store can
+//! have; a listing has only what was written. Names that are not keys of the grid are strays.
 
 use std::ops::{ControlFlow, Range};
 
@@ -51,7 +51,8 @@ struct FolderWalk<'a> {
 }
 
 impl ObjectListing<'_> {
-    /// Calls `visit` with the number of each stored object, in no order, until it fails. Fails if a folder cannot be listed.
+    /// Calls `visit` with the number of each stored object, in no order, until it fails. Fails if a folder cannot be
+    /// listed.
     pub fn try_each(&self, mut visit: impl FnMut(u64) -> Result<()>) -> Result<()> {
         let (mut visited, mut unlisted) = (Ok(()), Ok(()));
         let mut found = |object| {
@@ -63,8 +64,8 @@ impl ObjectListing<'_> {
         visited.and(unlisted)
     }
 
-    /// Calls `found` with the number of each stored object, in no order, until it breaks, and `failed` with each folder that
-    /// cannot be listed. Counts what is neither an object of the array nor its document in `strays`.
+    /// Calls `found` with the number of each stored object, in no order, until it breaks, and `failed` with each folder
+    /// that cannot be listed. Counts what is neither an object of the array nor its document in `strays`.
     pub fn each(
         &self,
         found: &mut dyn FnMut(u64) -> ControlFlow<()>,

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::json;
 
-use crate::array::test_reads::{read_now, read_soon};
+use crate::array::test_arrays::{self, read_now, read_soon};
 use crate::array::{Array, ByteOrder, Engine, EngineOptions, Layout, Order};
 use crate::cancellation::Cancellation;
-use crate::metadata::{Document, parse_v3};
-use crate::store::{MemoryStore, Store};
+use crate::store::{MemoryStore, ObjectPart, PutOptions, Store};
 
 /// One step of a program.
 #[derive(Clone, Debug)]
@@ -94,16 +93,21 @@ pub(super) fn open_with(
     store: &Arc<dyn Store>,
     dirty_limit_bytes: u64,
 ) -> (Arc<Engine>, Arc<Array>) {
-    let document = store.get("a/zarr.json", 1 << 20).unwrap().unwrap();
-    let Document::Array(metadata) = parse_v3("a/zarr.json", &document).unwrap() else { panic!("no array") };
     let engine = Engine::with_options(EngineOptions { dirty_limit_bytes, ..EngineOptions::new(4000, 2) });
-    let array = Array::open(&engine, store, "a", Arc::new(metadata), case.layout).unwrap();
+    let array = test_arrays::open(&engine, store, "a", case.layout);
     array.writer().open_for_writing().unwrap();
     (engine, array)
 }
 
 fn make(case: &Case) -> Arc<dyn Store> {
     make_in_memory(case)
+}
+
+/// Puts an object as another program does.
+fn put_foreign(store: &Arc<dyn Store>, key: &str, bytes: &[u8]) {
+    let like = store.head("a/zarr.json").unwrap().unwrap();
+    let writer = store.writer().unwrap();
+    writer.put(key, &[ObjectPart::Bytes(bytes)], &PutOptions::new("a", &like)).unwrap();
 }
 
 pub(super) fn make_in_memory(case: &Case) -> Arc<MemoryStore> {
@@ -256,31 +260,12 @@ fn foreign_changes_are_merged_or_refused() {
     let mut byte = [0];
     array.writer().write_at(0, &[1]).unwrap();
     array.read_at(1, &mut byte).unwrap(); // this loads the base of the chunk, which is missing
-    store
-        .writer()
-        .unwrap()
-        .put(
-            "a/c/0/0",
-            &[crate::store::ObjectPart::Bytes(&[9; 2048])],
-            &crate::store::PutOptions::new("a", &store.head("a/zarr.json").unwrap().unwrap()),
-        )
-        .unwrap();
+    put_foreign(&store, "a/c/0/0", &[9; 2048]);
     array.writer().flush().unwrap();
     let chunk = store.get("a/c/0/0", 1 << 20).unwrap().unwrap();
     assert_eq!(chunk[..3], [1, 9, 9], "what another program wrote is merged, not overwritten");
     array.writer().write_at(0, &[2]).unwrap();
-    let like = store.head("a/zarr.json").unwrap().unwrap();
-    let put = |document: &[u8]| {
-        store
-            .writer()
-            .unwrap()
-            .put(
-                "a/zarr.json",
-                &[crate::store::ObjectPart::Bytes(document)],
-                &crate::store::PutOptions::new("a", &like),
-            )
-            .unwrap()
-    };
+    let put = |document: &[u8]| put_foreign(&store, "a/zarr.json", document);
     let document = store.get("a/zarr.json", 1 << 20).unwrap().unwrap();
     let mut document: serde_json::Value = serde_json::from_slice(&document).unwrap();
     document["attributes"] = json!({"new": 1});
@@ -332,9 +317,7 @@ fn an_open_sees_foreign_changes_next_to_ours() {
     array.writer().write_at(0, &[2; 2]).unwrap();
     array.writer().flush().unwrap();
     assert!(array.revalidate(&Cancellation::never()).unwrap(), "our own writes are not changes");
-    let like = store.head("a/zarr.json").unwrap().unwrap();
-    let foreign = [crate::store::ObjectPart::Bytes(&[7; 2048])];
-    store.writer().unwrap().put("a/c/0/0", &foreign, &crate::store::PutOptions::new("a", &like)).unwrap();
+    put_foreign(&store, "a/c/0/0", &[7; 2048]);
     array.writer().write_at(0, &[3; 2]).unwrap();
     array.writer().flush().unwrap();
     assert!(!array.revalidate(&Cancellation::never()).unwrap(), "the kernel must drop what it holds");
@@ -390,19 +373,7 @@ fn memory_is_bounded_while_storing_fails() {
     array.writer().write_at(0, &[1; 128]).unwrap();
     assert_eq!(engine.counters().dirty_bytes, 2 * CHUNK_BYTES);
     let document = store.get("a/zarr.json", 1 << 20).unwrap().unwrap();
-    let like = store.head("a/zarr.json").unwrap().unwrap();
-    let put = |bytes: &[u8]| {
-        store
-            .writer()
-            .unwrap()
-            .put(
-                "a/zarr.json",
-                &[crate::store::ObjectPart::Bytes(bytes)],
-                &crate::store::PutOptions::new("a", &like),
-            )
-            .unwrap()
-    };
-    put(b"{}");
+    put_foreign(&store, "a/zarr.json", b"{}");
     let mut taken = 0;
     for at in (0..8192).step_by(128) {
         taken += u64::from(array.writer().write_at(at, &[2; 128]).is_ok());
@@ -410,7 +381,7 @@ fn memory_is_bounded_while_storing_fails() {
     // All writes to the upper half, and the write that exceeds the limit.
     assert_eq!((taken, engine.counters().dirty_bytes), (33, 4 * CHUNK_BYTES));
     array.writer().write_page(8000, &[3; 128]).unwrap(); // a page is always accepted
-    put(&document);
+    put_foreign(&store, "a/zarr.json", &document);
     array.writer().write_at(4096, &[4; 128]).unwrap();
     array.writer().sync().unwrap();
     let mut out = [0; 128];
@@ -431,18 +402,8 @@ fn dirty_chunks_move_to_a_grown_array() {
         document["shape"] = json!(shape);
         document["attributes"] = attributes;
         let bytes = document.to_string().into_bytes();
-        let like = store.head("a/zarr.json").unwrap().unwrap();
-        store
-            .writer()
-            .unwrap()
-            .put(
-                "a/zarr.json",
-                &[crate::store::ObjectPart::Bytes(&bytes)],
-                &crate::store::PutOptions::new("a", &like),
-            )
-            .unwrap();
-        let Document::Array(metadata) = parse_v3("a/zarr.json", &bytes).unwrap() else { panic!("no array") };
-        Arc::new(metadata)
+        put_foreign(&store, "a/zarr.json", &bytes);
+        test_arrays::metadata("a", &bytes)
     };
     change(&[5, 4], json!({"chunks": "K"}));
     array.writer().flush().unwrap();
@@ -451,16 +412,7 @@ fn dirty_chunks_move_to_a_grown_array() {
     assert_eq!(array.writer().flush().unwrap_err().errno(), libc::ESTALE);
     let mut chunk = store.get("a/c/1/0", 1 << 20).unwrap().unwrap();
     chunk[8..].fill(9);
-    let like = store.head("a/zarr.json").unwrap().unwrap();
-    store
-        .writer()
-        .unwrap()
-        .put(
-            "a/c/1/0",
-            &[crate::store::ObjectPart::Bytes(&chunk)],
-            &crate::store::PutOptions::new("a", &like),
-        )
-        .unwrap();
+    put_foreign(&store, "a/c/1/0", &chunk);
     let grown = array.grown(metadata).unwrap();
     assert!(grown.writer().is_dirty() && grown.writer().has_writers());
     assert_eq!(
@@ -490,6 +442,5 @@ fn a_zeroed_array_does_not_grow() {
     let longer = Case { shape: vec![8, 4], ..case.clone() };
     let other = make(&longer);
     let document = other.get("a/zarr.json", 1 << 20).unwrap().unwrap();
-    let Document::Array(metadata) = parse_v3("a/zarr.json", &document).unwrap() else { panic!("no array") };
-    assert_eq!(array.grown(Arc::new(metadata)).err().unwrap().errno(), libc::ESTALE);
+    assert_eq!(array.grown(test_arrays::metadata("a", &document)).err().unwrap().errno(), libc::ESTALE);
 }

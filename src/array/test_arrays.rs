@@ -1,10 +1,27 @@
-//! Reads as the mount does them, for the tests of this layer.
+//! Opening arrays, and reading them as the mount does, for the tests of this layer.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use crate::array::{Array, Blocking, ReadRequest, Readahead, Reader, ReplyBuffer};
+use crate::array::{Array, Blocking, Engine, Layout, ReadRequest, Readahead, Reader, ReplyBuffer};
 use crate::cancellation::Cancellation;
 use crate::error::Result;
+use crate::metadata::{ArrayMetadata, Document, parse_v3};
+use crate::store::{Store, join};
+
+/// Parses the v3 document of the array at `path`.
+pub fn metadata(path: &str, document: &[u8]) -> Arc<ArrayMetadata> {
+    let Document::Array(metadata) = parse_v3(&join(path, "zarr.json"), document).unwrap() else {
+        panic!("a group")
+    };
+    Arc::new(metadata)
+}
+
+/// Opens the v3 array at `path`.
+pub fn open(engine: &Arc<Engine>, store: &Arc<dyn Store>, path: &str, layout: Layout) -> Arc<Array> {
+    let document = store.get(&join(path, "zarr.json"), 1 << 20).unwrap().unwrap();
+    Array::open(engine, store, path, metadata(path, &document), layout).unwrap()
+}
 
 fn read(array: &Array, reader: &Reader, range: Range<u64>, tries: &[Blocking]) -> Result<Option<Vec<u8>>> {
     let mut buffer = ReplyBuffer::default();
