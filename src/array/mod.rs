@@ -2,7 +2,7 @@
 //!
 //! A **chunk** is the smallest part of an array that decodes on its own: an inner chunk of a shard, or a chunk of the
 //! chunk grid where the array is not sharded. All of this layer uses the word in this sense. A **stored object** holds
-//! one shard or one such chunk.
+//! one shard, or one chunk of an array that is not sharded.
 //!
 //! [`Array::open`] turns metadata into the *served* array: the elements in the order in which the file shows them. For
 //! another order than C it permutes the axes and puts a transpose before the codec chain, so all later code knows order
@@ -30,7 +30,7 @@
 //!
 //! A folder uses only the folders above it in this list, and each has one type for one array, which owns its state:
 //! `ServedArray` (geometry and source) and `StripCache` (chunks through the cache) in `served/`, [`ArrayWriter`] in
-//! `write/`, `FileReader` in `read/`, `ArrayReadahead` in `readahead/`. An [`Array`] is nothing but these parts.
+//! `write/`, `ArrayReader` in `read/`, `ArrayReadahead` in `readahead/`. An [`Array`] is nothing but these parts.
 
 mod cache;
 mod engine;
@@ -71,7 +71,7 @@ pub use engine::{Engine, EngineCounters, EngineOptions};
 pub use geometry::layout::{FileLayout, Layout, Order};
 pub use geometry::selection::AxisSelection;
 pub use outside::{clear_padding, delete_outside};
-use read::FileReader;
+use read::ArrayReader;
 pub use read::access::Blocking;
 use read::access::ReadAccess;
 use read::holes::HoleTiles;
@@ -101,13 +101,13 @@ pub struct Array {
     served: Arc<ServedArray>,
     workers: Arc<Workers>,
     writer: Arc<ArrayWriter>,
-    reader: Arc<FileReader>,
+    reader: Arc<ArrayReader>,
     readahead: Arc<ArrayReadahead>,
 }
 
 impl Array {
-    /// Builds the codec chain of an array at `path` (`""` is the root). Fails with `Unsupported` or `Metadata`, and names the
-    /// document and the member.
+    /// Builds the codec chain of an array at `path` (`""` is the root). Fails with `Unsupported` or `Metadata`, and
+    /// names the document and the member.
     pub fn open(
         engine: &Arc<Engine>,
         store: &Arc<dyn Store>,
@@ -119,7 +119,7 @@ impl Array {
         let (workers, served) = (engine.workers(), Arc::new(ServedArray::open(engine.loads(), array)?));
         let strips = Arc::new(StripCache::new(&served, workers));
         let writer = Arc::new(ArrayWriter::new(&strips, workers, engine.writers()));
-        let reader = Arc::new(FileReader::new(&strips, writer.dirty()));
+        let reader = Arc::new(ArrayReader::new(&strips, writer.dirty()));
         let readahead = Arc::new(ArrayReadahead::new(&reader, engine.readahead()));
         Ok(Arc::new(Array { served, workers: Arc::clone(workers), writer, reader, readahead }))
     }
@@ -130,7 +130,7 @@ impl Array {
         let served = Arc::new(self.served.reopened(metadata)?);
         let strips = Arc::new(StripCache::new(&served, &self.workers));
         let writer = Arc::new(self.writer.successor(&strips));
-        let reader = Arc::new(FileReader::new(&strips, writer.dirty()));
+        let reader = Arc::new(ArrayReader::new(&strips, writer.dirty()));
         let readahead = Arc::new(self.readahead.successor(&reader));
         Ok(Arc::new(Array { served, workers: Arc::clone(&self.workers), writer, reader, readahead }))
     }
@@ -177,7 +177,7 @@ impl Array {
         &self.writer
     }
 
-    fn reader(&self) -> &Arc<FileReader> {
+    fn reader(&self) -> &Arc<ArrayReader> {
         &self.reader
     }
 

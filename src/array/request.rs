@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use crate::array::Array;
-use crate::array::read::FileReader;
+use crate::array::read::ArrayReader;
 use crate::array::read::access::{Blocking, ReadAccess};
 use crate::array::read::plan::ReadPlan;
 use crate::array::read::reply_buffer::{ReadData, ReplyBuffer};
@@ -70,14 +70,14 @@ impl Array {
 
 /// Returns whether a reader goes through the array sequentially, as far as that matters: a read of a local store that
 /// does not block is the same for all readers.
-fn is_sequential(array: &FileReader, request: &ReadRequest<'_>) -> bool {
+fn is_sequential(array: &ArrayReader, request: &ReadRequest<'_>) -> bool {
     let matters = request.blocking == Blocking::Yes || array.served().store().is_remote();
     matters && request.reader.is_sequential()
 }
 
 /// Finds the bytes of a request where that takes the least work.
 fn find<'a>(
-    array: &FileReader,
+    array: &ArrayReader,
     request: &ReadRequest<'_>,
     buffer: &'a mut ReplyBuffer,
 ) -> Result<FoundData<'a>> {

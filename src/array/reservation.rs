@@ -38,7 +38,7 @@ impl Reservation {
         is_taken
     }
 
-    /// Some of the bytes.
+    /// Gives back some of the bytes.
     pub fn shrink(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
         self.engine.loads().cache.release(bytes);

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::array::Array;
 use crate::array::cache::CachedContent;
-use crate::array::geometry::selection::{AxisSelection, Block, Piece, Selection};
+use crate::array::geometry::selection::{AxisSelection, GridSelection, Piece, SelectionBlock};
 use crate::array::geometry::strided_copy::fill_items;
 use crate::array::read::access::Blocking;
 use crate::array::read::reply_buffer::ReplyBuffer;
@@ -100,7 +100,7 @@ impl Array {
             return Err(Error::InvalidValue(reason).into());
         }
         let in_served_order = served.source().keys().axis_order().served(selection);
-        let selection = Selection::new(served.grid(), in_served_order);
+        let selection = GridSelection::new(served.grid(), in_served_order);
         if selection.size_bytes() == 0 {
             return Ok(());
         }
@@ -156,8 +156,8 @@ impl BlockReader<'_> {
     /// Fills `out` with a block.
     fn read(
         &self,
-        selection: &Selection,
-        block: &Block,
+        selection: &GridSelection,
+        block: &SelectionBlock,
         cancellation: &Cancellation,
         out: &mut [u8],
     ) -> Result<()> {

@@ -1,8 +1,8 @@
 //! Verification: decodes every stored chunk of an array once and reports damage by key.
 //!
 //! Uses its neighbours in `array`, `store` and `error`. Leaves nothing in the cache. The store's listing says which
-//! objects to decode (`source/stored_objects.rs`), and the index of a shard which of its chunks. The listing runs a
-//! little ahead of the decoding threads, so neither the declared nor the stored chunks are ever all in memory.
+//! objects to decode (`source/objects/stored_objects.rs`), and the index of a shard which of its chunks. The listing
+//! runs a little ahead of the decoding threads, so neither the declared nor the stored chunks are ever all in memory.
 
 use std::ops::ControlFlow;
 use std::sync::mpsc::sync_channel;
@@ -89,7 +89,7 @@ impl Array {
         self.served().source().has_checksum()
     }
 
-    /// Returns how many chunks the stored objects have, which [`Array::check`] visits.
+    /// Returns how many chunks the stored objects have: those that [`Array::check`] visits.
     pub fn stored_chunks(&self) -> u64 {
         let (served, mut chunks) = (self.served(), 0u64);
         let mut found = |object| {

@@ -394,7 +394,7 @@ impl ChunkCache {
         true
     }
 
-    /// Bytes that [`ChunkCache::hold`] reserved.
+    /// Gives back bytes that [`ChunkCache::hold`] reserved.
     pub fn release(&self, bytes: u64) {
         let mut state = self.state.lock();
         state.held_bytes = state.held_bytes.saturating_sub(bytes);

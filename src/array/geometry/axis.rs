@@ -32,7 +32,7 @@ const MAX_UNEVEN_CHUNKS: u64 = 4096;
 
 /// The position of a chunk on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct ChunkSpan {
     /// Number of the chunk on the axis.
     pub index: u64,
     /// Its first element.
@@ -109,18 +109,18 @@ impl Axis {
     }
 
     /// Returns the chunk that holds an element.
-    pub fn locate(&self, element: u64) -> Span {
+    pub fn locate(&self, element: u64) -> ChunkSpan {
         let at = self.runs.partition_point(|run| run.start <= element).saturating_sub(1);
-        self.runs.get(at).map_or(Span { index: 0, start: 0, length: 0 }, |run| {
+        self.runs.get(at).map_or(ChunkSpan { index: 0, start: 0, length: 0 }, |run| {
             let step = element.saturating_sub(run.start) / run.length;
-            Span { index: run.first + step, start: run.start + step * run.length, length: run.length }
+            ChunkSpan { index: run.first + step, start: run.start + step * run.length, length: run.length }
         })
     }
 
     /// Returns the chunk with a number.
-    pub fn span(&self, index: u64) -> Span {
+    pub fn span(&self, index: u64) -> ChunkSpan {
         let at = self.runs.partition_point(|run| run.first <= index).saturating_sub(1);
-        self.runs.get(at).map_or(Span { index, start: 0, length: 0 }, |run| Span {
+        self.runs.get(at).map_or(ChunkSpan { index, start: 0, length: 0 }, |run| ChunkSpan {
             index,
             start: run.start + (index - run.first) * run.length,
             length: run.length,

@@ -13,12 +13,12 @@ const WORD: usize = u64::BITS as usize;
 /// A set of positions.
 #[derive(Clone, Debug)]
 pub struct ByteRanges {
-    positions: Positions,
+    positions: BytePositions,
     total: usize,
 }
 
 #[derive(Clone, Debug)]
-enum Positions {
+enum BytePositions {
     /// Sorted and not empty; they neither overlap nor touch.
     Ranges(Vec<Range<usize>>),
     /// Bit `i % 64` of word `i / 64`. Words past the end are 0.
@@ -27,7 +27,7 @@ enum Positions {
 
 impl Default for ByteRanges {
     fn default() -> Self {
-        ByteRanges { positions: Positions::Ranges(Vec::new()), total: 0 }
+        ByteRanges { positions: BytePositions::Ranges(Vec::new()), total: 0 }
     }
 }
 
@@ -38,8 +38,8 @@ impl ByteRanges {
             return;
         }
         match &mut self.positions {
-            Positions::Bits(words) => self.total += set_bits(words, new),
-            Positions::Ranges(ranges) => {
+            BytePositions::Bits(words) => self.total += set_bits(words, new),
+            BytePositions::Ranges(ranges) => {
                 // Ranges that overlap or touch the new one merge with it.
                 let first = ranges.partition_point(|range| range.end < new.start);
                 let last = ranges.partition_point(|range| range.start <= new.end);
@@ -54,7 +54,7 @@ impl ByteRanges {
                     for range in ranges.drain(..) {
                         set_bits(&mut words, range);
                     }
-                    self.positions = Positions::Bits(words);
+                    self.positions = BytePositions::Bits(words);
                 }
             }
         }
@@ -63,8 +63,8 @@ impl ByteRanges {
     /// Returns the memory that the set takes in addition to the struct itself.
     pub fn memory_bytes(&self) -> usize {
         match &self.positions {
-            Positions::Ranges(_) => 0, // a page at most
-            Positions::Bits(words) => words.capacity() * size_of::<u64>(),
+            BytePositions::Ranges(_) => 0, // a page at most
+            BytePositions::Bits(words) => words.capacity() * size_of::<u64>(),
         }
     }
 
@@ -80,14 +80,14 @@ impl ByteRanges {
         std::iter::from_fn(move || {
             while at < length {
                 let gap = match &self.positions {
-                    Positions::Ranges(ranges) => {
+                    BytePositions::Ranges(ranges) => {
                         let from = at;
                         let next = ranges.get(next_range);
                         next_range += 1;
                         at = next.map_or(length, |range| range.end);
                         from..next.map_or(length, |range| range.start)
                     }
-                    Positions::Bits(words) => {
+                    BytePositions::Bits(words) => {
                         let from = find(words, at, length, false);
                         at = find(words, from, length, true);
                         from..at
@@ -155,7 +155,7 @@ mod tests {
     fn compare(ranges: &[(usize, usize)], as_bits: bool) {
         let mut set = ByteRanges::default();
         if as_bits {
-            set.positions = Positions::Bits(Vec::new());
+            set.positions = BytePositions::Bits(Vec::new());
         }
         let mut naive = [false; 430];
         for &(start, length) in ranges {
@@ -188,7 +188,7 @@ mod tests {
         for at in (0..1 << 20).step_by(2) {
             set.insert(at..at + 1);
         }
-        assert!(matches!(set.positions, Positions::Bits(ref words) if words.len() == (1 << 20) / WORD));
+        assert!(matches!(set.positions, BytePositions::Bits(ref words) if words.len() == (1 << 20) / WORD));
         assert_eq!((set.total(), set.gaps(1 << 20).count()), (1 << 19, 1 << 19));
         set.insert(0..1 << 20);
         assert_eq!((set.total(), set.gaps(1 << 20).count()), (1 << 20, 0));

@@ -1,7 +1,7 @@
 //! Boxes of neighbouring chunks, and the ranges of the flat file that hold their elements.
 //!
-//! The elements of one chunk are short runs of the file. A box has as many neighbours as make the runs long.
-//! Uses `grid`.
+//! The elements of one chunk are short runs of the file. A box has enough neighbours to make the runs long. Uses
+//! `grid`.
 
 use std::ops::Range;
 

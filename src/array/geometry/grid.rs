@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::collections::HashSet;
 use std::ops::Range;
 
-use crate::array::geometry::axis::{Axis, Span, numbers};
+use crate::array::geometry::axis::{Axis, ChunkSpan, numbers};
 use crate::array::geometry::strided_copy::{CopyLoop, StridedCopy, fill_items};
 
 /// Merged dimensions of the flat file: an axis that one chunk covers exactly is merged into the axis before it.
@@ -230,7 +230,7 @@ struct CopyWalk<'a, E> {
     low: Vec<u64>,
     high: Vec<u64>,
     /// The current chunk, per axis.
-    spans: Vec<Span>,
+    spans: Vec<ChunkSpan>,
     loops: Vec<CopyLoop>,
     visit: &'a mut dyn FnMut(&StridedCopy<'_>) -> Result<(), E>,
 }

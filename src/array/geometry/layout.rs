@@ -23,12 +23,14 @@ pub struct Layout {
     pub byte_order: ByteOrder,
 }
 
-/// A layout, perhaps with another axis as the slowest: everything at one index along that axis is one range of the file.
+/// A layout, perhaps with another axis as the slowest: everything at one index along that axis is one range of the
+/// file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FileLayout {
     /// The order of the elements and of their bytes.
     pub layout: Layout,
-    /// The axis of the array that comes before all others, which keep the order of the layout. `None` if the layout decides.
+    /// The axis of the array that comes before all others, which keep the order of the layout. `None` if the layout
+    /// decides.
     pub slowest: Option<usize>,
 }
 

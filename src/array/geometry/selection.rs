@@ -1,8 +1,8 @@
 //! Index arithmetic of slices: the chunks that a slice of an array touches, and where its elements lie in them.
 //!
 //! Uses `grid` alone; no I/O. A slice has, on each axis, elements at equal distances ([`AxisSelection`]). Its output
-//! has the selected elements in served order. The output is made in [`Block`]s, which are contiguous in it, and a block
-//! is made of [`Piece`]s, one for each chunk.
+//! has the selected elements in served order. The output is made in [`SelectionBlock`]s, which are contiguous in it,
+//! and a block is made of [`Piece`]s, one for each chunk.
 //!
 //! Invariants: the blocks of a selection follow each other in its output and together are all of it; the pieces of a
 //! block are all of it, and belong to different chunks.
@@ -64,13 +64,13 @@ impl AxisSelection {
 
 /// A slice of the elements of a grid, its axes in served order.
 #[derive(Clone, Debug)]
-pub struct Selection {
+pub struct GridSelection {
     grid: Grid,
     axes: Vec<AxisSelection>,
 }
 
 /// A range of places on each axis; those of one block are contiguous in the output.
-pub type Block = Vec<Range<u64>>;
+pub type SelectionBlock = Vec<Range<u64>>;
 
 /// The elements of one chunk that a block has.
 #[derive(Clone, Debug)]
@@ -133,10 +133,10 @@ impl Piece {
     }
 }
 
-impl Selection {
+impl GridSelection {
     /// Creates a selection with one part for each axis of the grid.
     pub fn new(grid: &Grid, axes: Vec<AxisSelection>) -> Self {
-        Selection { grid: grid.clone(), axes }
+        GridSelection { grid: grid.clone(), axes }
     }
 
     /// Returns the bytes of the output.
@@ -189,7 +189,7 @@ impl Selection {
 
     /// Returns the blocks, each of at most `most` bytes and, if possible, of at least `least` and of whole chunks along
     /// the axis where it ends.
-    pub fn blocks(&self, least: u64, most: u64) -> impl Iterator<Item = Block> + '_ {
+    pub fn blocks(&self, least: u64, most: u64) -> impl Iterator<Item = SelectionBlock> + '_ {
         let fits = |&axis: &usize| self.bytes_after(axis + 1) <= most;
         // Of the axes before this one, a block has one place each; of those after it, all.
         let cut = (0..self.axes.len()).find(fits).unwrap_or(self.axes.len().saturating_sub(1));
@@ -203,7 +203,7 @@ impl Selection {
                 return None;
             }
             let end = self.end_of_block(cut, place, (least / row, (most / row).max(1)));
-            let mut block: Block = counts.iter().map(|count| 0..*count).collect();
+            let mut block: SelectionBlock = counts.iter().map(|count| 0..*count).collect();
             let mut rest = number;
             for (range, count) in block.iter_mut().zip(&counts).take(cut).rev() {
                 *range = rest % count..rest % count + 1;
@@ -231,7 +231,7 @@ impl Selection {
     }
 
     /// Returns the pieces of a block, in the order of the block.
-    pub fn pieces<'a>(&'a self, block: &'a Block) -> impl Iterator<Item = Piece> + 'a {
+    pub fn pieces<'a>(&'a self, block: &'a SelectionBlock) -> impl Iterator<Item = Piece> + 'a {
         let first: Vec<u64> = block.iter().map(|range| range.start).collect();
         let mut next = block.iter().all(|range| !range.is_empty()).then_some(first);
         std::iter::from_fn(move || {
@@ -242,13 +242,13 @@ impl Selection {
         })
     }
 
-    fn ends(&self, block: &Block, starts: &[u64]) -> Vec<u64> {
+    fn ends(&self, block: &SelectionBlock, starts: &[u64]) -> Vec<u64> {
         let axes = self.axes.iter().zip(self.grid.axes()).zip(block).zip(starts);
         axes.map(|(((selected, axis), range), start)| selected.next_chunk_place(axis, *start, range.end))
             .collect()
     }
 
-    fn piece(&self, block: &Block, starts: &[u64], ends: &[u64]) -> Piece {
+    fn piece(&self, block: &SelectionBlock, starts: &[u64], ends: &[u64]) -> Piece {
         let item = self.grid.item_bytes();
         let (mut chunk, mut weight) = (0u64, 1u64);
         let (mut chunk_offset, mut block_offset) = (0i64, 0usize);
@@ -281,7 +281,7 @@ impl Selection {
 }
 
 /// Returns the start of the piece after the one from `starts` to `ends`, as an odometer counts.
-fn following(block: &Block, starts: &[u64], ends: &[u64]) -> Option<Vec<u64>> {
+fn following(block: &SelectionBlock, starts: &[u64], ends: &[u64]) -> Option<Vec<u64>> {
     let turned = ends.iter().zip(block).rposition(|(end, range)| *end < range.end)?;
     let mut next = starts.to_vec();
     for (axis, (next, (end, range))) in next.iter_mut().zip(ends.iter().zip(block)).enumerate().skip(turned) {
@@ -333,7 +333,7 @@ mod tests {
                 }
                 expected.extend_from_slice(&file[offset as usize..(offset + item) as usize]);
             }
-            let selection = Selection::new(&grid, selected);
+            let selection = GridSelection::new(&grid, selected);
             prop_assert_eq!(selection.size_bytes(), expected.len() as u64);
             if let Some((run, offsets)) = selection.long_ranges(least).filter(|_| !expected.is_empty()) {
                 let found: Vec<u8> =

@@ -48,8 +48,8 @@ pub struct Slab {
 }
 
 impl Strips {
-    /// Strips over a grid of chunks for a cache of `limit_bytes`. `block_bytes` is the size of a block that decodes on
-    /// its own, if that is less than a chunk.
+    /// Cuts the chunks of a grid into strips for a cache of `limit_bytes`. `block_bytes` is the size of a block that
+    /// decodes on its own, if that is less than a chunk.
     pub fn new(chunks: &Grid, limit_bytes: u64, block_bytes: Option<u64>) -> Strips {
         let chunk_bytes = chunks.largest_chunk_bytes();
         let slab_bytes = slab(chunks).map_or(0, |slab| slab.bytes);

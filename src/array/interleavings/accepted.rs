@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use crate::array::interleavings::write_back::{FILL, LENGTH, Scene, each_form, write, write_and_notify};
 use crate::array::sync::thread;
 
-/// A write that is accepted, and perhaps not copied yet, lies under later writes, is stored by a later sync,
-/// and does not survive a later truncation.
+/// A write that is accepted, and perhaps not copied yet, comes before later writes, is stored by a later sync, and does
+/// not survive a later truncation.
 #[test]
 fn accepted_writes_are_visible_to_all() {
     for then in 0..3 {

@@ -25,7 +25,7 @@ pub(in crate::array) const FILL: u8 = 9;
 
 /// How an array is stored: read by ranges, through the cache, or in shards.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::array) enum Form {
+pub(in crate::array) enum StoredForm {
     Raw,
     Checked,
     Sharded,
@@ -112,12 +112,12 @@ impl Store for Slow {
     }
 }
 
-fn document(form: Form) -> Vec<u8> {
+fn document(form: StoredForm) -> Vec<u8> {
     let checked = json!(["bytes", "crc32c"]);
     let (chunk, codecs): (u64, Value) = match form {
-        Form::Raw => (4, json!(["bytes"])),
-        Form::Checked => (4, checked),
-        Form::Sharded => (
+        StoredForm::Raw => (4, json!(["bytes"])),
+        StoredForm::Checked => (4, checked),
+        StoredForm::Sharded => (
             8,
             json!([{"name": "sharding_indexed", "configuration": {"chunk_shape": [4], "codecs": checked,
                 "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}]}}]),
@@ -144,7 +144,7 @@ fn content(store: Arc<dyn Store>, path: &str) -> Vec<u8> {
 }
 
 pub(in crate::array) struct Scene {
-    form: Form,
+    form: StoredForm,
     pub(in crate::array) store: Arc<Slow>,
     pub(in crate::array) engine: Arc<Engine>,
     /// Open for writing.
@@ -152,7 +152,7 @@ pub(in crate::array) struct Scene {
 }
 
 impl Scene {
-    pub(in crate::array) fn new(form: Form, dirty_limit_bytes: u64) -> Scene {
+    pub(in crate::array) fn new(form: StoredForm, dirty_limit_bytes: u64) -> Scene {
         let store = Arc::new(Slow::default());
         for path in ["a", "b"] {
             store.now.put(&format!("{path}/zarr.json"), document(form)).unwrap();
@@ -190,8 +190,8 @@ impl Scene {
     }
 }
 
-pub(in crate::array) fn each_form(test: impl Fn(Form) + Send + Sync + Copy + 'static) {
-    for form in [Form::Raw, Form::Checked, Form::Sharded] {
+pub(in crate::array) fn each_form(test: impl Fn(StoredForm) + Send + Sync + Copy + 'static) {
+    for form in [StoredForm::Raw, StoredForm::Checked, StoredForm::Sharded] {
         explore(schedules().div_ceil(3), move || test(form));
     }
 }

@@ -1,5 +1,5 @@
-//! Arrays large enough for code that small ones never reach: full chunks stored while their writer goes on, strips of
-//! blosc blocks, and strips for small caches.
+//! Arrays large enough for code that small ones never reach: full chunks that are stored while their writer continues,
+//! strips of blosc blocks, and strips for small caches.
 
 use std::sync::Arc;
 

@@ -38,17 +38,17 @@ use crate::error::Result;
 type FoundStrips = Vec<Option<ChunkSource>>;
 
 /// Reads ranges of the file of one array.
-pub struct FileReader {
+pub struct ArrayReader {
     strips: Arc<StripCache>,
     dirty: Arc<DirtyChunks>,
     ranges: RangeReader,
 }
 
-impl FileReader {
+impl ArrayReader {
     /// Creates a reader of an array with these strips and dirty chunks.
     pub fn new(strips: &Arc<StripCache>, dirty: &Arc<DirtyChunks>) -> Self {
         let ranges = RangeReader::new(strips.served());
-        FileReader { strips: Arc::clone(strips), dirty: Arc::clone(dirty), ranges }
+        ArrayReader { strips: Arc::clone(strips), dirty: Arc::clone(dirty), ranges }
     }
 
     /// Returns the array.
@@ -66,7 +66,7 @@ impl FileReader {
         &self.dirty
     }
 
-    /// Reads uncompressed chunks.
+    /// Returns the reader of uncompressed chunks.
     pub fn ranges(&self) -> &RangeReader {
         &self.ranges
     }
@@ -182,7 +182,7 @@ impl FileReader {
         }
     }
 
-    /// What the cache and the dirty chunks have of a plan, without waiting.
+    /// Finds what the cache and the dirty chunks have for a plan, without waiting.
     fn find(&self, strips: &Strips, plan: &CopyPlan, found: &mut FoundStrips) {
         found.clear();
         found.reserve(plan.chunks().len());

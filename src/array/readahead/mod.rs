@@ -19,7 +19,7 @@ mod window;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::array::read::FileReader;
+use crate::array::read::ArrayReader;
 use crate::array::read::access::Blocking;
 use crate::array::readahead::consumed::ConsumedSlabs;
 use crate::array::readahead::fetch::FetchQueue;
@@ -82,11 +82,11 @@ struct SequentialRead {
 
 /// The readahead of one array.
 pub struct ArrayReadahead {
-    reader: Arc<FileReader>,
+    reader: Arc<ArrayReader>,
     prefetcher: Prefetcher,
     /// How many readers go through the array sequentially.
     sequential_readers: AtomicUsize,
-    /// Slabs that such readers received in full and keep themselves.
+    /// Slabs that sequential readers received in full and keep themselves.
     consumed: ConsumedSlabs,
 }
 
@@ -166,7 +166,7 @@ impl Reader {
 
 impl ArrayReadahead {
     /// Creates the readahead of an array.
-    pub fn new(reader: &Arc<FileReader>, resources: &Arc<ReadaheadResources>) -> Self {
+    pub fn new(reader: &Arc<ArrayReader>, resources: &Arc<ReadaheadResources>) -> Self {
         ArrayReadahead {
             reader: Arc::clone(reader),
             prefetcher: Prefetcher::new(reader.strips(), resources),
@@ -176,7 +176,7 @@ impl ArrayReadahead {
     }
 
     /// Returns the readahead of an array that continues this one.
-    pub fn successor(&self, reader: &Arc<FileReader>) -> Self {
+    pub fn successor(&self, reader: &Arc<ArrayReader>) -> Self {
         ArrayReadahead::new(reader, self.prefetcher.resources())
     }
 

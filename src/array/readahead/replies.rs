@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::array::read::FileReader;
+use crate::array::read::ArrayReader;
 use crate::array::read::access::{Blocking, ReadAccess};
 use crate::array::read::plan::ReadPlan;
 use crate::array::read::reply_buffer::CachedSlice;
@@ -95,7 +95,7 @@ impl PreparedReplies {
 
     /// Returns a prepared reply for a range of an array, if it equals what a read returns. Waits while a thread fills
     /// it, but for the store only if `blocking` allows.
-    pub fn take(&self, array: &FileReader, wanted: Range<u64>, blocking: Blocking) -> ReadyReply {
+    pub fn take(&self, array: &ArrayReader, wanted: Range<u64>, blocking: Blocking) -> ReadyReply {
         let Some(span) = self.find(&wanted) else { return ReadyReply::None };
         let mut state = span.state.lock();
         loop {
@@ -124,7 +124,7 @@ impl PreparedReplies {
     /// Prepares what a sequential reader asks for next, in requests of `request_bytes` from `next` on.
     pub fn prepare(
         &self,
-        array: &Arc<FileReader>,
+        array: &Arc<ArrayReader>,
         resources: &Arc<ReadaheadResources>,
         next: u64,
         request_bytes: u64,
@@ -164,7 +164,7 @@ impl ReplySpan {
     }
 
     /// Fills the span, if it is still wanted.
-    fn fill(&self, array: &FileReader, cancellation: &Cancellation) {
+    fn fill(&self, array: &ArrayReader, cancellation: &Cancellation) {
         {
             let mut state = self.state.lock();
             if !matches!(*state, ReplyState::Queued) {

@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 
 /// A remote store without chunks, which records what it is asked to transfer. Nothing ever arrives.
 #[derive(Default)]
-struct Remote {
+struct RecordingRemote {
     objects: MemoryStore,
     asked: Mutex<Vec<String>>,
 }
@@ -36,7 +36,7 @@ impl Claim for OnItsWay {
     }
 }
 
-impl Store for Remote {
+impl Store for RecordingRemote {
     fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
         self.objects.open(key)
     }
@@ -60,7 +60,7 @@ impl Store for Remote {
     }
 }
 
-impl crate::store::Remote for Remote {
+impl crate::store::Remote for RecordingRemote {
     fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
         let mut asked = self.asked.lock();
         let claim = |(key, _): &(String, Wanted)| -> MaybeClaim {
@@ -75,12 +75,12 @@ impl crate::store::Remote for Remote {
 }
 
 /// 64 planes of 1 MiB, in layers of 16 chunks that have eight planes each.
-fn planes() -> (Arc<Remote>, Arc<Array>) {
+fn planes() -> (Arc<RecordingRemote>, Arc<Array>) {
     let document = json!({"zarr_format": 3, "node_type": "array", "shape": [64, 1024, 1024], "data_type": "uint8",
         "fill_value": 0, "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [8, 256, 256]}},
         "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes"}, {"name": "gzip", "configuration": {"level": 1}}]});
     let metadata = test_arrays::metadata("", document.to_string().as_bytes());
-    let remote = Arc::new(Remote::default());
+    let remote = Arc::new(RecordingRemote::default());
     let store: Arc<dyn Store> = Arc::clone(&remote) as _;
     let engine = Engine::new(256 * MIB, 2);
     (remote, Array::open(&engine, &store, "", metadata, Layout::default()).unwrap())

@@ -3,7 +3,7 @@
 //! Uses `geometry/`. Nothing here reads, decodes or waits: [`SlabWindow`] and [`FetchWindow`] turn a reader's place
 //! into work for `prefetch.rs` and `fetch.rs`.
 //!
-//! A sequential read visits one row of strips, a *slab*, again and again before it moves on. So a slab is decoded as a
+//! A sequential read visits one row of strips, a *slab*, again and again before it continues. So a slab is decoded as a
 //! whole.
 //!
 //! **Backpressure** bounds twice how far ahead of a reader chunks are decoded. From memory: no more is decoded than the
@@ -174,7 +174,7 @@ pub struct Slabs<'a> {
 }
 
 impl<'a> Slabs<'a> {
-    /// Returns the slabs that these strips make. `None` for an empty array.
+    /// Creates the slabs of these strips. `None` for an empty array.
     pub fn new(strips: &'a Strips) -> Option<Slabs<'a>> {
         Some(Slabs { strips, slab: strips.slab()? })
     }
@@ -222,7 +222,7 @@ pub struct ReaderPlace {
     pub received: u64,
     /// Its last request begins here.
     pub asked: u64,
-    /// It is expected to go on here.
+    /// It is expected to continue here.
     pub offset: u64,
 }
 
@@ -246,7 +246,7 @@ pub struct FetchExtent {
 }
 
 impl FetchWindow {
-    /// Returns the window of a reader that begins at `offset`.
+    /// Creates the window of a reader that begins at `offset`.
     pub fn new(offset: u64) -> Self {
         FetchWindow { start: offset, moved_at: None }
     }

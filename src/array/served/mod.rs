@@ -19,8 +19,8 @@ use crate::array::cache::LoadedContent;
 use crate::array::geometry::axis::{Axis, numbers};
 use crate::array::geometry::grid::Grid;
 use crate::array::geometry::layout::FileLayout;
-use crate::array::source::Source;
-use crate::array::source::levels::Levels;
+use crate::array::source::ArraySource;
+use crate::array::source::levels::ShardLevels;
 use crate::array::source::loading::load_context::LoadContext;
 use crate::array::source::loading::load_resources::LoadResources;
 use crate::array::source::loading::versions::SeenVersions;
@@ -47,7 +47,7 @@ pub struct ServedArray {
     seen: SeenVersions,
     /// The grid of chunks.
     grid: Grid,
-    source: Source,
+    source: ArraySource,
     /// One element of the fill value as served.
     fill: Vec<u8>,
     layout: FileLayout,
@@ -62,7 +62,7 @@ impl ServedArray {
         &self.loads
     }
 
-    /// Returns where the array is stored.
+    /// Returns the store.
     pub fn store(&self) -> &dyn Store {
         self.store.as_ref()
     }
@@ -97,17 +97,17 @@ impl ServedArray {
         &self.grid
     }
 
-    /// Locates, decodes and encodes the chunks.
-    pub fn source(&self) -> &Source {
+    /// Returns the source, which locates, decodes and encodes the chunks.
+    pub fn source(&self) -> &ArraySource {
         &self.source
     }
 
     /// Returns the grid of chunks, and the levels of sharding above it.
-    pub fn levels(&self) -> &Levels {
+    pub fn levels(&self) -> &ShardLevels {
         self.source.levels()
     }
 
-    /// Finds the stored objects.
+    /// Returns a listing of the stored objects.
     pub fn listing(&self) -> ObjectListing<'_> {
         let (keys, axes) = (self.source.keys(), self.levels().object_axes());
         ObjectListing { store: self.store(), keys, axes }
@@ -259,7 +259,7 @@ impl ServedArray {
         ArrayMetadata { shape, ..metadata }
     }
 
-    /// Returns the the objects at these keys that are stored, with their present versions.
+    /// Returns the objects at these keys that are stored, with their present versions.
     pub fn with_versions(&self, keys: Vec<String>) -> Result<Vec<(String, ObjectVersion)>> {
         let found = self.store.head_many(&keys.iter().map(String::as_str).collect::<Vec<_>>());
         let versions =

@@ -17,7 +17,7 @@ use crate::array::source::loading::load_resources::LoadResources;
 use crate::array::source::loading::versions::SeenVersions;
 use crate::array::source::objects::keys::Keys;
 use crate::array::source::pipelines::Pipelines;
-use crate::array::source::{Source, SourceParts};
+use crate::array::source::{ArraySource, SourceParts};
 use crate::array::sync::atomic::AtomicU64;
 use crate::codec::Representation;
 use crate::codec::byte_swap::SwapPlan;
@@ -73,7 +73,7 @@ impl ServedArray {
         let pipelines = Pipelines::new(specs, decoded, byte_order, document_key)?;
         let skipped_codecs = pipelines.largest()?.skipped().to_vec();
         let keys = Keys::new(path, metadata.chunk_keys.clone(), axis_order);
-        let source = Source::new(SourceParts { axes, keys, pipelines, fill: fill.clone() })?;
+        let source = ArraySource::new(SourceParts { axes, keys, pipelines, fill: fill.clone() })?;
         let shard_shape: Vec<u64> = source.levels().object_axes().iter().map(|axis| axis.longest()).collect();
         let shard_shape = source.levels().is_sharded().then(|| source.keys().axis_order().own(&shard_shape));
         Ok(ServedArray {

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::array::source::Source;
+use crate::array::source::ArraySource;
 use crate::array::source::load::wanted_of_object;
 use crate::array::source::loading::load_context::LoadContext;
 use crate::array::source::locate::InnerWanted;
@@ -40,7 +40,7 @@ impl ChunkClaims {
     }
 }
 
-impl Source {
+impl ArraySource {
     /// Has a remote store transfer these chunks, all at once.
     pub(in crate::array) fn claim(
         &self,

@@ -34,17 +34,17 @@ impl Level {
 }
 
 /// The grid of an array's chunks, and the levels of sharding above it.
-pub struct Levels {
+pub struct ShardLevels {
     /// From the outermost level inwards. The shards of the outermost level are objects.
     levels: Vec<Level>,
     /// The axes of the grid of chunks, in served order.
     chunk_axes: Vec<Axis>,
 }
 
-impl Levels {
-    /// Returns the chunks with this grid, in these levels of shards.
+impl ShardLevels {
+    /// Creates levels of shards over chunks with this grid.
     pub fn new(levels: Vec<Level>, chunk_axes: Vec<Axis>) -> Self {
-        Levels { levels, chunk_axes }
+        ShardLevels { levels, chunk_axes }
     }
 
     /// Returns whether objects hold several chunks.
@@ -169,7 +169,7 @@ impl Levels {
     }
 
     /// Returns the per-axis numbers, over the whole array, of the inner chunk at a place of a shard: the inverse of
-    /// [`Levels::place_in_shard`]. `None` if the inner chunk lies past the array's edge.
+    /// [`ShardLevels::place_in_shard`]. `None` if the inner chunk lies past the array's edge.
     pub fn inner_at(
         &self,
         depth: usize,

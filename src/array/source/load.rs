@@ -9,8 +9,8 @@ use crate::array::cache::{CacheKey, CachedContent, LoadedContent};
 use crate::array::geometry::axis::number_of;
 use crate::array::geometry::strided_copy::fill_items;
 use crate::array::source::loading::load_context::LoadContext;
-use crate::array::source::locate::{Location, StoredChunk};
-use crate::array::source::{Source, corrupt};
+use crate::array::source::locate::{ChunkLocation, StoredChunk};
+use crate::array::source::{ArraySource, corrupt};
 use crate::codec::pipeline::Pipeline;
 use crate::codec::{CodecError, CodecResult, StoredBytes, scratch};
 use crate::error::{Error, Result};
@@ -18,7 +18,7 @@ use crate::store::{Object, Wanted};
 
 /// The load of one chunk.
 struct ChunkLoad<'a> {
-    source: &'a Source,
+    source: &'a ArraySource,
     ctx: &'a LoadContext<'a>,
     chunk: &'a [u64],
     key: String,
@@ -33,7 +33,7 @@ enum FoundChunk {
     Unstored(LoadedContent),
 }
 
-impl Source {
+impl ArraySource {
     /// Loads a chunk, all of it from one version of its object.
     pub(in crate::array) fn load(&self, ctx: &LoadContext<'_>, chunk: &[u64]) -> Result<LoadedContent> {
         ctx.with_one_version(|| self.begin(ctx, chunk)?.whole())
@@ -75,7 +75,7 @@ impl Source {
         first: Range<u64>,
     ) -> Result<Option<Box<dyn Object>>> {
         let key = self.key(ctx, chunk)?;
-        let Location::Stored(stored) = self.locate(ctx, chunk, &key, &Wanted::Range(first))? else {
+        let ChunkLocation::Stored(stored) = self.locate(ctx, chunk, &key, &Wanted::Range(first))? else {
             return Ok(None);
         };
         let (size, expected) = (stored.size_bytes(), self.pipeline(chunk)?.decoded_bytes() as u64);
@@ -194,16 +194,16 @@ impl ChunkLoad<'_> {
             _ => wanted_of_object(pipeline),
         };
         let stored = match source.locate(ctx, chunk, key, &wanted)? {
-            Location::Missing(version) => {
+            ChunkLocation::Missing(version) => {
                 return Ok(FoundChunk::Unstored(LoadedContent { content: CachedContent::Absent, version }));
             }
-            Location::Empty(fill, version) => {
+            ChunkLocation::Empty(fill, version) => {
                 let mut decoded = ctx.buffer(part.len());
                 fill_items(&mut decoded, &fill, 0);
                 let content = CachedContent::Chunk(Arc::new(decoded));
                 return Ok(FoundChunk::Unstored(LoadedContent { content, version: Some(version) }));
             }
-            Location::Stored(stored) => stored,
+            ChunkLocation::Stored(stored) => stored,
         };
         let (length, limit) = (stored.size_bytes(), pipeline.encoded_size().limit_bytes());
         if length > limit {

@@ -15,7 +15,7 @@ use crate::array::cache::{CacheKey, CachedContent};
 use crate::array::geometry::axis::numbers;
 use crate::array::source::levels::sharding;
 use crate::array::source::loading::load_context::LoadContext;
-use crate::array::source::{Source, corrupt};
+use crate::array::source::{ArraySource, corrupt};
 use crate::codec::pipeline::Pipeline;
 use crate::codec::shard_index::ShardIndex;
 use crate::codec::sharding_indexed::{IndexLocation, ShardingIndexed};
@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::store::{Object, ObjectVersion, ReadCounts, Wanted};
 
 /// Where a chunk is stored.
-pub(in crate::array) enum Location {
+pub(in crate::array) enum ChunkLocation {
     /// Nowhere: its object is missing (`None`), or the shard says that it is empty. It reads as the array's fill value.
     Missing(Option<ObjectVersion>),
     /// Nowhere: the shard says that it is empty. Codecs changed the fill value, so it repeats this element, as served.
@@ -133,7 +133,7 @@ const INDEX_BYTES: u64 = 128 << 10;
 /// A shard of at most this many decoded bytes is asked for as a whole.
 const SMALL_SHARD_BYTES: u64 = 4 << 20;
 
-impl Source {
+impl ArraySource {
     /// Returns where a chunk is stored. Opens its object, at `key`, for a reader that begins with the bytes `wanted` of
     /// the chunk.
     pub(in crate::array) fn locate(
@@ -142,7 +142,7 @@ impl Source {
         chunk: &[u64],
         key: &str,
         wanted: &Wanted,
-    ) -> Result<Location> {
+    ) -> Result<ChunkLocation> {
         let elements = self.levels.first_elements(chunk);
         // Only a remote store needs to know which part of the shard is wanted before it opens the object.
         let of_shard = if self.levels.is_sharded() && ctx.store.is_remote() {
@@ -151,7 +151,7 @@ impl Source {
             None
         };
         let first = of_shard.as_ref().map_or(wanted, InnerWanted::wanted);
-        let Some(object) = ctx.open(key, first)? else { return Ok(Location::Missing(None)) };
+        let Some(object) = ctx.open(key, first)? else { return Ok(ChunkLocation::Missing(None)) };
         let version = object.version();
         let mut range = 0..object.size_bytes();
         for depth in 0..self.levels.count() {
@@ -159,11 +159,11 @@ impl Source {
             let index = step.index(ctx, object.as_ref(), key, range.clone())?;
             match index.chunk(step.inner).map_err(corrupt(key))? {
                 Some(inner) => range = range.start + inner.start..range.start + inner.end,
-                None if step.fill == self.fill => return Ok(Location::Missing(Some(version))),
-                None => return Ok(Location::Empty(step.fill, version)),
+                None if step.fill == self.fill => return Ok(ChunkLocation::Missing(Some(version))),
+                None => return Ok(ChunkLocation::Empty(step.fill, version)),
             }
         }
-        Ok(Location::Stored(StoredChunk::new(object, range, ctx.reads)))
+        Ok(ChunkLocation::Stored(StoredChunk::new(object, range, ctx.reads)))
     }
 
     /// Returns what to ask the shard that holds `elements` for first: the inner chunk, if the index in the cache says

@@ -1,9 +1,9 @@
 //! Where chunks are stored.
 //!
-//! A [`Source`] *locates* chunks: it turns the number of a chunk into a store key and, where the array is sharded, into
-//! a range of that object (`locate.rs`). [`Levels`] says which object that is, and which chunks an object has. What is
-//! done with the stored bytes exists once, whether the array is sharded or not: `load.rs` decodes a chunk or a part of
-//! it, `rewrite.rs` encodes chunks and replaces an object.
+//! An [`ArraySource`] *locates* chunks: it turns the number of a chunk into a store key and, where the array is
+//! sharded, into a range of that object (`locate.rs`). [`ShardLevels`] says which object that is, and which chunks an
+//! object has. What is done with the stored bytes exists once, whether the array is sharded or not: `load.rs` decodes a
+//! chunk or a part of it, `rewrite.rs` encodes chunks and replaces an object.
 //!
 //! | folder | what lives there |
 //! |---|---|
@@ -25,7 +25,7 @@ pub mod rewrite;
 use std::sync::Arc;
 
 use crate::array::geometry::axis::Axis;
-use crate::array::source::levels::{Level, Levels, inner_shape};
+use crate::array::source::levels::{Level, ShardLevels, inner_shape};
 use crate::array::source::loading::load_context::LoadContext;
 use crate::array::source::objects::keys::Keys;
 use crate::array::source::pipelines::Pipelines;
@@ -52,9 +52,9 @@ pub struct SourceParts {
 }
 
 /// Locates the chunks of an array.
-pub struct Source {
+pub struct ArraySource {
     keys: Keys,
-    levels: Levels,
+    levels: ShardLevels,
     /// Decodes the chunks.
     pipelines: Pipelines,
     /// The pipeline of the largest chunk.
@@ -68,7 +68,7 @@ pub struct Source {
     fills_agree: bool,
 }
 
-impl Source {
+impl ArraySource {
     /// Creates a source of the parts. Chunks are as small as can be read on their own: inner chunks, if the chain ends
     /// in a sharding codec. Refuses chunks that are too large for memory, unless they are uncompressed.
     pub fn new(parts: SourceParts) -> Result<Self> {
@@ -104,8 +104,8 @@ impl Source {
             levels.push(Level { shards: axes, pipelines });
             (axes, pipelines) = (inner_axes, next);
         }
-        let (largest, levels) = (pipelines.largest()?, Levels::new(levels, axes));
-        let source = Source { keys, levels, pipelines, largest, fill, unstored, fills_agree };
+        let (largest, levels) = (pipelines.largest()?, ShardLevels::new(levels, axes));
+        let source = ArraySource { keys, levels, pipelines, largest, fill, unstored, fills_agree };
         let bytes = source.largest.decoded_bytes() as u64;
         if !source.is_uncompressed() && bytes > MAX_CHUNK_BYTES {
             let chunks = if source.levels.is_sharded() { "inner chunks" } else { "chunks" };
@@ -121,7 +121,7 @@ impl Source {
     }
 
     /// Returns the grid of chunks, and the levels of sharding above it.
-    pub fn levels(&self) -> &Levels {
+    pub fn levels(&self) -> &ShardLevels {
         &self.levels
     }
 

@@ -29,7 +29,7 @@ pub struct Pipelines {
 const KEPT_PIPELINES: usize = 64;
 
 impl Pipelines {
-    /// Pipelines of `specs`. `decoded` has the shape of the largest chunk. Its pipeline is built now.
+    /// Creates the pipelines of `specs`. `decoded` has the shape of the largest chunk. Its pipeline is built now.
     pub fn new(
         specs: Vec<CodecSpec>,
         decoded: Representation,

@@ -12,7 +12,7 @@ use crate::array::source::levels::sharding;
 use crate::array::source::loading::load_context::LoadContext;
 use crate::array::source::locate::read_index;
 use crate::array::source::replacement::{Encoded, EncodedChunk, PutTarget};
-use crate::array::source::{Source, corrupt, unencodable};
+use crate::array::source::{ArraySource, corrupt, unencodable};
 use crate::codec::sharding_indexed::IndexLocation;
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
@@ -52,7 +52,7 @@ impl ShardPart<'_> {
 
 /// A rewrite of one object.
 struct Rewrite<'a> {
-    source: &'a Source,
+    source: &'a ArraySource,
     ctx: &'a LoadContext<'a>,
     key: &'a str,
     /// The object's present content.
@@ -62,7 +62,7 @@ struct Rewrite<'a> {
     changed: Vec<Vec<u64>>,
 }
 
-impl Source {
+impl ArraySource {
     /// Encodes a chunk. `None` if it need not be stored, because it is all fill value.
     pub(in crate::array) fn encode(
         &self,

@@ -11,7 +11,7 @@
 use serde_json::json;
 
 use crate::array::reservation::Reservation;
-use crate::array::source::corrupt;
+use crate::array::source::{MAX_LEVELS, corrupt};
 use crate::array::variable::element_row::{ChunkLayout, ElementRow, next_index, reserve};
 use crate::codec::shard_index::ShardIndex;
 use crate::codec::sharding_indexed::ShardingIndexed;
@@ -22,9 +22,6 @@ use crate::codec::{
 };
 use crate::error::{Error, Result};
 use crate::metadata::{CodecFamily, CodecSpec, DataType, FillValue, codec_spec};
-
-/// The deepest nesting of shards in shards.
-const MAX_LEVELS: usize = 8;
 
 /// A codec chain for one shape of chunk.
 pub struct VariableChain {

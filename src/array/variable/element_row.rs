@@ -94,7 +94,7 @@ impl ElementRow {
         ends.zip(start).map(|(end, &start)| end.saturating_sub(start))
     }
 
-    /// Returns whether the row has the element at `start`, if that is not before the row.
+    /// Returns whether the row has the element at `start`, which is not before the row.
     pub fn holds(&self, start: &[u64]) -> bool {
         self.left(start).all(|left| left > 0)
     }

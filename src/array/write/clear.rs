@@ -39,7 +39,7 @@ pub struct OutsideElements<'a> {
 }
 
 impl<'a> OutsideElements<'a> {
-    /// Returns the elements of an array outside the first `inside` elements of each served axis. Changes use up to
+    /// Selects the elements of an array outside the first `inside` elements of each served axis. Changes use up to
     /// `cores` threads, or more where they wait.
     pub fn new(
         served: &Arc<ServedArray>,

@@ -344,7 +344,7 @@ impl DirtyChunks {
             self.state.copies.fetch_add(1, Ordering::AcqRel);
             chunks.dirty.drain().collect()
         };
-        // A write that still reaches one of these chunks precedes this.
+        // A write that still reaches one of these chunks counts as earlier than this.
         let mut counted = 0;
         for (_, chunk) in forgotten {
             let mut state = chunk.lock();

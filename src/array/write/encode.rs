@@ -27,7 +27,7 @@ pub struct EncodedChunks {
 pub struct DirtyEncoder<'a> {
     /// The dirty chunks of the array.
     pub dirty: &'a DirtyChunks,
-    /// Encodes.
+    /// Encodes the chunks.
     pub objects: &'a ObjectWriter,
     /// Whether the object is zero where no writer has written.
     pub is_zero: bool,
@@ -58,7 +58,7 @@ impl DirtyEncoder<'_> {
         let served = self.dirty.served();
         if served.store().lacks_locks() {
             if !self.is_zero && !self.dirty.is_full(number, &state) && state.base != Some(self.old) {
-                // The object changed after it was looked at.
+                // The object changed after its version was looked up.
                 return Err(Error::Changed { key: served.key_of_chunk(&served.grid().index(number))? });
             }
             // From now on, what is written is recorded apart: only these bytes may be laid over another program's later

@@ -20,7 +20,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Failed write-backs of an array.
 #[derive(Default)]
-pub struct FailureLog {
+pub struct WriteFailures {
     failures: Mutex<Failures>,
 }
 
@@ -37,7 +37,7 @@ struct Failures {
     retry_at: Option<Instant>,
 }
 
-impl FailureLog {
+impl WriteFailures {
     /// Counts a failure.
     pub fn record(&self, error: &Error) {
         let mut failures = self.failures.lock();

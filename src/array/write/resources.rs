@@ -45,7 +45,7 @@ pub enum RoomWait {
 }
 
 impl WriteResources {
-    /// Resources for `encoders` threads that encode.
+    /// Creates resources for `encoders` threads that encode.
     pub fn new(dirty_limit_bytes: u64, encoders: usize, readers_keep: bool) -> Self {
         WriteResources {
             dirty_limit_bytes,

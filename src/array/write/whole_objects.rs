@@ -33,7 +33,7 @@ const RANGE_BYTES: u64 = 1 << 20;
 /// whole rows. With boxes of two near-cubes, 128 MiB took 196,614 reads of 684 bytes, and the cost of each read was
 /// half of the processor time.
 const BOX_BYTES: u64 = 64 << 20;
-/// A box may have this many bytes even if each thread then has fewer than several boxes.
+/// A box may have this many bytes even if there are then fewer than [`BOXES_PER_THREAD`].
 const SMALL_BOX_BYTES: u64 = 8 << 20;
 /// Threads end together if each has many boxes.
 const BOXES_PER_THREAD: u64 = 4;
@@ -48,7 +48,7 @@ pub trait ImportSource: Sync {
 }
 
 /// An import into one array.
-struct Import<'a> {
+struct ElementImport<'a> {
     objects: &'a ObjectWriter,
     session: &'a WriteSession,
     elements: &'a dyn ImportSource,
@@ -72,12 +72,12 @@ impl ArrayWriter {
         let cores = self.workers.count().max(1);
         let (objects, dirty) = (write_back.objects(), write_back.dirty());
         let session = write_back.session();
-        let import = Import { objects, session, elements, like: &like, cores, dirty };
+        let import = ElementImport { objects, session, elements, like: &like, cores, dirty };
         if self.served.levels().is_sharded() { import.store_shards() } else { import.store_chunks() }
     }
 }
 
-impl Import<'_> {
+impl ElementImport<'_> {
     fn served(&self) -> &ServedArray {
         self.objects.served()
     }

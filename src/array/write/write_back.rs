@@ -18,7 +18,7 @@ use crate::array::write::dirty::{ChunkState, DirtyObject, FlushScope};
 use crate::array::write::dirty_chunks::{DirtyChunks, Unsaved};
 use crate::array::write::encode::{DirtyEncoder, EncodedChunks};
 use crate::array::write::end::ArrayEnd;
-use crate::array::write::failures::FailureLog;
+use crate::array::write::failures::WriteFailures;
 use crate::array::write::object_writer::{NewObject, ObjectWriter, REMOTE_THREADS};
 use crate::array::write::resources::WriteResources;
 use crate::array::write::session::WriteSession;
@@ -60,7 +60,7 @@ pub struct WriteBack {
 
 #[derive(Default)]
 struct WriteBackState {
-    failures: FailureLog,
+    failures: WriteFailures,
     end: ArrayEnd,
     /// Serialises write-back: one thread stores chunks at a time.
     storing: Mutex<()>,
@@ -104,18 +104,18 @@ impl WriteBack {
         &self.dirty
     }
 
-    /// Stores objects.
+    /// Returns the writer of objects.
     pub fn objects(&self) -> &ObjectWriter {
         &self.objects
     }
 
-    /// Returns whether the array is open for writing.
+    /// Returns the session, in which the array is open for writing.
     pub fn session(&self) -> &WriteSession {
         &self.session
     }
 
-    /// Failures of write-back.
-    pub fn failures(&self) -> &FailureLog {
+    /// Returns the failures of write-back.
+    pub fn failures(&self) -> &WriteFailures {
         &self.state.failures
     }
 

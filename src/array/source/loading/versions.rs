@@ -57,7 +57,7 @@ struct OngoingReplacements {
 
 /// The state of the record before the store is asked for an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Snapshot {
+struct RecordSnapshot {
     comparisons: u64,
     replacements: u64,
 }
@@ -175,7 +175,8 @@ impl SeenVersions {
             let found = ask()?;
             let info = info(&found);
             let mut state = self.state.lock();
-            let now = Snapshot { comparisons: state.comparisons, replacements: state.replacements(key) };
+            let now =
+                RecordSnapshot { comparisons: state.comparisons, replacements: state.replacements(key) };
             if now.replacements != before.replacements {
                 // Write-back has replaced the object since. The result may be older than that and must not be recorded.
                 continue;
@@ -191,9 +192,9 @@ impl SeenVersions {
         }
     }
 
-    fn before(&self, key: &str) -> Snapshot {
+    fn before(&self, key: &str) -> RecordSnapshot {
         let state = self.state.lock();
-        Snapshot { comparisons: state.comparisons, replacements: state.replacements(key) }
+        RecordSnapshot { comparisons: state.comparisons, replacements: state.replacements(key) }
     }
 
     /// Announces that write-back replaces an object.
@@ -257,7 +258,7 @@ impl SeenVersions {
         is_theirs
     }
 
-    /// Compares several objects as [`SeenVersions::is_unchanged`] does. The store comparisons them up in one batch.
+    /// Compares several objects as [`SeenVersions::is_unchanged`] does. The store looks them up in one batch.
     pub fn are_unchanged(&self, store: &dyn Store, keys: &[String]) -> Vec<Result<bool>> {
         let seen: Vec<Option<SeenObject>> = {
             let state = self.state.lock();

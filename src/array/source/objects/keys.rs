@@ -23,7 +23,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Keys below the array at `path`.
+    /// Creates the keys of the objects of the array at `path`.
     pub fn new(path: &str, encoding: ChunkKeyEncoding, axis_order: AxisOrder) -> Self {
         Keys { path: path.to_owned(), encoding, axis_order, found: OnceLock::new() }
     }

@@ -95,8 +95,8 @@ impl ObjectListing<'_> {
         let _ = walk.folder(keys.path(), &[]);
     }
 
-    /// Returns the elements that the object at a key stores, as a range on each axis of the array. `None` if the key is
-    /// not one of an object of the array.
+    /// Returns the elements that the object at a key stores, as a range on each axis of the array. `None` if no object
+    /// of the array has this key.
     pub fn elements_of_key(&self, key: &str) -> Result<Option<Vec<Range<u64>>>> {
         let (keys, axes) = (self.keys, self.own_axes());
         let encoding = keys.encoding(self.store, axes.len())?;

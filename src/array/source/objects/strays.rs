@@ -42,7 +42,7 @@ const CAUSES: [StrayCause; 5] = [
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Strays {
     count: u64,
-    /// Folders and objects that were looked at.
+    /// How many folders and objects were visited.
     looked_at: u64,
     names: Vec<String>,
     /// How many have each of [`CAUSES`].
