@@ -13,10 +13,8 @@ use crate::array::test_arrays::{self, read_soon};
 use crate::array::{Array, Engine, EngineOptions, Layout};
 use crate::cancellation::Cancellation;
 use crate::error::{Error, Result};
-use crate::store::{
-    Info, ListEntry, MemoryStore, Object, ObjectContent, ObjectPart, ObjectVersion, Precondition, PutOptions,
-    StatFs, Store, Writer,
-};
+use crate::store::{MemoryStore, Store};
+use crate::test_store::{Hook, Hooked, Operation, Request};
 
 /// Length of an array; its chunks have 4 elements, its shards 8.
 pub(in crate::array) const LENGTH: usize = 16;
@@ -31,84 +29,47 @@ pub(in crate::array) enum StoredForm {
     Sharded,
 }
 
-/// A store that yields to other threads, knows what a power cut would leave, and is full for a while.
+/// A store in memory that yields to other threads, knows what a power cut would leave, and is full for a while.
+pub(in crate::array) type SlowStore = Hooked<SlowDisk>;
+
 #[derive(Default)]
-pub(in crate::array) struct Slow {
-    now: MemoryStore,
+pub(in crate::array) struct SlowDisk {
+    now: Arc<MemoryStore>,
     /// Objects by key, as they were when they were last synced.
     lasting: Mutex<HashMap<String, Vec<u8>>>,
     /// How many further puts fail.
     failing: AtomicU64,
 }
 
-impl Writer for Slow {
-    fn put(&self, key: &str, parts: &[ObjectPart<'_>], options: &PutOptions<'_>) -> Result<ObjectVersion> {
-        thread::yield_now();
+impl Hook for SlowDisk {
+    fn before(&self, request: &Request<'_>) -> Result<()> {
+        if let Operation::Open | Operation::Put | Operation::Delete | Operation::Sync = request.operation {
+            thread::yield_now();
+        }
         let fail = |left: u64| left.checked_sub(1);
-        if self.failing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fail).is_ok() {
-            return Err(Error::store(key, "write", std::io::Error::from_raw_os_error(libc::ENOSPC)));
+        if request.operation == Operation::Put
+            && self.failing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fail).is_ok()
+        {
+            let is_full = std::io::Error::from_raw_os_error(libc::ENOSPC);
+            return Err(Error::store(request.key(), "write", is_full));
         }
-        let version = Writer::put(&self.now, key, parts, options)?;
-        thread::yield_now();
-        Ok(version)
-    }
-
-    fn delete(&self, key: &str, precondition: Precondition) -> Result<bool> {
-        thread::yield_now();
-        Writer::delete(&self.now, key, precondition)
-    }
-
-    fn sync(&self, keys: &[String], _within: &str) -> Result<()> {
-        thread::yield_now();
-        for key in keys {
-            let now = self.now.get(key, 1 << 20)?;
-            let mut lasting = self.lasting.lock().unwrap();
-            match now {
-                Some(bytes) => lasting.insert(key.clone(), bytes),
-                None => lasting.remove(key),
-            };
-        }
-        thread::yield_now();
         Ok(())
     }
 
-    fn touch(&self, key: &str, version: ObjectVersion) -> Result<Option<ObjectVersion>> {
-        self.now.touch(key, version)
-    }
-}
-
-impl Store for Slow {
-    fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
-        thread::yield_now();
-        let object = self.now.open(key);
-        thread::yield_now();
-        object
-    }
-
-    fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<ObjectContent>> {
-        self.now.content(key, limit_bytes)
-    }
-
-    fn head(&self, key: &str) -> Result<Option<Info>> {
-        let info = self.now.head(key);
-        thread::yield_now();
-        info
-    }
-
-    fn list(&self, folder: &str) -> Result<Vec<ListEntry>> {
-        self.now.list(folder)
-    }
-
-    fn statfs(&self) -> Result<StatFs> {
-        self.now.statfs()
-    }
-
-    fn describe(&self) -> String {
-        self.now.describe()
-    }
-
-    fn writer(&self) -> Option<&dyn Writer> {
-        Some(self)
+    fn after(&self, request: &Request<'_>, _found: bool) {
+        if request.operation == Operation::Sync {
+            for &key in request.keys {
+                let now = self.now.get(key, 1 << 20).unwrap();
+                let mut lasting = self.lasting.lock().unwrap();
+                match now {
+                    Some(bytes) => lasting.insert(key.to_owned(), bytes),
+                    None => lasting.remove(key),
+                };
+            }
+        }
+        if let Operation::Open | Operation::Head | Operation::Put | Operation::Sync = request.operation {
+            thread::yield_now();
+        }
     }
 }
 
@@ -145,7 +106,7 @@ fn content(store: Arc<dyn Store>, path: &str) -> Vec<u8> {
 
 pub(in crate::array) struct Scene {
     form: StoredForm,
-    pub(in crate::array) store: Arc<Slow>,
+    pub(in crate::array) store: Arc<SlowStore>,
     pub(in crate::array) engine: Arc<Engine>,
     /// Open for writing.
     pub(in crate::array) array: Arc<Array>,
@@ -153,7 +114,8 @@ pub(in crate::array) struct Scene {
 
 impl Scene {
     pub(in crate::array) fn new(form: StoredForm, dirty_limit_bytes: u64) -> Scene {
-        let store = Arc::new(Slow::default());
+        let disk = SlowDisk::default();
+        let store = Hooked::new(disk.now.clone(), disk);
         for path in ["a", "b"] {
             store.now.put(&format!("{path}/zarr.json"), document(form)).unwrap();
         }
