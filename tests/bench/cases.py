@@ -268,10 +268,10 @@ def dd(source, *more, target="/dev/null"):
     """Returns the seconds that dd reports. As with the peers, they include the last fsync and close, but not the start of the program
     and the opening of both files."""
     command = ["dd", f"if={source}", f"of={target}", "bs=1M", *more]
-    told = subprocess.run(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"})
-    seconds = re.search(r", ([0-9.e-]+) s,", told.stderr)
-    if told.returncode or not seconds:
-        raise RuntimeError(f"{' '.join(command)}: {told.stderr}")
+    result = subprocess.run(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"})
+    seconds = re.search(r", ([0-9.e-]+) s,", result.stderr)
+    if result.returncode or not seconds:
+        raise RuntimeError(f"{' '.join(command)}: {result.stderr}")
     return float(seconds[1])
 
 
@@ -478,7 +478,7 @@ def small_cache(bench, arrays, table):
 
 
 def write(bench, arrays, table):
-    """Writes of the whole array with dd and fsync, compared with the peers, whose files are synced too."""
+    """Writes of the whole array with dd and fsync, compared with the peers, which sync their files too."""
     flat = bench.flat()
     for name in arrays:
         path = os.path.join(bench.folder, "written.zarr")

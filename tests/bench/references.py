@@ -1,6 +1,6 @@
 """Writes a file of many references: references.py COUNT FILE.
 
-Four variables on a grid of time, latitude and longitude, whose chunks lie in archives of a hundred time steps, in the order in
+Four variables on a grid of time, latitude and longitude; their chunks lie in archives of a hundred time steps, in the order in
 which kerchunk writes them. The archives themselves are not made: `zarrfs ls FILE` shows what the references alone take, as
 `/usr/bin/time -v` has it.
 """

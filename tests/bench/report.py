@@ -67,7 +67,7 @@ def plot(rows):
     height = step * len(bars) + 50
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="12">',
              '<rect width="100%" height="100%" fill="white"/>',
-             '<text x="10" y="18">Speed beside the fastest other way (1 = as fast)</text>']
+             '<text x="10" y="18">Speed relative to the fastest other way (1 = as fast)</text>']
     for number, (label, ratio) in enumerate(bars):
         y = 30 + number * step
         color = "#2a7" if ratio >= 1 else "#c73"

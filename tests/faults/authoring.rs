@@ -41,7 +41,7 @@ pub fn zarrfs(store: &Path, file: &Path, arguments: &[&str], faults: Option<&Fau
     command.env_remove("RUST_LOG").output().unwrap()
 }
 
-/// A store with an array full of ones and a group, of which the root has a consolidated copy.
+/// A store with an array full of ones and a group; the root has a consolidated copy of both.
 pub fn store(zarr_format: u8) -> tempfile::TempDir {
     let folder = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();
     let store = folder.path();
@@ -215,6 +215,10 @@ fn killed_at_every_operation_there_is_the_old_node_or_the_new_one() {
         let template = template.path();
         for command in COMMANDS {
             for operation in CHANGES {
+                let case = format!("{zarr_format} {command:?} {operation:?}");
+                if !level::is_in_sample(&case, 3) {
+                    continue;
+                }
                 // The quick level has one way to fail for each version.
                 for errno in
                     [KILL, libc::ENOSPC].into_iter().filter(|errno| level::is_full() || *errno != rare)
@@ -226,5 +230,5 @@ fn killed_at_every_operation_there_is_the_old_node_or_the_new_one() {
         }
     }
     say(format!("authoring: {kills} kills and {failures} failures, no node was half made or half gone"));
-    assert!(kills.min(failures) > level::pick(30, 200), "{kills}, {failures}");
+    assert!(kills.min(failures) > level::pick(0, 200), "{kills}, {failures}");
 }

@@ -11,7 +11,7 @@ use crate::support::faulty::{Faults, Operation, next_point};
 use crate::support::mounted::Mount;
 use crate::support::{level, say};
 
-/// Commands in a group whose own copy, and that of the root, must follow.
+/// Commands in a group: its own copy, and that of the root, must follow.
 const COMMANDS: [&[&str]; 5] = [
     &["create", "@", "g/new", "--shape", "9,9", "--chunks", "4,4", "--dtype", "int16", "--attr", "n=1"],
     &["mkgroup", "@", "g/new"],
@@ -150,10 +150,13 @@ fn a_copy_that_is_behind_follows_its_document() {
 fn what_consolidated_readers_do_not_see_is_taken_back() {
     let file = npy_file();
     let mut failures = 0;
-    for template in [3, 2].map(store) {
+    for zarr_format in [3, 2] {
+        let template = store(zarr_format);
         for command in COMMANDS {
             for operation in OPERATIONS {
-                failures += run_until_clean(command, template.path(), operation, false, file.path());
+                if level::is_in_sample(&format!("{zarr_format} {command:?} {operation:?}"), 2) {
+                    failures += run_until_clean(command, template.path(), operation, false, file.path());
+                }
             }
         }
         // The disk stays full.
@@ -164,5 +167,5 @@ fn what_consolidated_readers_do_not_see_is_taken_back() {
         }
     }
     say(format!("consolidated: {failures} failures, and the copies always had what there was"));
-    assert!(failures > level::pick(40, 100), "{failures}");
+    assert!(failures > level::pick(9, 100), "{failures}");
 }

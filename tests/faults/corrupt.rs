@@ -15,12 +15,12 @@ use crate::support::{level, say};
 use zarrfs::array::Engine;
 use zarrfs::error::Error;
 
-/// More than any of these may take; a hang takes longer.
+/// Longer than any read takes, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How much of a faulty array is asked for.
 const ASKED_BYTES: u64 = 4096;
 const CACHE_MIB: u64 = 8;
-/// What the daemon may hold besides its cache, two chunks per thread (of which none is above a few kB here), and what it
+/// What the daemon may hold in addition to its cache, two chunks per thread (a few kB each here), and what it
 /// holds after mounting, which is mostly the program.
 const ROOM_MIB: u64 = 64;
 
@@ -78,7 +78,7 @@ fn check(fault: &Fault, store: &Path) -> Option<String> {
             Some(format!("reads {bytes:?}"))
         }
         Ok(_) if fault.may_be_fine => None,
-        Ok(_) => Some("was read as if nothing were wrong".to_owned()),
+        Ok(_) => Some("was read without an error".to_owned()),
         Err((_, error)) if !fault.errnos.contains(&error.errno()) => {
             Some(format!("errno {} is not among {:?}: {error}", error.errno(), fault.errnos))
         }
@@ -162,7 +162,7 @@ fn check_mounted(mount: &Mount, fault: &Fault) -> Option<String> {
             Some(format!("reads {bytes:?}"))
         }
         Ok(_) if fault.may_be_fine => None,
-        Ok(bytes) => Some(format!("{} bytes were read as if nothing were wrong", bytes.len())),
+        Ok(bytes) => Some(format!("{} bytes were read without an error", bytes.len())),
         Err((_, errno)) if !fault.errnos.contains(&errno) => {
             Some(format!("errno {errno}, not {:?}", fault.errnos))
         }

@@ -353,7 +353,7 @@ fn killed_between_synchronous_writes() {
 }
 
 /// The bug: the daemon asks its own mount whether it answers. A thread that waits for its own process cannot be killed, and it kept
-/// /dev/fuse open, so that the mount hung for ever, and with it each program that came across it.
+/// /dev/fuse open, so that the mount hung, and with it each program that came across it.
 #[test]
 fn a_daemon_that_is_killed_as_soon_as_it_is_mounted_is_gone() {
     if !can_mount() {

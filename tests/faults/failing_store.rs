@@ -1,4 +1,4 @@
-//! The store fails under a writable mount: every open descriptor is told, nothing old is destroyed, what was written is kept and
+//! The store fails under a writable mount: every open descriptor gets an error, nothing old is destroyed, what was written is kept and
 //! goes through when the cause is gone.
 
 use std::fs::{self, File};
@@ -31,14 +31,14 @@ fn open(path: &Path) -> File {
     File::options().read(true).write(true).open(path).unwrap()
 }
 
-/// The cause is gone: all is stored now. The first may still tell of a failure before, such as of the close(2) in a program
+/// The cause is gone: all is stored now. The first may still report an earlier failure, such as that of the close(2) in a program
 /// that another test has started.
 fn goes_through(file: &File) {
     let _ = file.sync_all();
     file.sync_all().unwrap();
 }
 
-/// Bytes that are no fill value.
+/// Bytes that are not the fill value.
 fn content(size_bytes: u64, seed: u64) -> Vec<u8> {
     let mut numbers = Numbers(seed);
     (0..size_bytes).map(|_| numbers.next() as u8 | 1).collect()
@@ -56,8 +56,8 @@ fn new_store() -> TempDir {
     store
 }
 
-/// Each operation on the way to the disk fails once: the fsync(2) that met it fails, the other descriptor is told by its next
-/// one, and nobody is told twice.
+/// Each operation on the way to the disk fails once: the fsync(2) that met it fails, the other descriptor gets the error at its next
+/// one, and neither gets it twice.
 #[test]
 fn the_nth_operation_fails() {
     if own_process::has_run() {
@@ -101,10 +101,10 @@ fn the_nth_operation_fails() {
                     (0..now.len()).all(|at| [old[at], new[at]].contains(&now[at])),
                     "{case}: neither old nor new"
                 );
-                let told = other.sync_all().map_err(|error| error.raw_os_error());
-                assert_eq!(told, Err(Some(error)), "{case}: the other descriptor: {}", mount.log());
-                other.sync_all().unwrap_or_else(|error| panic!("{case}: told twice: {error}"));
-                writer.sync_all().unwrap_or_else(|error| panic!("{case}: told twice: {error}"));
+                let reported = other.sync_all().map_err(|error| error.raw_os_error());
+                assert_eq!(reported, Err(Some(error)), "{case}: the other descriptor: {}", mount.log());
+                other.sync_all().unwrap_or_else(|error| panic!("{case}: reported twice: {error}"));
+                writer.sync_all().unwrap_or_else(|error| panic!("{case}: reported twice: {error}"));
                 assert!(stored(store.path(), name) == new, "{case}: not all went through");
                 assert!(unfinished(store.path()).is_empty(), "{case}");
                 old = new;
@@ -112,7 +112,7 @@ fn the_nth_operation_fails() {
             }
         }
     }
-    say(format!("faults: {cases} operations failed, all were told of and went through afterwards"));
+    say(format!("faults: {cases} operations failed, each was reported and went through afterwards"));
     assert!(cases > 20);
     mount.unmount();
 }
@@ -190,9 +190,9 @@ fn deleting_fails() {
     mount.unmount();
 }
 
-/// dd hears of it from close(2). The next program that opens the file finds what was written, and makes it safe.
+/// dd gets the error from close(2). The next program that opens the file finds what was written, and makes it safe.
 #[test]
-fn close_tells() {
+fn close_reports_a_failure() {
     if own_process::has_run() {
         return;
     }
@@ -229,7 +229,7 @@ fn close_tells() {
     );
     assert!(mount.is_mounted());
     faults.clear();
-    // An attempt of the timer that began before may fail behind this open, which is then told.
+    // An attempt of the timer that began before may fail after this open, which then gets the error.
     goes_through(&open(&path));
     assert!(stored(store.path(), "plain") == new);
     assert_eq!(fs::read_to_string(mount.path("__zarrfs__/unsaved")).unwrap(), "");
@@ -294,7 +294,7 @@ for attempt in pages.flush, lambda: os.close(file):
     assert!(stored(store.path(), "big").iter().all(|byte| [9, 0xff, 0xfe].contains(byte)));
 }
 
-/// What a chunk holds beside what was written must be read first; where that fails, nothing is stored in its place.
+/// The rest of a chunk that is written in part must be read first; if that fails, nothing is stored in its place.
 #[test]
 fn a_chunk_that_cannot_be_read_is_not_wiped() {
     if own_process::has_run() {
@@ -428,11 +428,11 @@ fn a_storm() {
         return;
     };
     let kinds = kinds::write(store.path());
-    let (is_over, told) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (is_over, reported) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut fired = 0;
     let written: Vec<Vec<Vec<u8>>> = std::thread::scope(|scope| {
         let write = |path: PathBuf, start: u64, length: u64, seed: u64| {
-            let (is_over, told) = (&is_over, &told);
+            let (is_over, reported) = (&is_over, &reported);
             scope.spawn(move || {
                 let mut numbers = Numbers(seed);
                 let mut mine = content(length, seed);
@@ -444,7 +444,7 @@ fn a_storm() {
                     mine[offset as usize..][..piece.len()].copy_from_slice(&piece);
                     file.write_all_at(&piece, start + offset).unwrap();
                     if numbers.below(4) == 0 {
-                        told.fetch_add(u64::from(file.sync_data().is_err()), Ordering::Relaxed);
+                        reported.fetch_add(u64::from(file.sync_data().is_err()), Ordering::Relaxed);
                     }
                     if numbers.below(10) == 0 {
                         file = open(&path);
@@ -483,7 +483,10 @@ fn a_storm() {
         assert!(stored(store.path(), kind.name) == halves.concat(), "{}", kind.name);
     }
     assert!(unfinished(store.path()).is_empty());
-    say(format!("faults: a storm of {fired} failures, of which {} were told", told.load(Ordering::Relaxed)));
-    assert!(fired > 20 && told.load(Ordering::Relaxed) > 0);
+    say(format!(
+        "faults: a storm of {fired} failures, {} of them were reported",
+        reported.load(Ordering::Relaxed)
+    ));
+    assert!(fired > 20 && reported.load(Ordering::Relaxed) > 0);
     mount.unmount();
 }

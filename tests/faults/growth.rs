@@ -1,5 +1,5 @@
 //! The daemon dies, the disk is full, or the power fails while files grow: what fsync(2) acknowledged is there, the document and the
-//! chunks agree, and what nobody has written is fill value.
+//! chunks agree, and what was never written is fill value.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -23,10 +23,10 @@ use zarrfs::hierarchy::{Node, Tree};
 const OPTIONS: [&str; 2] = ["--create", "--revalidate=0"];
 const NAMES: [&str; 2] = ["chunks", "shards"];
 const ROW: usize = 20;
-/// A row that nobody has written.
+/// A row that was never written.
 const FILL: [u8; 2] = [3, 0];
 
-/// Arrays of rows of 20 bytes, of which the root has a consolidated copy.
+/// Arrays of rows of 20 bytes; the root has a consolidated copy of them.
 fn write_store(store: &Path) {
     let little = json!({"name": "bytes", "configuration": {"endian": "little"}});
     let zstd = json!({"name": "zstd", "configuration": {"level": 1, "checksum": false}});
@@ -51,7 +51,7 @@ fn write_store(store: &Path) {
 fn stored(store: &Path, name: &str) -> Vec<u8> {
     let opened = zarrfs::store::open(store.to_str().unwrap(), false).unwrap();
     let node = Tree::new(opened.clone()).node(name).unwrap().unwrap();
-    let Node::Array { metadata, .. } = node else { panic!("{name} is no array") };
+    let Node::Array { metadata, .. } = node else { panic!("{name} is not an array") };
     let array =
         Array::open(&Engine::new(1 << 20, 1), &opened, name, Arc::clone(&metadata), Layout::default())
             .unwrap();
@@ -123,7 +123,7 @@ impl Known {
         assert_eq!(lost, None, "{what}: {name} has lost what was acknowledged");
         let wrong = (self.acknowledged..found.len())
             .find(|&at| found[at] != self.bytes[at] && found[at] != FILL[at % 2]);
-        assert_eq!(wrong, None, "{what}: {name} has what nobody wrote");
+        assert_eq!(wrong, None, "{what}: {name} has what was never written");
         (self.acknowledged, self.bytes) = (found.len(), found);
     }
 }
@@ -197,7 +197,7 @@ fn killed_at_each_operation() {
     assert!(work.bytes > 0, "nothing was acknowledged, so nothing was tried");
 }
 
-/// A growth that fails is told at the write, and leaves the size; once there is room, the same write goes through.
+/// A write that cannot grow the array fails, and leaves the size; once there is room, the same write succeeds.
 #[test]
 fn on_a_full_disk() {
     let folder = folder();
@@ -241,7 +241,7 @@ fn on_a_full_disk() {
             check_copies(&store);
         }
     }
-    say(format!("growth: {failures} failures on a full disk, each told, nothing lost"));
+    say(format!("growth: {failures} failures on a full disk, each reported, nothing lost"));
     assert!(failures > 0);
 }
 

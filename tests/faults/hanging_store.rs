@@ -1,4 +1,4 @@
-//! A store of which a part hangs: requests for it fail at their deadline, and everything else goes on as if nothing were.
+//! A store that hangs in part: requests for that part fail at their deadline, and all other requests are answered meanwhile.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -12,7 +12,10 @@ use crate::support::mounted::Mount;
 use crate::support::own_process;
 use crate::support::place::*;
 
-/// Two arrays of 20 rows of 1000 bytes, 10 rows in a chunk, fill value 7; the chunks of `bad` hang.
+/// More readers than there are threads to decode. They wait for the deadline one after the other, since they read the same page.
+const READERS: usize = 3;
+
+/// Three arrays of 20 rows of 1000 bytes, 10 rows in a chunk, fill value 7; the chunks of `bad` hang.
 fn store() -> Option<(Place, HangingFolder)> {
     if !can_mount() {
         return None;
@@ -40,12 +43,11 @@ fn requests_fail_at_their_deadline_and_others_do_not_wait() {
         return;
     }
     let Some((place, hanging)) = store() else { return };
-    let options = ["--request-deadline", "3", "--threads", "2", "--revalidate", "0.1"];
+    let options = ["--request-deadline", "2", "--threads", "2", "--revalidate", "0.1"];
     let mount = Mount::new(&place.store(), &options, "a hanging store").unwrap();
     let bad = mount.path("bad");
     let (sender, hung) = channel();
-    // More readers than there are threads to decode.
-    for _ in 0..6 {
+    for _ in 0..READERS {
         let (bad, sender) = (bad.clone(), sender.clone());
         std::thread::spawn(move || {
             let read = File::open(bad).and_then(|file| file.read_at(&mut [0; 4096], 0));
@@ -64,13 +66,13 @@ fn requests_fail_at_their_deadline_and_others_do_not_wait() {
     assert!(fs::metadata(mount.path("other.json")).unwrap().len() > 0);
     assert!(fs::read_to_string(mount.path("__zarrfs__/stats")).unwrap().contains("zarrfs_reads_total"));
     assert!(hung.try_recv().is_err(), "the others were answered while the bad one hangs");
-    for _ in 0..6 {
+    for _ in 0..READERS {
         assert_eq!(hung.recv_timeout(PATIENCE).unwrap(), Err(Some(libc::EIO)));
     }
     let log = mount.log();
-    let told =
+    let line =
         log.lines().find(|line| line.contains("bytes at 0 of /bad: ")).unwrap_or_else(|| panic!("{log}"));
-    assert!(told.contains("read of ") && told.contains("did not answer in time"), "{told}");
+    assert!(line.contains("read of ") && line.contains("did not answer in time"), "{line}");
     hanging.open();
     wait_for(|| fs::read(&bad).is_ok_and(|bytes| bytes == [7; 20_000]));
     mount.unmount();
@@ -79,12 +81,12 @@ fn requests_fail_at_their_deadline_and_others_do_not_wait() {
 /// The bug: the timer, the end and a writer that needs room stored one array after the other, so that the first that hung
 /// kept all others from ever being stored.
 #[test]
-fn what_can_be_stored_is_stored_beside_what_hangs() {
+fn what_can_be_stored_is_stored_while_another_array_hangs() {
     if own_process::has_run() {
         return;
     }
     let Some((place, hanging)) = store() else { return };
-    let options = ["--writable", "--request-deadline", "4", "--stop-deadline", "3", "--dirty-limit", "1M"];
+    let options = ["--writable", "--request-deadline", "2", "--stop-deadline", "1", "--dirty-limit", "1M"];
     let mut mount = Mount::new(&place.store(), &options, "a hanging store").unwrap();
     let open = |name: &str| File::options().read(true).write(true).open(mount.path(name)).unwrap();
     // A part of a chunk: what the rest of it holds has to be read, which hangs.

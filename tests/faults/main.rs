@@ -1,6 +1,6 @@
 //! What goes wrong: damaged stores, stores that fail or hang, daemons that die, machines that lose power.
 //!
-//! **To add a file of tests**: a `mod` line here. May use `support` and `oracle`; its tests run beside those of the other files
+//! **To add a file of tests**: a `mod` line here. May use `support` and `oracle`; its tests run at the same time as those of the other files
 //! (see `support/own_process.rs`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

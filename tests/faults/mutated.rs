@@ -13,10 +13,10 @@ use crate::support::{Numbers, level, say, sha256};
 use zarrfs::store::Store;
 
 fn mutations_per_array() -> u64 {
-    level::pick(15, 50)
+    level::pick(5, 50)
 }
 
-/// Parts of the paths of arrays whose chunks carry a checksum of all that matters.
+/// Parts of the paths of arrays with a checksum of all that matters in each chunk.
 const CHECKED: [&str; 11] = [
     "crc32",
     "adler32",
@@ -43,7 +43,7 @@ fn one_of_each(arrays: &[Expected]) -> Vec<&Expected> {
     groups.into_values().flat_map(|group| [group[0], group[group.len() / 2]]).collect()
 }
 
-/// The largest object below an array that is no document.
+/// The largest object below an array that is not a document.
 fn a_chunk(folder: &Path, path: &str) -> Option<String> {
     let mut found: Option<(u64, String)> = None;
     let mut folders = vec![folder.join(path)];

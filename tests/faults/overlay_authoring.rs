@@ -1,5 +1,5 @@
 //! Commands that make, resize, rename and remove nodes of an overlay, and its commit, killed at every Nth operation, on a full
-//! disk, and when the power fails; and what `overlay discard DIR PATH` takes back. The store below is a folder or a zip file, whose bytes stay as they are until the commit.
+//! disk, and when the power fails; and what `overlay discard DIR PATH` takes back. The store below is a folder or a zip file; its bytes stay as they are until the commit.
 //!
 //! `ZARRFS_CRASH_POINTS` as in `crash.rs`.
 
@@ -48,7 +48,7 @@ struct Template {
     file: PathBuf,
 }
 
-/// A folder whose disk costs no time: what is killed here is a process, and what it has written stays.
+/// A folder in memory: only processes are killed here, so what they have written stays.
 fn in_memory() -> TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
@@ -183,6 +183,10 @@ fn killed_at_every_operation_there_is_the_old_node_or_the_new_one() {
                 continue;
             }
             for operation in CHANGES {
+                let case = format!("{zarr_format} {command:?} {operation:?}");
+                if !level::is_in_sample(&case, 2) {
+                    continue;
+                }
                 kills += run_until_clean(&template, command, operation, KILL);
                 if ON_A_FULL_DISK.contains(&place) {
                     failures += run_until_clean(&template, command, operation, libc::ENOSPC);
@@ -194,7 +198,7 @@ fn killed_at_every_operation_there_is_the_old_node_or_the_new_one() {
     say(format!(
         "nodes of an overlay: {kills} kills and {failures} failures, none was half made or half gone"
     ));
-    assert!(kills > level::pick(40, 100) && failures > level::pick(8, 20), "{kills}, {failures}");
+    assert!(kills > level::pick(5, 100) && failures >= level::pick(1, 21), "{kills}, {failures}");
 }
 
 /// The paths of a consolidated copy in the root, which an overlay shows.
@@ -278,9 +282,9 @@ fn changes_of_one_node_are_discarded() {
 /// The moments of a command at which the power fails.
 #[derive(Clone, Copy, Debug)]
 enum Moment {
-    /// It has told that all is done.
+    /// It has reported that all is done.
     AfterSuccess,
-    /// Instead of this fdatasync(2) of so many. (Nothing of the command runs any more.)
+    /// Instead of the fdatasync(2) with this number. (The command does nothing afterwards.)
     Sync(u32),
 }
 

@@ -27,7 +27,7 @@ pub fn live_until_the_power_fails(
     let environment = faults.environment();
     let mount = Mount::with_environment(scene.store(), scene.options, &environment, "a power cut")?;
     let fills: Vec<Vec<u8>> = scene.kinds.iter().map(|kind| scene.fill_of(kind)).collect();
-    // xfs lets fsync(2) of a folder succeed after it was shut down, when there is nobody any more in a true power cut.
+    // xfs lets fsync(2) of a folder succeed after it was shut down, when no program would run any more in a true power cut.
     let life = Life::default();
     let work = std::thread::scope(|scope| {
         let mut threads = Vec::new();
@@ -73,7 +73,7 @@ fn live_quietly(scene: &mut Scene, disk: &Disk, faults: &Faults, numbers: &mut N
 fn prepared(kind: &str) -> Option<(Disk, Faults, Scene)> {
     let disk = Disk::in_file(kind, "a power cut")?;
     let scene = Scene::at(&disk.path().join("store.zarr"), AS_STORED, 2);
-    // The documents are nobody's business here.
+    // This test does not look at the documents.
     disk.sync();
     let faults = Faults::new(scene.store(), "a power cut")?;
     Some((disk, faults, scene))

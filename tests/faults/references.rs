@@ -19,7 +19,7 @@ fn document() -> Value {
     json!({"zarr_format": 2, "shape": [4], "chunks": [4], "dtype": "|u1", "fill_value": 0, "order": "C", "compressor": null, "filters": null})
 }
 
-/// A folder with `good.bin`, `inside/refs.json`, a secret beside it, and links to the secret.
+/// A folder with `good.bin`, `inside/refs.json`, a secret next to it, and links to the secret.
 struct Place {
     folder: tempfile::TempDir,
 }
@@ -41,7 +41,7 @@ impl Place {
         self.folder.path().join(below)
     }
 
-    /// The store of an array `a` whose only chunk is this reference, beside a good array `b`.
+    /// A store with an array `a` of one chunk, which is this reference, and a good array `b`.
     fn store(&self, reference: &Value, allowed: &[&str]) -> Result<Arc<dyn Store>, Error> {
         let references = json!({"version": 1, "refs": {
             ".zgroup": {"zarr_format": 2}, "a/.zarray": document(), "b/.zarray": document(),
@@ -100,9 +100,9 @@ fn targets_that_may_not_be_opened_are_errors_that_name_key_and_prefix() {
     for allowed in [outside.to_owned(), format!("file://{outside}")] {
         assert_eq!(read(&place.store(&secret, &[&allowed]).unwrap(), "a").unwrap(), b"secr");
     }
-    let beside = format!("{outside}-not");
-    fs::create_dir(&beside).unwrap();
-    assert_eq!(read(&place.store(&secret, &[&beside]).unwrap(), "a").unwrap_err().errno(), libc::EACCES);
+    let sibling = format!("{outside}-not");
+    fs::create_dir(&sibling).unwrap();
+    assert_eq!(read(&place.store(&secret, &[&sibling]).unwrap(), "a").unwrap_err().errno(), libc::EACCES);
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_percent_sign_is_one_first_and_an_encoded_character_then() {
 }
 
 #[test]
-fn documents_that_are_no_references_or_too_much_are_refused() {
+fn documents_that_are_not_references_or_too_large_are_refused() {
     let place = Place::new();
     let generator = |dimensions: Value| {
         let gen_ = json!({"key": "{{i}}", "url": "u", "dimensions": dimensions});
@@ -198,7 +198,7 @@ fn templates_and_version_may_come_last() {
             assert_eq!(store.get(key, 9).unwrap().unwrap(), bytes, "{key}");
         }
     }
-    // In version 0 they are no members.
+    // Version 0 does not have these members.
     let store = place.open(&json!({"a/0": ["good.bin", 0, 4], "templates": 7}).to_string(), &[]).unwrap();
     assert_eq!(store.get("a/0", 9).unwrap().unwrap(), b"0123");
 }

@@ -74,7 +74,7 @@ fn kind(value: &Value) -> &'static str {
 /// The document with a member of `place` (a path in it) changed to each wrong value, or taken out.
 fn spoilt(name: &'static str, document: &Value, place: &str, names: &[&str], cases: &mut Vec<Case>) {
     let members = document.pointer(place).unwrap().as_object().unwrap().clone();
-    // A file named `meta` that is no document of version 1 is anybody's.
+    // A file named `meta` that is not a document of version 1 may be anything.
     for (member, good) in members.iter().filter(|(member, _)| name != "meta" || *member != "zarr_format") {
         let mut case = |what: String, value: Option<Value>| {
             let mut document = document.clone();
@@ -242,7 +242,7 @@ fn by_rule() -> Vec<Case> {
         };
         let start = cases.len();
         spoilt(".zarray", &document, place, &[member, &id], &mut cases);
-        // A codec whose id is spoilt has none that could be named.
+        // A codec with a spoilt id has no id that could be named.
         for case in &mut cases[start..] {
             if case.names.last().is_some_and(|name| name == "id") {
                 case.names = vec![member.to_owned()];

@@ -64,7 +64,7 @@ fn grads_has_right_dates_or_no_file() {
     assert_eq!(fs::read_to_string(mount.path("__formats__/grads/t.ctl")).unwrap(), text);
     assert_eq!(absent(&mount), Value::Null);
 
-    // No step leads from one of these to the next.
+    // No single step leads from one of them to the next.
     write_times(store, &[0.0, 31.0, 80.0, 81.0]);
     let output = cat(store, "grads");
     let reason = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -76,7 +76,7 @@ fn the_corpus_as_npy() {
     mount.unmount();
 }
 
-/// A group and these arrays of uint8, whose fill value is 9.
+/// A group and arrays of uint8 with the fill value 9.
 pub fn store(arrays: &[(&str, &[u64])]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let group = json!({"zarr_format": 3, "node_type": "group"});
@@ -176,10 +176,10 @@ fn a_root_that_is_an_array() {
     mount.unmount();
 }
 
-/// An open of a companion finds that a chunk was replaced. The array's own file, whose old pages the kernel has, shows the new chunk at
+/// An open of a companion finds that a chunk was replaced. The kernel has old pages of the array's own file, which shows the new chunk at
 /// its next open all the same; and the other way round.
 #[test]
-fn a_replaced_chunk_is_seen_whoever_finds_it() {
+fn a_replaced_chunk_is_seen_by_every_reader() {
     // Two chunks: of one, the kernel would read the object itself.
     let store = store(&[("a", &[8192])]);
     let put = |value: u8| {

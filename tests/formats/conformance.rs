@@ -91,7 +91,7 @@ fn extensions() {
     compare(false);
 }
 
-/// Arrays of other implementations that are kept with the tests, in a zip file: each codec, also those whose packages are not here.
+/// Arrays of other implementations that are kept with the tests, in a zip file: each codec, also those of packages that are not installed.
 #[test]
 fn recorded_arrays() {
     let fixtures = recorded();

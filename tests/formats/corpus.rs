@@ -1,5 +1,5 @@
 //! Stores that others wrote (`ZARRFS_CORPUS`, with its expected.json): every array byte-identical, through the library
-//! and through one mount of the whole folder. The corpus is no part of the project.
+//! and through one mount of the whole folder. The corpus is not part of the project.
 
 use crate::support::corpus::{expected, read_through};
 use crate::support::fixtures::corpus;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::oracle::{Oracle, v2, v3};
 use crate::support::library::{LAYOUTS, in_parallel, read_all};
 use crate::support::mounted::Mount;
-use crate::support::own_process;
+use crate::support::{level, own_process};
 use serde_json::{Value, json};
 use zarrfs::array::{Array, Engine, Layout};
 use zarrfs::codec::registry;
@@ -119,7 +119,7 @@ const CASES: &[Case] = &[
 /// Tried at every place by the chains around the others.
 const EVERYWHERE: &[&str] = &["sharding_indexed"];
 
-/// Of the array and its chunks (shards); inner shards are 4 × 4, inner chunks 4 × 2 and 2 × 2.
+/// The shapes of the array and of its chunks (shards); inner shards are 4 × 4, inner chunks 4 × 2 and 2 × 2.
 const SHAPE: [u64; 2] = [12, 8];
 const CHUNK: [u64; 2] = [8, 8];
 
@@ -347,6 +347,7 @@ fn check(cell: &Cell) -> Option<String> {
 #[test]
 fn every_codec_at_every_place_shows_what_is_stored() {
     let cells = cells();
+    let cells: Vec<Cell> = cells.into_iter().filter(|cell| level::is_in_sample(&cell.what, 3)).collect();
     let failures: Vec<String> = in_parallel(&cells, check).into_iter().flatten().collect();
     crate::support::say(format!("  {} chains and layouts", cells.len()));
     crate::support::library::assert_none(&failures, "the matrix of codecs");

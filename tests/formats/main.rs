@@ -12,7 +12,6 @@ mod support;
 
 mod authoring;
 mod axes;
-mod beside;
 mod bits_oracle;
 mod cast_oracle;
 mod codec_oracle;
@@ -24,6 +23,7 @@ mod lossy;
 mod metadata_corpus;
 mod metadata_oracle;
 mod netcdf;
+mod next_to_arrays;
 mod no_data;
 mod numcodecs_fixtures;
 mod previews;

@@ -56,7 +56,7 @@ fn arrays_have_the_shape_the_type_and_the_size_they_should() {
     assert!(compared > 50);
 }
 
-/// Cuts and flips in real documents: an answer or an error, never a panic; and a size where one can be told.
+/// Cuts and flips in real documents: an answer or an error, never a panic; and a size where it is known.
 #[test]
 fn damaged_documents_are_errors() {
     let Some(corpus) = corpus() else { return };

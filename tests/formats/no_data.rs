@@ -31,7 +31,7 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
 }
 
 #[test]
-fn every_format_knows_it() {
+fn every_format_knows_the_no_data_value() {
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path();
     fs::write(store.join(".zgroup"), r#"{"zarr_format": 2}"#).unwrap();

@@ -123,7 +123,7 @@ fn decode_file(encoded: &Path, array: &Path, config: &Map<String, Value>, count:
     }
 }
 
-/// An .npy file. Elements in F order are told as the reversed shape in C order.
+/// An .npy file. Elements in F order are returned with the reversed shape in C order.
 struct Npy {
     dtype: Value,
     shape: Vec<u64>,

@@ -75,9 +75,9 @@ fn is_whole_matrix() -> bool {
     std::env::var("ZARRFS_WRITE_MATRIX").is_ok_and(|value| value == "all")
 }
 
-/// Of the pairs that are written to a folder, one of this many is written to each server.
+/// One of this many pairs that are written to a folder is written to each server, too.
 fn served_share() -> usize {
-    level::pick(12, 4)
+    level::pick(24, 4)
 }
 
 /// Arrays that have a document of their own, which others are not written without.

@@ -44,7 +44,7 @@ enum Step {
     Allocate(usize, Place, usize, i32),
     Copy((usize, Place), (usize, Place), usize),
     Sidecar(usize, Option<u64>),
-    /// At a place, or beside what is dirty.
+    /// At a place, or next to a dirty range.
     Foreign {
         file: usize,
         place: Option<Place>,
@@ -189,7 +189,7 @@ fn apply(model: &mut Model, step: &Step) {
             }
             let offset = match place {
                 Some(place) => at(model, file, place),
-                None => model.beside_dirty(file).unwrap_or(0),
+                None => model.next_to_a_dirty_range(file).unwrap_or(0),
             };
             model.foreign(file, offset, &data(length, seed));
             if after {

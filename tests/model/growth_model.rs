@@ -37,7 +37,7 @@ enum Row {
     MayBe(u8, u8),
 }
 
-/// The grid of the array, whose elements are bytes.
+/// The chunk grid of the array; its elements are bytes.
 #[derive(Clone, Copy, Debug)]
 struct Grid {
     columns: usize,
@@ -69,7 +69,7 @@ pub struct Other {
     is_signed: bool,
     /// The rows that are known.
     known: BTreeMap<usize, Row>,
-    /// Rows that the document has, and whose chunks it has not written yet.
+    /// Rows that the document has, but not the chunks yet.
     unwritten: Vec<(usize, u8)>,
     next_value: u8,
     /// Rows of the other program that the mount has tried to overwrite, and may store later.
@@ -227,7 +227,7 @@ impl Case {
         case
     }
 
-    /// What shorter arrays leave: it is nobody's.
+    /// What shorter arrays leave: it belongs to no array.
     fn leave_junk(&mut self, rows: usize) {
         let [height, width] = self.grid.chunk;
         for chunk in rows / height..rows / height + 3 {
@@ -312,7 +312,7 @@ impl Case {
             let range = at..at + written;
             let stored = fs.sync(handle).map_err(code);
             if self.racing.with(|other| other.deletions != deletions) {
-                // Whether they were in the former array or are in the new one, nobody knows.
+                // They were in the former array or are in the new one; neither is known.
                 return stored;
             }
             match stored {

@@ -1,4 +1,4 @@
-//! Random programs that make, remove and rename arrays, groups and scratch files through the file system layer (no FUSE), beside a
+//! Random programs that make, remove and rename arrays, groups and scratch files through the file system layer (no FUSE), next to a
 //! plain map of what there must be. Other programs' view of the store is compared at each remount.
 //!
 //! `ZARRFS_MODEL_CASES=10000 cargo test --test model names_model::` is a long run.

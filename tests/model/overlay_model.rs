@@ -68,7 +68,7 @@ fn check(nested: bool, steps: &[Step]) {
     let mut model = Model::new(nested);
     for step in steps {
         let number = model.other.number();
-        // Nothing tells what is rewritten in a removed node from what only got other permissions.
+        // An object that is rewritten in a removed node looks like one that only got other permissions.
         let event = match *step {
             Step::Theirs(theirs) | Step::Overtaken(_, theirs) => Some(theirs),
             _ => None,

@@ -48,7 +48,7 @@ struct Case {
     data_type: usize,
     is_big: bool,
     is_gzip: bool,
-    /// Of 8 (inner) chunks, how many are missing.
+    /// How many of 8 (inner) chunks are missing.
     missing: u64,
     is_dotted: bool,
     layout: usize,

@@ -106,7 +106,7 @@ fn what_a_killed_edit_left_goes_with_the_next_writable_mount() {
     assert_eq!(left("other"), 0, "an edit removes what is left where it writes");
 }
 
-/// A store whose root is an array took no lock for edits of its attributes, since its folder's belongs to who writes data; nor did
+/// A store whose root is an array took no lock for edits of its attributes, since the lock of its folder belongs to programs that write data; nor did
 /// the mount of a part of a store keep an edit through the whole out. Of edits at the same time, some were lost.
 #[test]
 fn edits_at_the_same_time_are_all_there() {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::support::place::*;
 
-/// Files of the demonstration whose bytes the mount must serve.
+/// Files of the sample store that the mount must serve byte for byte.
 const ARRAYS: [&str; 6] = [
     "climate/temperature",
     "microscope/cells",
@@ -143,7 +143,7 @@ fn what_others_do_to_the_store_is_seen_at_open() {
     let place = Place::new();
     place.put("zarr.json", r#"{"zarr_format":3,"node_type":"group"}"#);
     place.put("t/zarr.json", array_document(20, 1, "uint8"));
-    // The kernel may believe what it knows for a long time: only open(2) can tell it.
+    // The kernel may believe what it knows for a long time: only open(2) can correct it.
     place.mount(&["--revalidate", "600"]);
     let path = place.path("t");
     let inode = fs::metadata(&path).unwrap().ino();
@@ -160,7 +160,7 @@ fn what_others_do_to_the_store_is_seen_at_open() {
     assert_eq!(fs::metadata(&path).unwrap().ino(), inode, "in place");
     let mut tail = Vec::new();
     held.read_to_end(&mut tail).unwrap();
-    assert!(tail == seen, "also for who had it open");
+    assert!(tail == seen, "also for a program that had it open");
     place.put("t/zarr.json", array_document(30, 3, "int8"));
     let seen = fs::read(&path).unwrap();
     assert!(seen[10_000..] == [3; 20_000], "another array");
@@ -189,7 +189,7 @@ fn a_folder_of_many_arrays_lists_quickly() {
 }
 
 #[test]
-fn missing_chunks_are_holes_while_nobody_writes() {
+fn missing_chunks_are_holes_while_no_program_writes() {
     if !can_mount() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Files that get longer on a mount with `--create`: appends beside readers and other writers, sizes that are set, arrays that cannot grow,
+//! Files that get longer on a mount with `--create`: appends next to readers and other writers, sizes that are set, arrays that cannot grow,
 //! and what other programs read afterwards.
 
 use std::fs::{self, File};
@@ -33,7 +33,7 @@ fn write_document(store: &Path, name: &str, key: &str, document: &Value) {
 
 /// A store with arrays of rows of 20 bytes, of each kind that grows; all have the fill value 3.
 fn store() -> (TempDir, Vec<&'static str>) {
-    // Where there is no disk to wait for, if there is such a place.
+    // In memory if possible, so that no disk is waited for.
     let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let shards = json!({"name": "sharding_indexed", "configuration": {
         "chunk_shape": [3, 4], "codecs": [little(), zstd()], "index_location": "end",
@@ -243,7 +243,7 @@ fn two_programs_append() {
     mount.unmount();
 }
 
-/// What the sizes of files mean that are set, and who refuses which.
+/// What setting the size of a file does, and which sizes are refused.
 #[test]
 fn sizes_that_are_set() {
     let (store, names) = store();
@@ -309,7 +309,7 @@ fn sizes_that_are_set() {
 
 /// The document, its consolidated copy, sidecar, companions and views say the new length; `zarrfs resize` waits until the writer has gone.
 #[test]
-fn everything_knows_the_new_length() {
+fn every_file_knows_the_new_length() {
     let (store, _) = store();
     let copy: Value =
         serde_json::from_slice(&fs::read(store.path().join("chunks/zarr.json")).unwrap()).unwrap();
@@ -412,10 +412,10 @@ fn in_fortran_order() {
 
 /// A memory map shows what is appended, and what is written through it stays.
 #[test]
-fn beside_a_memory_map() {
+fn growth_under_a_memory_map() {
     let (store, _) = store();
     let Some(mount) = Mount::new(store.path(), &OPTIONS, "growth") else { return };
-    let Some(python) = python("growth beside a map") else { return };
+    let Some(python) = python("growth under a map") else { return };
     const PROGRAM: &str = "
 import mmap, os, sys
 path, name = sys.argv[1], sys.argv[1].rsplit('/', 1)[1]

@@ -60,7 +60,7 @@ fn a_log_file_neither_holds_up_a_mount_nor_leads_it_away() {
     assert!(refusal(&mount_with(&place.store()), 1).contains("directory"));
     assert!(!is_mounted(&place.mountpoint()) && !at("target").exists());
 
-    // One who holds the pipe open and reads nothing: the mount goes on.
+    // A program holds the pipe open and reads nothing: the mount goes on.
     let mut reader = File::options().read(true).write(true).open(at("pipe")).unwrap();
     assert!(mount_with(&at("pipe")).status.success());
     for number in 0..2000 {
@@ -110,7 +110,7 @@ flock --nonblock lock echo free
 }
 
 #[test]
-fn umount_names_who_uses_it() {
+fn umount_names_the_programs_that_use_it() {
     if !can_mount() {
         return;
     }
@@ -131,7 +131,7 @@ fn umount_names_who_uses_it() {
     assert!(warning.contains("its daemon exits when programs have closed their files"), "{warning}");
     let mut read = Vec::new();
     held.read_to_end(&mut read).unwrap();
-    assert!(read == place.cat("small/answer"), "who is inside is still served");
+    assert!(read == place.cat("small/answer"), "a program that is inside is still served");
     drop(held);
     wait_for(|| !is_running(daemon));
 }
@@ -154,13 +154,13 @@ fn sigterm_and_sigint_unmount() {
     wait_for(|| !is_mounted(&place.mountpoint()));
     let mut read = Vec::new();
     held.read_to_end(&mut read).unwrap();
-    assert!(read == place.cat("climate/temperature"), "who is inside is served until he leaves");
+    assert!(read == place.cat("climate/temperature"), "a program that is inside is served until it leaves");
     assert!(child.try_wait().unwrap().is_none());
     drop(held);
     assert!(child.wait().unwrap().success());
 }
 
-/// A daemon whose threads must wait for the kernel to make room gives its first readers that wait.
+/// A daemon with threads that must wait for the kernel to make room lets its first readers wait, too.
 #[test]
 fn there_is_room_for_descriptors_before_the_first_read() {
     if !can_mount() {
@@ -209,7 +209,7 @@ fn a_dead_daemons_mount_is_cleaned_up() {
     assert!(refusal(&refused, 1).contains("zarrfs umount --stale"));
     assert!(stale().status.success());
     assert!(!is_mounted(&mountpoint));
-    assert!(stale().status.success(), "nothing there is no error");
+    assert!(stale().status.success(), "an empty place is not an error");
     place.mount(&[]);
     assert!(fs::read(place.path("small/answer")).unwrap() == place.cat("small/answer"));
 }

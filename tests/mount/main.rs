@@ -1,6 +1,6 @@
 //! The built program, mounted: what it shows, how it begins and ends, what programs and users get from it, what writing does.
 //!
-//! **To add a file of tests**: a `mod` line here. May use `support`; its tests run beside those of the other files
+//! **To add a file of tests**: a `mod` line here. May use `support`; its tests run at the same time as those of the other files
 //! (see `support/own_process.rs`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -237,7 +237,7 @@ fn as_user(uid: u32, gid: u32, program: &[&str]) -> bool {
 }
 
 #[test]
-fn a_daemon_of_root_shows_nobody_more_than_the_store_does() {
+fn a_daemon_of_root_shows_users_only_what_the_store_shows() {
     if !possible() {
         return;
     }

@@ -67,7 +67,7 @@ fn root_puts_a_user_in_the_place_of_owners() {
     mount.unmount();
 }
 
-/// Run by root in a mount namespace of its own. The user is no other test's: `umount --all` takes all that is theirs.
+/// Run by root in a mount namespace of its own. No other test has this user: `umount --all` unmounts all of a user's mounts.
 const USER_SCRIPT: &str = r#"
 set -e
 mknod device c 10 229 && chmod 666 device && mount --bind device /dev/fuse
@@ -92,7 +92,7 @@ status=0; user ./zarrfs umount --all > said 2> complaint || status=$?
 echo > end; wait $holder || true
 [ $status = 1 ] && grep -q "is busy" complaint && grep -q "own/second: unmounted" said || { cat said complaint; exit 1; }
 user ./zarrfs umount --all > said
-# Owners: nobody gets what the store refuses, and to oneself one may show anything.
+# Owners: no user gets what the store refuses, and users may show themselves anything.
 user ./zarrfs mount -o uid=54778 store.zarr mnt
 [ "$(user stat -c %u mnt/climate/lat)" = 54778 ]
 user ./zarrfs umount mnt

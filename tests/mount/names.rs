@@ -91,7 +91,7 @@ fn nodes_come_go_and_move() {
     }
 }
 
-/// Each of these programs writes a file of its own, and renames it onto the one that it saves.
+/// Programs that write a file of their own, and rename it onto the one that they save.
 #[test]
 fn savers_that_rename_save() {
     let store = store_with_array();
@@ -127,7 +127,7 @@ fn savers_that_rename_save() {
     mount.unmount();
 }
 
-/// Runs save_beside.c, which saves `content` as `path`; returns what it prints.
+/// Runs save_by_rename.c, which saves `content` as `path`; returns what it prints.
 fn saved(program: &Path, path: &Path, content: &[u8]) -> String {
     let mut command = Command::new(program);
     let mut saving = command
@@ -145,7 +145,7 @@ fn saved(program: &Path, path: &Path, content: &[u8]) -> String {
 /// Editors of KDE save so.
 #[test]
 fn savers_with_qt_save() {
-    let Some(program) = compiled("save_beside.c", &[], "savers with Qt") else { return };
+    let Some(program) = compiled("save_by_rename.c", &[], "savers with Qt") else { return };
     let store = store_with_array();
     let Some(mount) = Mount::new(store.path(), &["--writable"], "savers with Qt") else { return };
     let sidecar = fs::read_to_string(mount.path("a.json")).unwrap();
@@ -265,7 +265,7 @@ fn what_cannot_be_saved_is_refused_with_its_reason() {
     assert!(log.contains("/u: this scratch file of 3 bytes is gone"), "{log}");
 }
 
-/// Two programs race for one name: one of them makes the node, the other is told, and there is one whole node.
+/// Two programs race for one name: one of them makes the node, the other gets an error, and there is one whole node.
 #[test]
 fn racing_programs_make_one_node() {
     let store = new_store();
@@ -309,7 +309,7 @@ fn racing_programs_make_one_node() {
 
 /// On root's mount, a user makes and removes what the store's folders would let that user, and owns what is made.
 #[test]
-fn users_change_what_is_theirs() {
+fn users_change_their_own_arrays() {
     if !is_root() {
         return skip("names of users", "needs root", true);
     }

@@ -1,4 +1,4 @@
-//! Two users on one mount with an overlay: their rights are those of the store below, and nobody writes that.
+//! Two users on one mount with an overlay: they have the rights of the store below, which is never written.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -8,7 +8,7 @@ use crate::support::mounted::Mount;
 use crate::support::place::is_root;
 use crate::support::skip;
 use crate::support::users::{A, B, SIZE_BYTES, Stores};
-use crate::users::{denied, of_a, read, ways_to_what_is_not_theirs, write};
+use crate::users::{denied, of_a, read, ways_to_chunks_of_another_user, write};
 
 const SECOND: &str = "users and an overlay";
 
@@ -24,10 +24,10 @@ fn the_rights_are_those_of_the_store() {
     }
     let stores = Stores::new();
     of_a(&stores);
-    let ways = ways_to_what_is_not_theirs(&stores);
-    let beside = tempfile::tempdir().unwrap();
-    fs::set_permissions(beside.path(), Permissions::from_mode(0o755)).unwrap();
-    let overlay = beside.path().join("overlay");
+    let ways = ways_to_chunks_of_another_user(&stores);
+    let outside = tempfile::tempdir().unwrap();
+    fs::set_permissions(outside.path(), Permissions::from_mode(0o755)).unwrap();
+    let overlay = outside.path().join("overlay");
     let (store, overlay) = (stores.folder.path().to_str().unwrap(), overlay.to_str().unwrap());
     let new = ["--shape", "8,2", "--dtype", "uint8", "--chunks", "4,2", "--overlay", overlay];
     zarrfs(&[&["create", store, "a.zarr/new"][..], &new].concat());
@@ -63,7 +63,7 @@ fn the_rights_are_those_of_the_store() {
     mounted.umount(&["--force"]);
     assert!(stores.all_of_a() == before, "something in the store has changed");
     assert_eq!(
-        read(B, &beside.path().join("overlay/objects/a.zarr/public/zarr.json")),
+        read(B, &outside.path().join("overlay/objects/a.zarr/public/zarr.json")),
         denied(),
         "the overlay's own folder"
     );

@@ -1,4 +1,4 @@
-//! Files that pass the kernel's page cache: what is open for writing only, and arrays whose one object the kernel reads by itself.
+//! Files that pass the kernel's page cache: what is open for writing only, and arrays of one object that the kernel reads by itself.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -132,7 +132,7 @@ except OSError as error:
     assert error.errno == 5
 "#;
 
-/// An array of one raw chunk, and one whose elements are swapped and which is therefore never left to the kernel.
+/// An array of one raw chunk, and one with swapped elements, which is therefore never left to the kernel.
 #[test]
 fn an_object_that_the_kernel_reads_may_be_replaced() {
     let store = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();

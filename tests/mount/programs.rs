@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::fixtures::{Fixtures, matrix, python};
 use crate::support::mounted::Mount;
-use crate::support::{Numbers, say, sha256, skip};
+use crate::support::{Numbers, level, say, sha256, skip};
 use serde_json::Value;
 
 /// A mount of its own for each test.
@@ -153,7 +153,12 @@ fn threads_and_fio() {
     let fio = has_program("fio", false).then(|| {
         let mut command = Command::new("fio");
         command.args(["--readonly", "--rw=randread", "--bsrange=512-64k", "--numjobs=4", "--ioengine=psync"]);
-        command.args(["--runtime=4", "--time_based", "--allow_file_create=0", "--output-format=json"]);
+        command.args([
+            level::pick("--runtime=1", "--runtime=4"),
+            "--time_based",
+            "--allow_file_create=0",
+            "--output-format=json",
+        ]);
         command.args(["--group_reporting", "--direct=0", "--bs_unaligned"]);
         for (i, (_, mounted, _)) in files.iter().enumerate() {
             command.arg(format!("--name=job{i}")).arg(format!("--filename={}", mounted.display()));
@@ -169,7 +174,7 @@ fn threads_and_fio() {
         }
         let result = fio.map(|fio| fio.wait_with_output().unwrap());
         if result.is_none() {
-            std::thread::sleep(Duration::from_secs(4));
+            std::thread::sleep(Duration::from_secs(level::pick(1, 4)));
         }
         stop.store(true, Ordering::Relaxed);
         result

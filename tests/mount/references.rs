@@ -44,9 +44,9 @@ fn read_as(user: u32, path: &Path) -> Option<Vec<u8>> {
     output.status.success().then_some(output.stdout)
 }
 
-/// As root, for all users: nobody reads what the target's permissions deny.
+/// As root, for all users: no user reads what the target's permissions deny.
 #[test]
-fn a_target_is_only_for_those_who_may_read_it() {
+fn a_target_is_read_with_the_users_permissions() {
     if !is_root() {
         return skip("users of references", "needs root", true);
     }

@@ -83,8 +83,8 @@ pub fn outputs(steps: &[Step], folder: &Path) -> Vec<String> {
     path.push(":");
     // `python3` is the one of the other tests.
     let python = std::env::var_os("ZARRFS_TEST_PYTHON").map(PathBuf::from);
-    if let Some(beside) = python.as_deref().and_then(Path::parent) {
-        path.push(beside);
+    if let Some(folder) = python.as_deref().and_then(Path::parent) {
+        path.push(folder);
         path.push(":");
     }
     path.push(std::env::var_os("PATH").unwrap_or_default());

@@ -24,7 +24,7 @@ impl Manager {
     /// The next message, as lines.
     fn hear(&self) -> Vec<String> {
         let mut message = [0; 4096];
-        let length = self.socket.recv(&mut message).expect("the service manager was told nothing more");
+        let length = self.socket.recv(&mut message).expect("the service manager got nothing more");
         String::from_utf8_lossy(&message[..length]).lines().map(str::to_owned).collect()
     }
 
@@ -65,7 +65,7 @@ fn readiness_is_exact_and_the_end_is_announced() {
     assert!(!manager.has_more());
     signal(child.id(), "TERM");
     assert_eq!(manager.hear(), ["STOPPING=1", "STATUS=Stopping"]);
-    // Again and again, since nobody knows how long the user stays.
+    // Again and again, since it is not known how long the user stays.
     for _ in 0..2 {
         let news = manager.hear();
         assert!(news[0].starts_with("STATUS=Stopping: 1 files open, 0 bytes"), "{news:?}");
@@ -179,7 +179,7 @@ fn nothing_is_said_where_mounting_fails() {
     command.env("NOTIFY_SOCKET", place.folder.path().join("notify"));
     assert!(!command.stderr(Stdio::null()).status().unwrap().success());
     assert!(!manager.has_more());
-    // A manager that has gone keeps nobody from mounting.
+    // A manager that has gone does not keep a user from mounting.
     let place = Place::demo();
     let mut child = start(&place, &["--foreground"]);
     wait_for(|| is_mounted(&place.mountpoint()));

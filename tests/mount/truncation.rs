@@ -1,4 +1,4 @@
-//! Programs that cut a file short and write all of it, some of it or nothing: what they are told, and what the array holds
+//! Programs that cut a file short and write all of it, some of it or nothing: which errors they get, and what the array holds
 //! afterwards, in the mount and in the store, with both meanings of `--truncate`.
 
 use std::fs;
@@ -22,7 +22,7 @@ struct Case {
     name: &'static str,
     /// Run by `sh -c`; `$t` is the file, `$full`, `$short` and `$sparse` are others.
     script: &'static str,
-    /// With `keep`: whether it is told that something is wrong, and the array.
+    /// With `keep`: whether it gets an error, and the array.
     keep: (bool, Runs<'static>),
     /// With `zero`.
     zero: (bool, Runs<'static>),
@@ -106,7 +106,7 @@ const CASES: &[Case] = &[
         zero: (false, &[(2000, b'o'), (1000, b'n'), (SIZE - 3000, b'o')]),
     },
     Case { name: "shell", script: "cat $full >$t", keep: (false, ALL_NEW), zero: (false, ALL_NEW) },
-    // dash itself cuts it short, and does not look at what its own close says: cat is not told.
+    // dash itself cuts it short, and does not look at what its own close says: cat gets no error.
     Case {
         name: "shell, less",
         script: "cat $short >$t",
@@ -324,8 +324,8 @@ fn try_all(options: &[&str], of: impl Fn(&Case) -> (bool, Runs<'static>)) {
             .open(&file)
             .and_then(|mut file| std::io::Write::write_all(&mut file, &bytes(UNCHANGED)))
             .unwrap();
-        let (is_told, text) = place.run(case.script, &file);
-        let (should_be_told, runs) = of(case);
+        let (is_reported, text) = place.run(case.script, &file);
+        let (should_be_reported, runs) = of(case);
         let expected = bytes(runs);
         let found = fs::read(&file).unwrap();
         // The last release comes after the program has ended.
@@ -335,9 +335,9 @@ fn try_all(options: &[&str], of: impl Fn(&Case) -> (bool, Runs<'static>)) {
             differs
         });
         let is_stored = waits.count() < 200;
-        if is_told != should_be_told || found != expected || !is_stored {
+        if is_reported != should_be_reported || found != expected || !is_stored {
             wrong.push(format!(
-                "{} {options:?}: told {is_told}: {text}\n  {}, stored {is_stored}",
+                "{} {options:?}: reported {is_reported}: {text}\n  {}, stored {is_stored}",
                 case.name,
                 shown(&found)
             ));

@@ -32,7 +32,7 @@ fn open(path: &Path) -> File {
     File::options().read(true).write(true).open(path).unwrap()
 }
 
-/// A mount whose store takes nothing, with something written to it.
+/// A mount of a store that takes nothing, with something written to it.
 struct Stuck {
     store: TempDir,
     faults: Faults,
@@ -193,7 +193,7 @@ fn what_is_written_while_umount_waits_is_stored() {
     assert!(stored(store.path(), "big") == new);
 }
 
-/// Whoever stops the daemon is told that it does not answer, rather than left waiting.
+/// A program that unmounts a stopped daemon gets an error that says so, and does not wait.
 #[test]
 fn a_daemon_that_does_not_answer() {
     if own_process::has_run() {
@@ -209,7 +209,7 @@ fn a_daemon_that_does_not_answer() {
     mount.unmount();
 }
 
-/// A program that maps a file and writes what it is told to: its pages are dirty in the kernel, and it calls no msync(2).
+/// A program that maps a file and writes what the test asks for: its pages are dirty in the kernel, and it calls no msync(2).
 struct Mapper {
     child: Child,
     answers: BufReader<std::process::ChildStdout>,
@@ -243,7 +243,7 @@ for line in sys.stdin:
         Some(Mapper { child, answers })
     }
 
-    fn tell(&mut self, line: &str) {
+    fn send(&mut self, line: &str) {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
         let mut answer = String::new();
         self.answers.read_line(&mut answer).unwrap();
@@ -269,11 +269,11 @@ fn sigterm_takes_dirty_pages_of_living_programs() {
         return;
     };
     let Some(mut mapper) = Mapper::new(&mount.path("plain")) else { return };
-    mapper.tell("write 0 9000 1");
+    mapper.send("write 0 9000 1");
     signal(mount.pid(), "TERM");
     // It is still served, and still there at the deadline.
     std::thread::sleep(Duration::from_millis(800));
-    mapper.tell("write 5000 12000 2");
+    mapper.send("write 5000 12000 2");
     assert!(mount.end().success(), "{}", mount.log());
     let bytes = stored(store.path(), "plain");
     assert!(bytes[..5000].iter().all(|byte| *byte == 1) && bytes[5000..12_000].iter().all(|byte| *byte == 2));
@@ -332,7 +332,7 @@ fn sigterm_under_writers_that_do_not_stop() {
 }
 
 /// The same through a memory map: what a store instruction wrote is stored, until one is answered with SIGBUS. (Pages that were
-/// had again after the kernel gave them up outlived the daemon, and took what was written to them for ever.)
+/// had again after the kernel gave them up outlived the daemon, and accepted writes that were lost.)
 #[test]
 fn sigterm_under_a_map_that_is_written_to_without_end() {
     if own_process::has_run() {
@@ -378,7 +378,7 @@ while time.monotonic() < end:
     assert!(lost.is_empty(), "of {last} bytes the last {} are lost", lost.len());
 }
 
-/// Pages written after the last close(2), which nobody synced, and umount(8).
+/// Pages written after the last close(2) and never synced, and umount(8).
 #[test]
 fn pages_written_after_the_last_close_are_stored() {
     if own_process::has_run() {
@@ -387,8 +387,8 @@ fn pages_written_after_the_last_close_are_stored() {
     let store = new_store();
     let Some(mut mount) = Mount::new(store.path(), &["-o", "writable"], "a memory map") else { return };
     let Some(mut mapper) = Mapper::new(&mount.path("sharded")) else { return };
-    mapper.tell("write 100 15000 7");
-    mapper.tell("unmap");
+    mapper.send("write 100 15000 7");
+    mapper.send("unmap");
     assert!(Command::new("umount").arg(mount.point()).status().unwrap().success());
     assert!(mount.end().success(), "{}", mount.log());
     assert!(stored(store.path(), "sharded")[100..15_000].iter().all(|byte| *byte == 7));

@@ -1,4 +1,4 @@
-//! Two users and a mount of root's over a folder of stores of both: nobody reads or changes through it what the store would not let
+//! Two users and a mount of root's over a folder of stores of both: no user reads or changes through it what the store would not let
 //! them. Each way to another user's chunks is tried as that user, read-only and writable.
 
 use std::fs::{self, Permissions};
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::mounted::Mount;
 use crate::support::place::{is_root, wait_for};
-use crate::support::skip;
 use crate::support::users::{A, B, SHARED, SIZE_BYTES, Stores, document};
+use crate::support::{level, skip};
 use serde_json::json;
 
 const READ_ONLY: &[&str] = &["-o", "revalidate=0"];
@@ -74,7 +74,7 @@ pub fn of_a(stores: &Stores) {
 }
 
 /// Ways of B to chunks of A that B may not read: an array each.
-pub fn ways_to_what_is_not_theirs(stores: &Stores) -> Vec<&'static str> {
+pub fn ways_to_chunks_of_another_user(stores: &Stores) -> Vec<&'static str> {
     let b = |name: &str| format!("b.zarr/{name}");
     for (name, target) in [("secret", "secret"), ("vault", "vault/x"), ("half", "half")] {
         let folder = b(&format!("folder_{name}"));
@@ -144,13 +144,13 @@ pub fn ways_to_what_is_not_theirs(stores: &Stores) -> Vec<&'static str> {
 }
 
 #[test]
-fn nobody_reads_or_changes_what_is_not_theirs() {
+fn chunks_of_another_user_are_neither_read_nor_changed() {
     let stores = Stores::new();
     if !is_root() {
         return skip("users", "needs root", true);
     }
     of_a(&stores);
-    let ways = ways_to_what_is_not_theirs(&stores);
+    let ways = ways_to_chunks_of_another_user(&stores);
     let before = stores.all_of_a();
     for options in [READ_ONLY, WRITABLE] {
         let Some(mount) = mount(&stores, options, "users") else { return };
@@ -185,24 +185,25 @@ fn views_of(array: &str) -> Vec<String> {
 }
 
 #[test]
-fn nobody_reads_through_a_view_what_is_not_theirs() {
+fn views_do_not_show_chunks_of_another_user() {
     let stores = Stores::new();
     if !is_root() {
         return skip("users and views", "needs root", true);
     }
     of_a(&stores);
-    let ways = ways_to_what_is_not_theirs(&stores);
+    let ways = ways_to_chunks_of_another_user(&stores);
+    let is_tried = |file: &String| level::is_in_sample(file, 3);
     for options in [READ_ONLY, WRITABLE] {
         let Some(mount) = mount(&stores, options, "users and views") else { return };
         for array in ["public", "secret", "vault/x"] {
-            for file in views_of(&format!("a.zarr/{array}")) {
+            for file in views_of(&format!("a.zarr/{array}")).into_iter().filter(is_tried) {
                 let path = mount.path(&file);
                 assert!(read(A, &path).is_ok(), "{file} {options:?}: {}", mount.log());
                 let of_b = read(B, &path);
                 assert_eq!(of_b.is_ok(), array == "public", "{file} {options:?}: {of_b:?}");
             }
         }
-        for file in ways.iter().flat_map(|way| views_of(&format!("b.zarr/{way}"))) {
+        for file in ways.iter().flat_map(|way| views_of(&format!("b.zarr/{way}"))).filter(is_tried) {
             // A node that cannot be read at all has no views.
             let read = read(B, &mount.path(&file));
             let is_absent = read == Err("No such file or directory".to_owned());
@@ -215,7 +216,7 @@ fn nobody_reads_through_a_view_what_is_not_theirs() {
 /// What stays open: (array, what A reads, what B reads, whether A may write, whether B may).
 type Cell = (&'static str, Option<u8>, Option<u8>, bool, bool);
 
-fn what_is_theirs(stores: &Stores) -> Vec<Cell> {
+fn arrays_of_both_users(stores: &Stores) -> Vec<Cell> {
     of_a(stores);
     stores.give("a.zarr/half/c", A, 0o755);
     stores.empty_array("b.zarr/to_public", B, 0o644);
@@ -249,12 +250,12 @@ fn what_is_theirs(stores: &Stores) -> Vec<Cell> {
 }
 
 #[test]
-fn everybody_has_what_is_theirs() {
+fn users_read_and_write_their_own_arrays() {
     let stores = Stores::new();
     if !is_root() {
         return skip("users", "needs root", true);
     }
-    let cells = what_is_theirs(&stores);
+    let cells = arrays_of_both_users(&stores);
     let Some(read_only) = mount(&stores, READ_ONLY, "users") else { return };
     for (name, of_a, of_b, ..) in &cells {
         for (user, expected) in [(A, of_a), (B, of_b)] {
@@ -285,7 +286,7 @@ fn everybody_has_what_is_theirs() {
     assert_eq!(fs::read(stores.path("a.zarr/scratch/c/0/0")).unwrap(), [b'W'; 8], "through A's own link");
 }
 
-/// Chunks of one member of a group beside the document of another.
+/// Chunks of one member of a group next to the document of another.
 #[test]
 fn a_group_shares_a_store() {
     let stores = Stores::new();
@@ -331,7 +332,7 @@ fn a_chunk_narrower_than_its_document() {
     let Some(own) = Mount::new(stores.folder.path(), &["-o", "allow-other=off"], "narrow chunks") else {
         return;
     };
-    assert_eq!(read(0, &own.path("a.zarr/narrow")), Ok(vec![b'N'; SIZE_BYTES]), "nobody else is there");
+    assert_eq!(read(0, &own.path("a.zarr/narrow")), Ok(vec![b'N'; SIZE_BYTES]), "root alone is there");
     assert_eq!(read(0, &own.path("a.zarr/half")), Ok(vec![b'H'; SIZE_BYTES]));
     own.unmount();
     for user in [A, B, 0] {

@@ -165,9 +165,9 @@ fn a_failure_is_an_error_in_the_log_once_for_its_chunk() {
     mount.unmount();
 }
 
-/// `zarrfs top` once showed its own requests as those of a mount that nobody used.
+/// `zarrfs top` once showed its own requests as those of a mount that no program used.
 #[test]
-fn a_look_at_a_mount_changes_none_of_its_figures() {
+fn looking_at_a_mount_leaves_its_figures_unchanged() {
     let place = Place::demo();
     let Some(mount) = Mount::new(&place.store(), &["--revalidate=0"], "figures") else { return };
     let point = mount.point().to_str().unwrap().to_owned();

@@ -255,7 +255,7 @@ fn writing_along_rows_with_little_room_is_bounded() {
         return;
     }
     const SLAB_BYTES: u64 = 64 * 256 * 4;
-    // A dirty chunk counts the pages that it takes: one row of these takes 20 KiB.
+    // A dirty chunk counts the pages that it takes: one row of them takes 20 KiB.
     const LIMIT_BYTES: u64 = 32 << 10;
     let Some(scene) = Scene::new("rows", &["--cache-size", "1M", "--dirty-limit", "32K"]) else { return };
     let bytes = data(scene.size("rows"), 3);
@@ -264,7 +264,7 @@ fn writing_along_rows_with_little_room_is_bounded() {
         scene.counted(&mut since);
         write(Way::DdNotrunc(block), &scene.mount.path("rows"), &bytes, &scene.folder.path().join("data"));
         let encoded = scene.counted(&mut since)["zarrfs_encoded_chunks_total"];
-        // One of each more for what a dirty chunk takes beside its bytes.
+        // One of each more for what a dirty chunk takes in addition to its bytes.
         let most = 16 * (2 * SLAB_BYTES / LIMIT_BYTES + 1);
         assert!(
             (16..=most).contains(&encoded),

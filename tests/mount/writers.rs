@@ -34,7 +34,7 @@ fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).open(path)
 }
 
-/// Once who had it has let go.
+/// Opens a file once its former writer has closed it.
 fn open_soon(path: &Path) -> File {
     let started = Instant::now();
     loop {
@@ -90,7 +90,7 @@ fn a_second_writer_is_refused() {
     let expected =
         |from: usize, turn: u8| stored(&inner, "plain")[from..from + 60].iter().all(|byte| *byte == turn);
     assert!((0..4).all(|turn| expected(turn * 60, turn as u8 + 1)));
-    // What could not be stored keeps the others out, though nobody has the file open any more.
+    // What could not be stored keeps the others out, though no program has the file open any more.
     faults.arm(Operation::Rename, libc::EIO, 1, u32::MAX);
     let file = open(&path(&first, "nested")).unwrap();
     file.write_all_at(&[9; 100], 0).unwrap();

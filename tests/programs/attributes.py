@@ -100,7 +100,7 @@ def refuse(path):
     refused(lambda: path.write_bytes(before[:200]), errno.EINVAL)
     assert "JSON" in os.getxattr(path, "user.zarrfs.error").decode()
     assert path.read_bytes() == before
-    open(path, "w").close()  # an empty sidecar is no edit
+    open(path, "w").close()  # an empty sidecar is not an edit
     os.truncate(path, 0)
     assert path.read_bytes() == before
     path.write_bytes(before)

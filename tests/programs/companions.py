@@ -5,7 +5,7 @@ companions.py check STORE MOUNT ORDER [FORMAT...]  opens each companion of each 
 companions.py digests EXPECTED MOUNT               compares the npy of each array with the digests of expected.json
 companions.py write-places FOLDER                  writes an image in both versions of OME-Zarr
 companions.py places MOUNT                         compares where libraries see its voxels
-companions.py beside FOLDER                        opens the companions of the array a beside it, and deep.nc
+companions.py next FOLDER                          opens the companions of the array a next to it, and deep.nc
 companions.py large MOUNT                          opens an array of 100 GiB that is all fill value
 
 Prints one JSON object: by format, how many arrays are equal, the reasons for those that are absent, and what is wrong.
@@ -115,7 +115,7 @@ def write(folder):
     for index, value in enumerate([*texts, deep, [], ["\n"] * 3, {"\0": None}, -1e300]):
         attributes |= {name: value for name in known}
         dimensions = [texts[(index + place) % len(texts)] for place in range(3)]
-        # Longer names are no names in a Zarr document.
+        # Longer names are not valid in a Zarr document.
         dimensions = [name[:300] for name in dimensions]
         dimensions = [name if name not in dimensions[:place] else None for place, name in enumerate(dimensions)]
         put(hostile, f"h{index}", values((2, 3, 4), "f4", index), attributes=attributes, dimension_names=dimensions)
@@ -176,7 +176,7 @@ def tiff_tifffile(path, _):
 
 
 def tiff_sitk(path, expected):
-    # Pages of other types than these are not for ITK, nor pages of samples that are no colours.
+    # ITK reads pages of these types only, and samples only if they are colours.
     is_known = expected.dtype.newbyteorder("=").str[1:] in ("u1", "u2", "i2", "f4")
     return sitk(path) if is_known and path.stem != "c" else None
 
@@ -203,7 +203,7 @@ def envi_spectral(path, expected):
     return np.array(array)
 
 
-# Text headers whose programs are large: what they say, read by the rules of their formats.
+# Text headers of large programs: their members, read by the rules of their formats.
 def vrt_by_its_text(path, expected):
     from xml.etree import ElementTree
 
@@ -400,7 +400,7 @@ def places(mount):
     return {"equal": 2}
 
 
-def beside(folder):
+def next_to_the_array(folder):
     import h5py
 
     expected = np.fromfile(folder / "a", "u1").reshape(3, 5)
@@ -448,8 +448,8 @@ if __name__ == "__main__":
         write_places(Path(first))
     elif command == "places":
         print(json.dumps(places(Path(first))))
-    elif command == "beside":
-        print(json.dumps(beside(Path(first))))
+    elif command == "next":
+        print(json.dumps(next_to_the_array(Path(first))))
     elif command == "large":
         print(json.dumps(large(Path(first))))
     elif command == "check":

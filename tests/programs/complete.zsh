@@ -1,4 +1,4 @@
-# zsh -f complete.zsh FOLDER LINE…: types each line into a zsh whose completions are in FOLDER, and prints what zarrfs gets.
+# zsh -f complete.zsh FOLDER LINE…: types each line into a zsh with the completions in FOLDER, and prints what zarrfs gets.
 zmodload zsh/zpty
 zpty typed 'TERM=dumb zsh -f -i'
 zpty -w typed "PS1='> '; unset zle_bracketed_paste; fpath=(${(q)1} \$fpath); autoload -U compinit; compinit -u -D"

@@ -1,4 +1,4 @@
-/* mapped shared|private FILE: writes FILE to standard output out of a mapping, whose pages were first touched
+/* mapped shared|private FILE: writes FILE to standard output out of a mapping; its pages were first touched
  * backwards with a stride, so that page faults come in no order that a read-ahead would guess. With `private`
  * the mapping is written to as well, which must not reach the file. */
 #include <fcntl.h>

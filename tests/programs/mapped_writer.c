@@ -1,4 +1,4 @@
-/* mapped_writer FILE START LENGTH SEED: writes pieces of a file through a shared mapping, for ever. Before a piece it
+/* mapped_writer FILE START LENGTH SEED: writes pieces of a file through a shared mapping, until it is killed. Before a piece it
  * prints "W OFFSET LENGTH BYTE", and after msync(2) has succeeded "S". */
 #include <fcntl.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 """`zarrfs preview` against NumPy: previews.py ZARRFS FOLDER
 
-Statistics of many types, shapes and slices; PNG files, decoded by SimpleITK; an array of a petabyte of which little is stored.
+Statistics of many types, shapes and slices; PNG files, decoded by SimpleITK; an array of a petabyte with few stored chunks.
 """
 
 import subprocess

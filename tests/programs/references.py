@@ -2,7 +2,7 @@
 and tifffile read.
 
     references.py make FOLDER       writes FOLDER/data, FOLDER/*.json and *.parq, and FOLDER/expected.json with FOLDER/values
-    references.py urls FOLDER BASE  writes FOLDER/urls.json and urls.parq, whose targets are below the URL BASE
+    references.py urls FOLDER BASE  writes FOLDER/urls.json and urls.parq, with targets below the URL BASE
 
 expected.json: {"references": {"array": "file with its bytes, little-endian and in order C"}}."""
 

@@ -1,7 +1,7 @@
 """Repositories of Icechunk as its Python package makes them, and what zarr-python reads from them.
 
     repositories.py make FOLDER            writes FOLDER/stores/REPOSITORY, FOLDER/values and FOLDER/expected.json
-    repositories.py virtual FOLDER URL     writes FOLDER/stores/virtual, whose chunks are ranges of files in FOLDER/stores/data, at URL, and
+    repositories.py virtual FOLDER URL     writes FOLDER/stores/virtual, with chunks that are ranges of files in FOLDER/stores/data, at URL, and
                                            elsewhere
     repositories.py read REPOSITORY BRANCH FOLDER    writes each array's bytes, as zarr-python reads them, to a file in FOLDER, and prints
                                            {"arrays": {path: [file, shape]}, "groups": [path], "messages": [message, the newest first]}
@@ -127,13 +127,13 @@ def make(folder):
             files = write(values, folder / "values", f"{name}{number}")
             expected.append({"repository": name, "options": options, "arrays": files})
         for branch in ["main", "dev"]:
-            told = [[info.id, info.written_at.timestamp(), info.message] for info in repository.ancestry(branch=branch)]
-            log[f"{name} {branch}"] = told
+            snapshots = [[info.id, info.written_at.timestamp(), info.message] for info in repository.ancestry(branch=branch)]
+            log[f"{name} {branch}"] = snapshots
     (folder / "expected.json").write_text(json.dumps({"versions": expected, "log": log}))
 
 
 def virtual(folder, url):
-    """One array for each kind of target: four chunks of 100 numbers, of which the last is missing. `url` ends with /."""
+    """One array for each kind of target: three chunks of 100 numbers, and a missing one. `url` ends with /."""
     data = folder / "stores" / "data"
     data.mkdir(parents=True, exist_ok=True)
     numbers = np.arange(300, dtype="<i4")

@@ -70,7 +70,7 @@ def make(folder):
     put(checked, "values", numbers.integers(0, 2, count).astype(bool))
     put(checked, "mask", numbers.integers(0, 2, count).astype(bool))
 
-    count = 30_001 if IS_FULL else 6_001
+    count = 30_001 if IS_FULL else 3_001
     spikes = root.create_group("spikes")
     put(spikes, "time", np.cumsum(numbers.exponential(1e-3, count)), 4096)
     put(spikes, "cluster", numbers.integers(0, 2**16, count, dtype="u2"), 10_000, compressors=[zarr.codecs.ZstdCodec()])

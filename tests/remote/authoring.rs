@@ -58,7 +58,7 @@ impl Scene {
         self.server.url("made/data.zarr")
     }
 
-    /// A raw file of so many `int32` that are all this number.
+    /// A raw file of `count` times the same `int32`.
     fn file(&self, number: i32, count: usize) -> String {
         let path = self.folder.path().join(format!("{number}.raw"));
         fs::write(&path, number.to_le_bytes().repeat(count)).unwrap();
@@ -357,7 +357,7 @@ fn commits_to_a_bucket_are_killed_and_repeated() {
     let mut rounds = 0;
     let mut number = 1;
     loop {
-        // A store of its own for each round: two arrays, of which one is removed and one made anew in the overlay.
+        // A store of its own for each round: two arrays; one is removed and one made anew in the overlay.
         let (url, overlay) = (format!("{url}/{number}"), folder.path().join(format!("overlay{number}")));
         let (store, overlay) = (url.as_str(), overlay.to_str().unwrap());
         done(&["mkgroup", store, "/", "--new"]);

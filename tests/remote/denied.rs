@@ -1,4 +1,4 @@
-//! What a service does not let its caller see is unknown, and never missing: a service whose replies are 403 for some requests.
+//! What a service does not let its caller see is unknown, and never missing: a service that replies 403 to some requests.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ const ARRAY: &str = r#"{"zarr_format":3,"node_type":"array","shape":[400],"data_
     "codecs":[{"name":"bytes","configuration":{"endian":"little"}}]}"#;
 const MISSING_403: [&str; 2] = ["--missing-status", "403"];
 
-/// A bucket with a group and the array `a` in it, whose elements are their own indices; its third chunk is missing.
+/// A bucket with a group and the array `a` in it. Each element is its own index; the third chunk is missing.
 struct Bucket {
     folder: tempfile::TempDir,
     service: Service,
@@ -147,7 +147,7 @@ fn arrays_are_opened_by_name_after_a_listing_was_denied() {
 }
 
 #[test]
-fn nothing_is_removed_whose_chunks_cannot_be_listed() {
+fn an_array_whose_chunks_cannot_be_listed_is_not_removed() {
     let bucket = Bucket::new();
     bucket.deny(|asked| asked.is_listing.then_some("AccessDenied"));
     let output = bucket.run(&["rm", "--yes", "a"], &MISSING_403);

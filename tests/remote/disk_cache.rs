@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use crate::scene::{Expected, Scene, read_all};
+use crate::scene::{Expected, Scene, age, read_all};
 use crate::support::disk::Disk;
 use crate::support::fixtures;
 use crate::support::misbehaving::BUCKET;
@@ -86,7 +86,7 @@ fn metric(mount: &Mount, name: &str) -> u64 {
 #[test]
 fn a_second_mount_fetches_nothing_again() {
     let Some(scene) = Scene::new(&NAMES, "the disk cache") else { return };
-    let (folder, expected) = (scene.beside("cache"), expected(&scene, 0));
+    let (folder, expected) = (scene.next_to_store("cache"), expected(&scene, 0));
     let Some(mount) = scene.mount(&options(&folder, &[]), "the disk cache") else { return };
     read_each(&mount, &expected);
     mount.unmount();
@@ -119,7 +119,7 @@ fn a_second_mount_fetches_nothing_again() {
 #[test]
 fn offline_serves_what_was_fetched() {
     let Some(scene) = Scene::new(&NAMES, "the disk cache") else { return };
-    let (folder, mut expected) = (scene.beside("cache"), expected(&scene, 0));
+    let (folder, mut expected) = (scene.next_to_store("cache"), expected(&scene, 0));
     let Some(mount) = scene.mount(&options(&folder, &[]), "the disk cache") else { return };
     let unread = expected.remove("zstd").unwrap();
     read_each(&mount, &expected);
@@ -150,7 +150,7 @@ fn what_is_missing_is_known_offline() {
     let Some(scene) = Scene::new(&["zstd", "shards"], "the disk cache") else { return };
     fs::remove_file(scene.path("zstd/c/0/1")).unwrap();
     fs::remove_file(scene.path("shards/c/0/0")).unwrap();
-    let folder = scene.beside("cache");
+    let folder = scene.next_to_store("cache");
     let Some(mount) = scene.mount(&options(&folder, &[]), "the disk cache") else { return };
     let read = |mount: &Mount| ["zstd", "shards"].map(|name| fs::read(mount.path(name)).unwrap());
     let bytes = read(&mount);
@@ -178,7 +178,7 @@ fn a_filled_cache_has_everything() {
     fs::remove_file(scene.path("zstd/c/0/1")).unwrap();
     fs::remove_file(scene.path("shards/c/0/0")).unwrap();
     let stored: Expected = NAMES.iter().map(|name| name.to_string()).zip(scene.stored(&NAMES)).collect();
-    let (folder, small) = (scene.beside("cache"), scene.beside("small"));
+    let (folder, small) = (scene.next_to_store("cache"), scene.next_to_store("small"));
 
     // One array only, and what is above it.
     let (code, said) = fill(&scene, &folder, &["raw"]);
@@ -208,9 +208,9 @@ fn a_filled_cache_has_everything() {
     assert!(code == 2 && said.contains("leave it out"), "{said}");
 }
 
-/// nginx hides the document, whose version cannot be relied on until it is two seconds old.
+/// nginx hides the document: its version cannot be relied on until it is two seconds old.
 #[test]
-fn a_document_that_cannot_be_kept_is_told() {
+fn a_document_that_cannot_be_kept_is_reported() {
     let (folder, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let store = folder.path().join("store");
     fs::create_dir_all(store.join("a")).unwrap();
@@ -249,7 +249,7 @@ fn a_document_that_cannot_be_kept_is_told() {
 /// Objects change between two mounts and under one, each time to content of the same length.
 fn changed_objects(is_web: bool) {
     let Some(scene) = Scene::new(&NAMES, "the disk cache") else { return };
-    let folder = scene.beside("cache");
+    let folder = scene.next_to_store("cache");
     let mount = |what| match is_web {
         true => scene.mount_web(&options(&folder, &[]), what),
         false => scene.mount(&options(&folder, &[]), what),
@@ -283,7 +283,7 @@ fn a_file_that_changes_twice_in_a_second_is_served_as_it_is() {
     let Some(scene) = Scene::new(&["zstd"], "the disk cache") else { return };
     let server_folder = scene.path("");
     let server = Server::start(Kind::Nginx, &server_folder);
-    let folder = scene.beside("cache");
+    let folder = scene.next_to_store("cache");
     let object = server.bucket().join("zstd/c/0/0");
     let others = [scene.path("zstd/c/0/1"), scene.path("zstd/c/1/0")];
     // nginx' ETag is made of seconds and size.
@@ -314,7 +314,7 @@ fn a_file_that_changes_twice_in_a_second_is_served_as_it_is() {
 #[test]
 fn damage_is_a_miss() {
     let Some(scene) = Scene::new(&NAMES, "the disk cache") else { return };
-    let (folder, expected) = (scene.beside("cache"), expected(&scene, 0));
+    let (folder, expected) = (scene.next_to_store("cache"), expected(&scene, 0));
     let Some(mount) = scene.mount(&options(&folder, &[]), "the disk cache") else { return };
     read_each(&mount, &expected);
     mount.unmount();
@@ -339,7 +339,7 @@ fn damage_is_a_miss() {
 #[test]
 fn the_limit_holds_while_two_mounts_share_the_folder() {
     let Some(scene) = Scene::new(&NAMES, "the disk cache") else { return };
-    let (folder, expected) = (scene.beside("cache"), expected(&scene, 0));
+    let (folder, expected) = (scene.next_to_store("cache"), expected(&scene, 0));
     let options = options(&folder, &["--disk-cache-size", "4M", "--cache-size", "4M"]);
     let mounts: Vec<Mount> = (0..2).map_while(|_| scene.mount(&options, "the disk cache")).collect();
     thread::scope(|scope| {
@@ -390,7 +390,7 @@ fn read_until_struck(scene: &Scene, options: &[&str], expected: &Expected, after
 #[test]
 fn what_dies_leaves_no_wrong_byte() {
     let Some(scene) = Scene::new(&NAMES, "the disk cache") else { return };
-    let (folder, expected) = (scene.beside("cache"), expected(&scene, 0));
+    let (folder, expected) = (scene.next_to_store("cache"), expected(&scene, 0));
     let options = options(&folder, &["--disk-cache-size", "12M"]);
     let mut numbers = Numbers(1);
     let kills = level::count("ZARRFS_CACHE_KILLS", 2, 4);
@@ -457,8 +457,6 @@ fn every_service_is_kept() {
         zarr.open_group(sys.argv[1] + '/s', mode='a')\n";
     let made = Command::new(python).args(["-c", script]).arg(content.path()).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    // What was changed just now is not kept of a web server.
-    thread::sleep(Duration::from_secs(3));
     let expected: Vec<u8> = (0..600_000_i32).flat_map(i32::to_le_bytes).collect();
     for kind in level::pick(&[Kind::Moto, Kind::Nginx][..], &KINDS) {
         let kind = *kind;
@@ -466,7 +464,8 @@ fn every_service_is_kept() {
         let cache = folder.path().join("cache");
         let server = Server::alone(kind, content.path());
         if kind == Kind::Nginx {
-            thread::sleep(Duration::from_secs(3));
+            // What was changed just now is not kept of a web server.
+            age(&server.bucket());
         }
         let environment: Vec<(&str, OsString)> =
             server.environment().into_iter().map(|(name, value)| (name, value.into())).collect();

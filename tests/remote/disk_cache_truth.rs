@@ -136,7 +136,7 @@ fn fill_says_that_small_objects_do_not_stay() {
     let output = program.arg(cache.path()).output().unwrap();
     let expected: Vec<u8> = (1..=600_i32).flat_map(|number| number.to_le_bytes().repeat(10)).collect();
     assert!(output.stdout == expected, "{}", String::from_utf8_lossy(&output.stderr));
-    // The name with its brackets is a name that nobody has asked for, and that no listing has.
+    // No request asked for the name with its brackets, and no listing has it.
     assert_eq!(read(&server, cache.path(), 7, &["--offline"]), Ok(8));
     let Some(mount) = mount(&server, cache.path(), &["--offline"]) else { return };
     assert!(fs::read(mount.path("a")).unwrap() == expected);

@@ -54,7 +54,7 @@ fn grow_at(kind: Kind) {
     let first = mount(&["--create"]);
     let second = mount(&["--create", "--revalidate=0"]);
     let mut expected = [3, 0].repeat(70);
-    // What is started meanwhile closes the files that it inherits: the kernel sends FLUSH between writes, and beside them.
+    // What is started meanwhile closes the files that it inherits: the kernel sends FLUSH between writes and during them.
     std::thread::scope(|scope| {
         let appending = scope.spawn(|| (0..10).for_each(|_| append(&mut expected, &first, 1, 3)));
         while !appending.is_finished() {
@@ -66,7 +66,7 @@ fn grow_at(kind: Kind) {
     append(&mut expected, &second, 4, 3);
     append(&mut expected, &first, 5, 3);
     assert!(fs::read(second.path("a")).unwrap() == expected, "as the other mount reads it");
-    // Of two that append to the same end, one is refused and nothing of the other is lost.
+    // One of two appends to the same end is refused, and nothing of the other is lost.
     let mut stale = File::options().append(true).open(first.path("a")).unwrap();
     append(&mut expected, &second, 6, 2);
     let refused = stale.write_all(&[7, 0].repeat(10));

@@ -13,11 +13,11 @@ use crate::support::say;
 
 const CHUNK_BYTES: usize = 4 << 20;
 const CACHE_MIB: u64 = 32;
-/// What a daemon takes beside its cache: 64 MiB in any case, 64 MiB for transfers ahead of readers, and for each of the 64 requests
+/// What a daemon takes in addition to its cache: 64 MiB in any case, 64 MiB for transfers ahead of readers, and for each of the 64 requests
 /// that are served at one time a chunk as it is stored (about 2.6 MiB here) and as it is decoded (4 MiB).
 const ALLOWANCE_MIB: u64 = 64 + 64 + 64 * 7;
 const FILES: usize = 500;
-/// Of small chunks the requests take little.
+/// Requests for small chunks take little.
 const SMALL_ALLOWANCE_MIB: u64 = 64 + 64 + 64;
 
 /// The same array under other names.

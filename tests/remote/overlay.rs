@@ -47,8 +47,8 @@ fn demo_in_a_bucket(folder: &Path) -> Server {
     Server::start(Kind::Moto, &folder.join("bucket"))
 }
 
-/// An array as another program reads it beside the mount.
-fn read_beside(server: &Server, overlay: &Path, array: &str) -> Vec<u8> {
+/// An array as another program reads it without the mount.
+fn read_without_the_mount(server: &Server, overlay: &Path, array: &str) -> Vec<u8> {
     let (url, options) = (server.url("demo.zarr"), server.options());
     let mut words = vec!["cat", &url, array, "--overlay", overlay.to_str().unwrap()];
     words.extend(options.iter().map(String::as_str));
@@ -82,15 +82,15 @@ fn on_a_full_disk() {
     assert_eq!(failed.raw_os_error(), Some(libc::ENOSPC), "{}", mounted.log());
     assert!(mounted.log().contains("No space left"), "{}", mounted.log());
     assert!(fs::read(mounted.path("climate/temperature")).unwrap() == expected);
-    let stored = read_beside(&server, &overlay, "climate/temperature");
+    let stored = read_without_the_mount(&server, &overlay, "climate/temperature");
     assert!(stored[..PIECE_BYTES] == expected[..PIECE_BYTES], "what was synced before is gone");
     fs::remove_file(&filler).unwrap();
-    // Write-back that failed meanwhile is told once more.
+    // A failure of write-back in between is reported once more.
     assert!((0..3).any(|_| file.sync_all().is_ok()), "{}", mounted.log());
     drop(file);
     mounted.unmount();
     assert_eq!(digest(&server), before, "the bucket has changed");
-    assert!(read_beside(&server, &overlay, "climate/temperature") == expected);
+    assert!(read_without_the_mount(&server, &overlay, "climate/temperature") == expected);
 }
 
 #[test]

@@ -134,7 +134,7 @@ fn of_two_equal_imports_one_is_refused() {
     assert_eq!(scene.elements("b"), [value; 100]);
 }
 
-/// The service says whose put it was, or else an append fails rather than that it may take another program's rows for its own.
+/// The service says which program put an object. Otherwise an append fails, since it could take another program's rows for its own.
 #[test]
 fn a_lost_reply_of_an_append() {
     if !can_mount() {

@@ -7,7 +7,7 @@ use crate::refusals::{Canned, reply, zarrfs};
 const DATA: &str = "01234567";
 const ARRAY: &str = r#"{"zarr_format":2,"shape":[8],"chunks":[8],"dtype":"|u1","order":"C","compressor":null,"filters":null,"fill_value":0}"#;
 
-/// A file of references to one array, whose chunk is at this URL.
+/// A file of references to one array; its chunk is at this URL.
 fn references(url: &str) -> String {
     let group = r#"{"zarr_format":2}"#;
     serde_json::json!({ "version": 1, "refs": { ".zgroup": group, "a/.zarray": ARRAY, "a/0": [url, 0, 8] } })

@@ -1,4 +1,4 @@
-//! References at a service, to files beside them, and local ones to files at a service.
+//! References at a service to files in the same bucket, and local references to files at a service.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,7 +17,7 @@ fn mount(server: &Server, references: &Path, options: &[&str]) -> Option<Mount> 
     Mount::with_environment(references, &all, &environment, "references at a service")
 }
 
-fn beside_and_away(kind: Kind) {
+fn in_one_bucket_and_across_stores(kind: Kind) {
     let Some((folder, expected)) = made("references at a service") else { return };
     let server = Server::start(kind, folder);
     let arrays = &expected["relative.json"];
@@ -53,23 +53,23 @@ fn server_root(server: &Server) -> String {
 #[test]
 #[ignore = "full: needs s3s-fs"]
 fn of_s3s() {
-    beside_and_away(Kind::S3s);
+    in_one_bucket_and_across_stores(Kind::S3s);
 }
 
 #[test]
 #[ignore = "full: needs Azurite"]
 fn of_azurite() {
-    beside_and_away(Kind::Azurite);
+    in_one_bucket_and_across_stores(Kind::Azurite);
 }
 
 #[test]
 #[ignore = "full: needs the Google server"]
 fn of_google() {
-    beside_and_away(Kind::Google);
+    in_one_bucket_and_across_stores(Kind::Google);
 }
 
 #[test]
 #[ignore = "full: needs kerchunk and VirtualiZarr"]
 fn of_nginx() {
-    beside_and_away(Kind::Nginx);
+    in_one_bucket_and_across_stores(Kind::Nginx);
 }

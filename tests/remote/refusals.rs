@@ -122,7 +122,7 @@ fn forbidden_is_missing_where_the_user_says_so() {
     let output = zarrfs(&arguments, &KEYS);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success() && text.contains("here"), "{output:?}");
-    // Wrong credentials are no missing objects.
+    // Wrong credentials do not mean missing objects.
     let server = Canned::start(Box::new(|_, _| xml("403 Forbidden", "", "SignatureDoesNotMatch")));
     let arguments = ["ls", "s3://bucket", "--endpoint-url", &server.address, "--missing-status", "403"];
     assert!(refusal(&arguments, &KEYS).contains("credentials are missing or wrong"));
@@ -213,14 +213,13 @@ fn a_machine_without_certificates_reads_http() {
 }
 
 #[test]
-fn what_is_no_store_says_so() {
+fn what_is_not_a_store_is_refused() {
     let page = Canned::start(Box::new(|_, _| {
         reply("200 OK", "Content-Type: text/html; charset=utf-8\r\n", "<html>Welcome</html>")
     }));
     let sentence = refusal(&["ls", &format!("{}/x", page.address)], &[]);
     assert!(sentence.contains("a web page came instead of an object"), "{sentence}");
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let started = Instant::now();
     let sentence = refusal(&["ls", "s3://bucket", "--endpoint-url", &format!("http://{closed}")], &KEYS);
     assert!(sentence.contains("cannot be reached") && sentence.contains("--endpoint-url"), "{sentence}");
     let tls = page.address.replace("http:", "https:");
@@ -236,27 +235,33 @@ fn what_is_no_store_says_so() {
     );
     let sentence = refusal(&["ls", "s3://bucket", "--profile", "lab"], &KEYS);
     assert!(sentence.contains("there is no profile 'lab'"), "{sentence}");
-    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
 }
 
 #[test]
-fn a_refusal_that_never_ends_is_one_all_the_same() {
-    for status in ["404 Not Found", "403 Forbidden", "412 Precondition Failed", "416 Range Not Satisfiable"] {
+fn a_refusal_with_an_endless_body_is_still_a_refusal() {
+    let is_refused = |status: &str| {
         let head = format!("HTTP/1.1 {status}\r\nContent-Length: 1000000000000\r\n\r\nno");
         let server = Canned::start(Box::new(move |_, _| head.clone()));
         let url = format!("{}/x", server.address);
-        refusal(&["attrs", &url, "/", "--request-deadline", "3"], &[]);
-    }
-    let server = Canned::start(Box::new(|request, _| {
-        if request.contains("list-type") {
-            "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n<?xml".to_owned()
-        } else {
-            reply("404 Not Found", "", "")
+        refusal(&["attrs", &url, "/", "--request-deadline", "2"], &[]);
+    };
+    std::thread::scope(|scope| {
+        for status in
+            ["404 Not Found", "403 Forbidden", "412 Precondition Failed", "416 Range Not Satisfiable"]
+        {
+            scope.spawn(move || is_refused(status));
         }
-    }));
-    let arguments = ["ls", "s3://bucket", "--endpoint-url", &server.address, "--request-deadline", "3"];
-    let sentence = refusal(&arguments, &KEYS);
-    assert!(sentence.contains("the reply broke off: only 5 bytes came"), "{sentence}");
+        let server = Canned::start(Box::new(|request, _| {
+            if request.contains("list-type") {
+                "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n<?xml".to_owned()
+            } else {
+                reply("404 Not Found", "", "")
+            }
+        }));
+        let arguments = ["ls", "s3://bucket", "--endpoint-url", &server.address, "--request-deadline", "2"];
+        let sentence = refusal(&arguments, &KEYS);
+        assert!(sentence.contains("the reply broke off: only 5 bytes came"), "{sentence}");
+    });
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -19,8 +20,8 @@ use crate::support::{Numbers, fixtures, say};
 
 /// `--request-deadline` of the mounts, unless a test waits for it: the busiest machine is quicker.
 const DEADLINE: &str = "120";
-/// Of the mounts of tests in which the service leaves requests without a reply.
-pub const SHORT_DEADLINE: [&str; 2] = ["--request-deadline", "4"];
+/// The option of mounts in tests that wait for the deadline of requests.
+pub const SHORT_DEADLINE: [&str; 2] = ["--request-deadline", "2"];
 /// Longer than anything takes that does not hang, on the busiest machine. How long a read through the page cache takes cannot be
 /// said: for each of its pages the kernel may wait for a request that reads ahead, until the deadline, and then for one of its own.
 pub const HANG: Duration = Duration::from_secs(300);
@@ -47,7 +48,8 @@ for name in names:
     path = f"{folder}/store/{name}"
     array = zarr.open_array(path) if os.path.exists(path) else zarr.create_array(path, dtype="i4", **kind)
     array[...] = data
-    data.tofile(f"{folder}/{name}.{version}")
+    data.tofile(f"{folder}/{name}.new")
+    os.replace(f"{folder}/{name}.new", f"{folder}/{name}.{version}")
 zarr.open_group(f"{folder}/store", mode="a")
 "#;
 /// Writes the bytes of arrays as zarr-python reads them. Arguments: folder, names.
@@ -92,34 +94,14 @@ impl Scene {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("store")).unwrap();
         let service = Service::start(&folder.path().join("store"));
-        let scene = Scene { service, folder, python };
-        scene.make(0, names);
-        Some(scene)
+        copy_first_version(&python, names, folder.path());
+        Some(Scene { service, folder, python })
     }
 
-    fn run(&self, script: &str, arguments: &[&str]) {
-        let output = Command::new(&self.python).args(["-c", script]).args(arguments).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    }
-
-    /// Has zarr-python write a version of these arrays over what is there.
+    /// Lets zarr-python write a version of some arrays over what is there.
     pub fn make(&self, version: u32, names: &[&str]) {
         let (folder, version) = (self.folder.path().to_str().unwrap(), version.to_string());
-        self.run(MAKE, &[&[folder, &version], names].concat());
-    }
-
-    /// Has all objects be an hour old, so that no other version has the same time.
-    pub fn age(&self) {
-        let then = SystemTime::now() - Duration::from_secs(3600);
-        let mut folders = vec![self.path("")];
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(folder).unwrap().flatten() {
-                match entry.path() {
-                    path if path.is_dir() => folders.push(path),
-                    path => File::options().write(true).open(path).unwrap().set_modified(then).unwrap(),
-                }
-            }
-        }
+        run(&self.python, MAKE, &[&[folder, &version], names].concat());
     }
 
     /// The bytes of a version of an array.
@@ -129,8 +111,8 @@ impl Scene {
 
     /// The bytes of arrays as zarr-python reads them from the service's folder.
     pub fn stored(&self, names: &[&str]) -> Vec<Vec<u8>> {
-        self.run(READ, &[&[self.folder.path().to_str().unwrap()], names].concat());
-        names.iter().map(|name| fs::read(self.beside(&format!("{name}.read"))).unwrap()).collect()
+        run(&self.python, READ, &[&[self.folder.path().to_str().unwrap()], names].concat());
+        names.iter().map(|name| fs::read(self.next_to_store(&format!("{name}.read"))).unwrap()).collect()
     }
 
     /// A path in the store.
@@ -138,8 +120,8 @@ impl Scene {
         self.folder.path().join("store").join(key)
     }
 
-    /// A path beside the store.
-    pub fn beside(&self, name: &str) -> PathBuf {
+    /// A path next to the store.
+    pub fn next_to_store(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -166,6 +148,56 @@ impl Scene {
         let Tally { reads, errors, slowest } = tally;
         let counts = self.service.counts();
         say(format!("{what}: {reads} reads, {errors} errors, slowest {slowest:.1?}; in all {counts}"));
+    }
+}
+
+fn run(python: &Path, script: &str, arguments: &[&str]) {
+    let output = Command::new(python).args(["-c", script]).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Copies version 0 of these arrays. zarr-python writes it once into the target folder.
+fn copy_first_version(python: &Path, names: &[&str], to: &Path) {
+    static MADE: Mutex<Option<PathBuf>> = Mutex::new(None);
+    let mut made = MADE.lock().unwrap();
+    let made = made.get_or_insert_with(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("scenes");
+        let stamp = fixtures::stamp(python) + MAKE;
+        if fs::read_to_string(folder.join("stamp")).is_ok_and(|found| found == stamp) {
+            return folder;
+        }
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(folder.join("store")).unwrap();
+        fs::write(folder.join("stamp"), stamp).unwrap();
+        folder
+    });
+    let is_missing = |name: &&str| !made.join(format!("{name}.0")).exists();
+    let missing: Vec<&str> = names.iter().copied().filter(is_missing).collect();
+    if !missing.is_empty() {
+        run(python, MAKE, &[&[made.to_str().unwrap(), "0"], &missing[..]].concat());
+    }
+    let copy = |from: Vec<PathBuf>, to: &Path| {
+        assert!(Command::new("cp").arg("-r").args(from).arg(to).status().unwrap().success());
+    };
+    let store = made.join("store");
+    copy(
+        names.iter().map(|name| store.join(name)).chain([store.join("zarr.json")]).collect(),
+        &to.join("store"),
+    );
+    copy(names.iter().map(|name| made.join(format!("{name}.0"))).collect(), to);
+}
+
+/// Makes all files below a folder an hour old, so that no later version has the same time.
+pub fn age(folder: &Path) {
+    let then = SystemTime::now() - Duration::from_secs(3600);
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            match entry.path() {
+                path if path.is_dir() => folders.push(path),
+                path => File::options().write(true).open(path).unwrap().set_modified(then).unwrap(),
+            }
+        }
     }
 }
 

@@ -67,8 +67,8 @@ fn search(kind: Kind) {
     all.push(("the log file".to_owned(), fs::read(&log).unwrap()));
     let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(all.iter().any(|(name, bytes)| name == "config.json" && shown(bytes).contains("endpoint-url")));
-    let told = all.iter().map(|(name, bytes)| format!("{name}: {}", shown(bytes))).collect::<String>();
-    assert!(told.contains("cannot be reached"), "{told}");
+    let printed = all.iter().map(|(name, bytes)| format!("{name}: {}", shown(bytes))).collect::<String>();
+    assert!(printed.contains("cannot be reached"), "{printed}");
     let secret = kind_secret(kind);
     for (name, bytes) in &all {
         assert!(!shown(bytes).contains(secret), "{name} shows the secret: {}", shown(bytes));

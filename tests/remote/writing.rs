@@ -12,9 +12,12 @@ use crate::support::{Numbers, level, say};
 
 const NAMES: [&str; 3] = ["raw", "zstd", "raw_shards"];
 const CHUNK_BYTES: u64 = 512 << 10;
-const ROUNDS: u32 = 3;
 /// Longer than a program takes to write a chunk again.
-const LATE: Duration = Duration::from_millis(2500);
+const LATE: Duration = Duration::from_millis(1000);
+
+fn rounds() -> u32 {
+    level::pick(2, 3)
+}
 
 /// A file that is written, and the bytes that it must have.
 struct Written {
@@ -85,7 +88,7 @@ fn phase(
     scene.service.misbehave(rule);
     let (mut acknowledged, mut refused) = (0, 0);
     let mut numbers = Numbers(what.len() as u64);
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds() {
         for written in files.values_mut() {
             written.write(&mut numbers);
             if written.is_acknowledged() { acknowledged += 1 } else { refused += 1 }

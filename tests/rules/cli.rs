@@ -62,7 +62,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_makes_no_sense_is_one_sentence_and_exit_code_2() {
+fn a_wrong_command_line_is_one_sentence_and_exit_code_2() {
     for (arguments, sentence) in [
         ("mount a", "<MOUNTPOINT> is missing: '--help' shows the usage"),
         ("ls", "<STORE> is missing: '--help' shows the usage"),
@@ -110,7 +110,7 @@ fn what_makes_no_sense_is_one_sentence_and_exit_code_2() {
 }
 
 #[test]
-fn what_is_no_store_is_one_sentence_and_exit_code_1() {
+fn what_is_not_a_store_is_one_sentence_and_exit_code_1() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let nothing = format!(
@@ -210,7 +210,7 @@ fn cat_gives_the_flat_bytes() {
 }
 
 #[test]
-fn a_reader_that_has_enough_is_no_error() {
+fn a_reader_that_stops_early_is_not_an_error() {
     let (_folder, store) = sample();
     for arguments in [&["cat", "climate/temperature"][..], &["ls"]] {
         let mut child = zarrfs()
@@ -345,7 +345,7 @@ fn check_ends_whatever_is_declared() {
         let mut keys: Vec<&str> = stdout.lines().filter_map(|line| line.split(": ").next()).collect();
         keys.sort_unstable();
         assert_eq!((code, keys), (1, damaged.iter().map(String::as_str).collect()), "{stderr}");
-        // Of the shards one inner chunk is there, and 16 cannot be read.
+        // One inner chunk of the shards is there, and 16 cannot be read.
         let missing = 8 * (1u128 << 62) - (7 * 2 + 17);
         let says = format!("9 arrays checked, 32 chunks read, {missing} missing, 8 damaged");
         assert_eq!(stderr.lines().last(), Some(says.as_str()), "{place:?}");

@@ -57,10 +57,10 @@ class Daemons:
             self.points.append(point)
             command = [simulation.binary, "mount", f"s3://{BUCKET}/{store}", point, "--endpoint-url", server.endpoint(),
                        "--no-sign-request", "--cache-size", "64M", "--store-option", f"user_agent=daemon-{number}", *options]
-            told = subprocess.run(command, stderr=subprocess.PIPE, text=True)
-            if told.returncode:
+            result = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+            if result.returncode:
                 self.__exit__()
-                sys.exit(told.stderr)
+                sys.exit(result.stderr)
 
     def __enter__(self):
         return self

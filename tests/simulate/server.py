@@ -23,8 +23,8 @@ pid {folder}/pid;
 error_log {folder}/errors;
 events {{ worker_connections 8192; }}
 http {{
-    log_format told '$http_user_agent $request_method $status $body_bytes_sent $request_time $request_uri';
-    access_log {folder}/requests told;
+    log_format request '$http_user_agent $request_method $status $body_bytes_sent $request_time $request_uri';
+    access_log {folder}/requests request;
     client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
     uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
     limit_req_zone $server_port zone=all:1m rate={rate}r/s;
@@ -101,8 +101,8 @@ class Server:
         time.sleep(0.2)
         with open(os.path.join(self.folder, "requests")) as f:
             lines = f.read().splitlines()[since:]
-        told = [line.split(" ", 5) for line in lines]
-        return [(name, method, int(status), int(size), float(seconds), path) for name, method, status, size, seconds, path in told]
+        fields = [line.split(" ", 5) for line in lines]
+        return [(name, method, int(status), int(size), float(seconds), path) for name, method, status, size, seconds, path in fields]
 
 
 def tally(requests):

@@ -56,7 +56,7 @@ impl Disk {
         Some(disk)
     }
 
-    /// `ext4` or `xfs` in a file behind a loop device. `None`, said loudly, where the machine has no such thing.
+    /// `ext4` or `xfs` in a file behind a loop device. `None`, said loudly, where the machine has neither.
     pub fn in_file(kind: &str, what: &str) -> Option<Disk> {
         let disk = Disk::new(what)?;
         let image = disk.image();
@@ -101,7 +101,7 @@ impl Disk {
         run_or_fail("xfs_io", &["-x", "-c", "shutdown", self.text()]);
     }
 
-    /// After the power cut, when nobody uses it any more: what is on the disk.
+    /// After the power cut, when no program uses it any more: what is on the disk.
     pub fn start_again(&self) {
         run_or_fail("umount", &[self.text()]);
         self.attach().unwrap_or_else(|complaint| panic!("{complaint}"));

@@ -73,7 +73,7 @@ fn read(path: &Path) -> Fault {
 }
 
 impl Fault {
-    /// Writes the store NAME: the array `bad`, and beside it `good`, which holds 0, 1, 2, 3 as int32.
+    /// Writes the store NAME: the array `bad`, and next to it `good`, which holds 0, 1, 2, 3 as int32.
     pub fn write(&self, folder: &Path) {
         let store = folder.join(&self.name);
         for (key, object) in &self.files {

@@ -60,7 +60,7 @@ const WORD_FIRED: u64 = 4;
 const WORD_COUNTS: u64 = 8;
 const WORDS: u64 = 16;
 
-/// Where a series of runs, each of which fails at one operation, ends: no run has as many.
+/// The end of a series of runs that each fail at one operation: no run has as many operations.
 const BEYOND_ANY_RUN: u32 = 1_000_000;
 
 /// The operation at which the next run of a series fails. The quick level tries the first operation only, and then a run without

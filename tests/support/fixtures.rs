@@ -133,7 +133,7 @@ fn made(python: &Path, name: &str, seed: Option<&str>) -> PathBuf {
 }
 
 /// Changes with the scripts and with the packages that run them.
-fn stamp(python: &Path) -> String {
+pub fn stamp(python: &Path) -> String {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts");
     let mut files = vec![scripts.join("make_fixtures.py")];
     for entry in std::fs::read_dir(scripts.join("fixtures")).unwrap().flatten() {

@@ -21,7 +21,7 @@ pub fn tree(folder: &Path) -> Tree {
     Tree::new(zarrfs::store::open(folder.to_str().unwrap(), false).unwrap())
 }
 
-/// The array at a path. What is no array is a `Usage` error.
+/// The array at a path. Anything else there is a `Usage` error.
 pub fn open(tree: &Tree, engine: &Arc<Engine>, path: &str, layout: Layout) -> Result<Arc<Array>> {
     match tree.node(path)? {
         Some(Node::Array { metadata, .. }) => Array::open(engine, tree.store(), path, metadata, layout),

@@ -115,7 +115,7 @@ impl std::ops::AddAssign for Work {
 pub struct Habits<'a> {
     /// Writes at most; fewer when one fails.
     pub writes: u64,
-    /// One in so many writes is followed by fsync.
+    /// One in this many writes is followed by fsync.
     pub sync_every: u64,
     /// One element of fill value as served, written at times.
     pub fill: &'a [u8],
@@ -125,7 +125,7 @@ pub struct Habits<'a> {
     pub life: &'a Life,
 }
 
-/// What writers, and the test that ends their work, tell each other.
+/// What writers share with the test that ends their work.
 #[derive(Debug, Default)]
 pub struct Life {
     is_over: AtomicBool,

@@ -1,6 +1,6 @@
-//! Tests that need a process to themselves, though the others of their binary run beside them as threads.
+//! Tests that need a process to themselves, though the other tests of their binary run as threads at the same time.
 //!
-//! A child process that another test starts has copies of all open files until its exec(2) closes them. Each of these closes is a
+//! A child process that another test starts has copies of all open files until its exec(2) closes them. Each close is a
 //! close(2) to FUSE: it stores what was written so far, and while it lasts the file, its locks and its mount stay in use. So a test
 //! runs by itself if it holds files and depends on when they are stored or closed, or if it measures its own process.
 
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 const TEST: &str = "ZARRFS_TEST_OWN_PROCESS";
 
 /// Runs the calling test in a process of its own and returns true, so that there is nothing left to do; false in that process.
-/// The first thing that such a test calls.
+/// The first thing that a test calls if it needs a process to itself.
 pub fn has_run() -> bool {
     has_run_with(&[])
 }

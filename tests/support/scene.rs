@@ -1,4 +1,4 @@
-//! A store whose files are written while something breaks, and what they may hold afterwards.
+//! A store with files that are written while something breaks, and what they may hold afterwards.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

@@ -1,7 +1,7 @@
 //! Real servers of each service, on a port of their own, killed by their number in the end. The tests of the crate's inside use
 //! this file, too, so that it uses nothing of the others.
 //!
-//! `scripts/test` installs them: moto and fake-gcs-server beside the interpreter that `ZARRFS_TEST_PYTHON` names, s3s-fs and
+//! `scripts/test` installs them: moto and fake-gcs-server next to the interpreter that `ZARRFS_TEST_PYTHON` names, s3s-fs and
 //! azurite in the folder that `ZARRFS_TEST_TOOLS` names, nginx in the system.
 
 use std::ffi::OsString;
@@ -107,7 +107,7 @@ fn shared() -> &'static Shared {
 }
 
 impl Server {
-    /// A server whose bucket holds what is in the folder `content`; of moto, a bucket in the process that other tests use, too. Panics
+    /// A server with a bucket that holds what is in the folder `content`; of moto, a bucket in the process that other tests use, too. Panics
     /// if it cannot be started.
     pub fn start(kind: Kind, content: &Path) -> Server {
         static BUCKETS: AtomicUsize = AtomicUsize::new(0);
@@ -182,7 +182,7 @@ impl Server {
         &self.bucket
     }
 
-    /// The folder whose files are the bucket's objects, where it has one.
+    /// The folder with the bucket's objects as files, where it has one.
     pub fn bucket(&self) -> PathBuf {
         self.folder.path().join("root").join(BUCKET)
     }
@@ -373,7 +373,7 @@ fn free_port() -> u16 {
 
 /// The credentials for a server, as variables.
 pub fn environment(kind: Kind) -> Vec<(&'static str, &'static str)> {
-    // Google's client asks nobody for a token with this key.
+    // Google's client asks no server for a token with this key.
     const KEY: &str =
         r#"{"disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""}"#;
     match kind {
@@ -388,7 +388,7 @@ pub fn environment(kind: Kind) -> Vec<(&'static str, &'static str)> {
     }
 }
 
-/// A key with which Google's client asks a server at this address, and nobody for a token.
+/// A key with which Google's client asks a server at this address, and none for a token.
 fn google_key(address: &str) -> String {
     json!({"gcs_base_url": address, "disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""})
         .to_string()

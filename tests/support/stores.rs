@@ -13,7 +13,7 @@ use super::hooked::{Hook, Hooked, Operation, Request};
 pub struct Altered {
     /// The true store.
     pub store: Arc<dyn Store>,
-    /// The key whose object is another.
+    /// The key with another object.
     pub key: String,
     /// Its bytes.
     pub bytes: Arc<Vec<u8>>,

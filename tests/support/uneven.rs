@@ -1,4 +1,4 @@
-//! Arrays whose lengths are no multiples of their chunks': compressed, sharded, in Fortran order, with an odd number of bytes, raw.
+//! Arrays with lengths that are not multiples of their chunks': compressed, sharded, in Fortran order, with an odd number of bytes, raw.
 
 use std::fs;
 use std::path::Path;

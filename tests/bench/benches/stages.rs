@@ -99,7 +99,7 @@ fn codecs(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("scatter and encode");
     group.throughput(Throughput::Bytes(SIZE_BYTES)).sample_size(10);
     for (name, codecs) in chains() {
-        // Both together: chunks that are full are encoded beside their writer.
+        // Both together: chunks that are full are encoded next to their writer.
         group.bench_function(name, |b| b.iter(|| stored(&codecs, &content)));
     }
     group.finish();

@@ -127,7 +127,7 @@ pub fn store(document_name: &str, document: &[u8], chunk: &[u8]) -> Arc<dyn Stor
     Arc::new(store)
 }
 
-/// Opens the array of such a store as the mount does and reads its first bytes. Errors are fine.
+/// Opens the array of a store from [`store`] as the mount does, and reads its first bytes. Errors are fine.
 pub fn read(store: &Arc<dyn Store>) {
     let Ok(Some(Node::Array { metadata, .. })) = Tree::new(store.clone()).node("a") else { return };
     let Ok(array) = Array::open(&ENGINE, store, "a", metadata, Layout::default()) else { return };

@@ -14,7 +14,7 @@ use crate::support::hooked::{Hook, Hooked, Operation, Request};
 pub struct Failing {
     is_full: AtomicBool,
     is_unsyncable: AtomicBool,
-    /// A sidecar is being edited: what fails is told there.
+    /// A sidecar is being edited: a failure is reported there.
     is_editing: AtomicBool,
     refused: Mutex<HashMap<String, u64>>,
     /// Keys of what was put or deleted and not synced since.

@@ -75,10 +75,10 @@ pub struct Open {
     pub appends: bool,
     /// Its last request was a close.
     pub(super) is_closing: bool,
-    /// How often storing this array had failed when this handle heard of it last.
-    told: u64,
-    /// Those that a close told of: for another close they are told, for fsync they are not.
-    told_by_close: u64,
+    /// How many failures to store this array fsync has reported to this handle.
+    reported: u64,
+    /// How many close has reported: another close does not report them again, fsync does.
+    reported_by_close: u64,
     /// How often another program had written before the open.
     foreign_writes: u64,
 }
@@ -191,9 +191,9 @@ impl Model {
         let opened = self.fs.open(inode, flags | append, &Cancellation::never()).unwrap();
         assert_eq!(opened.writes, writes);
         let passes = |open: &Open| open.file == file && open.is_direct && open.flags == libc::O_WRONLY;
-        assert!(opened.is_direct || !self.open.iter().any(passes), "cached beside a direct writer");
-        // A handle that joins others hears of what fails from now on.
-        let told = self.store.refused(&name(file));
+        assert!(opened.is_direct || !self.open.iter().any(passes), "cached next to a direct writer");
+        // A handle that joins others gets the failures from now on.
+        let reported = self.store.refused(&name(file));
         let open = Open {
             file,
             handle: opened.handle,
@@ -202,8 +202,8 @@ impl Model {
             writes,
             appends,
             is_closing: false,
-            told,
-            told_by_close: told,
+            reported,
+            reported_by_close: reported,
             foreign_writes: self.files[file].foreign_writes,
         };
         match opened.keeps_cache {
@@ -240,46 +240,48 @@ impl Model {
         let open = self.open[slot];
         let array = name(open.file);
         self.send(open.file);
-        let is_short = self.is_told_to_be_short(&open, syncs);
+        let is_short = self.must_report_a_short_file(&open, syncs);
         self.open[slot].is_closing = !syncs;
         let stored = errno(if syncs { self.fs.sync(open.handle) } else { self.fs.flush(open.handle) });
         let stored = match stored {
             Err(libc::EINVAL) if is_short => Ok(()),
             Ok(()) => {
-                assert!(!is_short, "nobody is told that it is short");
+                assert!(!is_short, "the short file is not reported");
                 Ok(())
             }
             other => other,
         };
         let refused = self.store.refused(&array);
-        let told = if syncs { open.told } else { open.told.max(open.told_by_close) };
+        let reported = if syncs { open.reported } else { open.reported.max(open.reported_by_close) };
         match stored {
             Ok(()) if open.writes => {
-                assert_eq!(refused, told, "a failure was never told");
+                assert_eq!(refused, reported, "a failure was never reported");
                 let unsynced = self.store.unsynced(&array);
                 assert!(!syncs || unsynced.is_empty(), "{unsynced:?} may be lost");
             }
             Ok(()) => {}
             Err(code) => {
                 assert!([libc::ENOSPC, libc::EIO].contains(&code), "{code}");
-                assert!(refused > told, "a failure that there was not: {code}");
+                assert!(refused > reported, "a failure that did not happen: {code}");
             }
         }
         match syncs {
-            true => self.open[slot].told = refused,
-            false => self.open[slot].told_by_close = refused,
+            true => self.open[slot].reported = refused,
+            false => self.open[slot].reported_by_close = refused,
         }
         if stored.is_ok() {
             self.files[open.file].is_stored();
         } else if !self.store.fails() {
-            // What was told of is an earlier failure, which fsync does not tell of twice; it goes through now.
+            // An earlier failure was reported, which fsync does not report twice; storing succeeds now.
             if !syncs {
                 assert!(errno(self.fs.sync(open.handle)).is_err());
-                self.open[slot].told = refused;
+                self.open[slot].reported = refused;
             }
             let again = errno(self.fs.flush(open.handle));
             self.open[slot].is_closing = true;
-            assert!(again.is_ok() || (again == Err(libc::EINVAL) && self.is_told_to_be_short(&open, false)));
+            assert!(
+                again.is_ok() || (again == Err(libc::EINVAL) && self.must_report_a_short_file(&open, false))
+            );
             self.files[open.file].is_stored();
         }
     }

@@ -11,7 +11,7 @@ impl File {
         self.end.filter(|_| self.is_growing).unwrap_or(self.bytes.len())
     }
 
-    /// The kernel drops all pages of a file when it hears of another size.
+    /// The kernel drops all pages of a file when it learns of another size.
     pub(super) fn size_was(&mut self, shown: usize) {
         if self.shown() != shown {
             self.cached.fill(None);

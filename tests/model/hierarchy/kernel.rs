@@ -126,7 +126,7 @@ impl Model {
 
     pub(super) fn drop_pages(&mut self, file: usize, drop: PageDrop) {
         let all = 0..self.files[file].cached.len();
-        // Of what a file has just grown by, the kernel has nothing.
+        // The kernel has nothing of the part by which a file has just grown.
         let within =
             |range: Range<u64>| (range.start as usize).min(all.end)..(range.end as usize).min(all.end);
         let range = drop.range.clone().map_or(all.clone(), within);

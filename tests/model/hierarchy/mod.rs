@@ -1,4 +1,4 @@
-//! A mounted hierarchy of arrays of all kinds, driven through the file system layer (no FUSE), beside a plain byte vector for
+//! A mounted hierarchy of arrays of all kinds, driven through the file system layer (no FUSE), next to a plain byte vector for
 //! each file that says what must be read. Used by `fs_model`.
 
 pub mod arrays;

@@ -13,7 +13,7 @@ use super::name;
 
 impl Model {
     /// Right behind the first byte that is dirty: in the same chunk, as often as not.
-    pub fn beside_dirty(&self, file: usize) -> Option<usize> {
+    pub fn next_to_a_dirty_range(&self, file: usize) -> Option<usize> {
         self.files[file].dirty.windows(2).position(|pair| pair == [true, false]).map(|at| at + 1)
     }
 

@@ -29,8 +29,8 @@ impl Model {
         open.into_iter().for_each(|open| open.is_closing = false);
     }
 
-    /// Whether fsync or close of a handle is told that its file is not written to its end.
-    pub(super) fn is_told_to_be_short(&self, open: &Open, syncs: bool) -> bool {
+    /// Whether fsync or close of a handle must report that its file is not written to its end.
+    pub(super) fn must_report_a_short_file(&self, open: &Open, syncs: bool) -> bool {
         let Some(end) = self.files[open.file].end.filter(|_| open.writes) else { return false };
         let may_be_mapped = open.maps() && end == self.files[open.file].cut_at;
         syncs || (!may_be_mapped && self.others_are_closing(open))
@@ -41,7 +41,7 @@ impl Model {
         self.files[file].end.filter(|&end| end < offset).map(|end| end..offset)
     }
 
-    /// Of a gap that became zero in part, the next open drops what the kernel has; here it is now.
+    /// The next open drops what the kernel has of a gap that became zero in part; the model drops it now.
     pub(super) fn drop_gap(&mut self, file: usize, offset: usize) {
         if let Some(gap) = self.gap(file, offset) {
             let cached = &mut self.files[file].cached;
@@ -171,7 +171,7 @@ impl Model {
                 self.files[open.file].note(offset, &data[..room]);
                 self.advance(open.file, offset, offset + room);
                 if open.is_direct {
-                    // Of what a file has grown by, the kernel may have nothing yet.
+                    // The kernel may have nothing yet of the part by which a file has grown.
                     let cached = &mut self.files[open.file].cached;
                     let end = (offset + room).min(cached.len());
                     cached[offset.min(end)..end].fill(None);

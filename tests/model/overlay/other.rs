@@ -39,7 +39,7 @@ pub struct Other {
     array: PathBuf,
     /// Chunks have folders, as in Zarr v3.
     pub nested: bool,
-    /// The next number that nobody has written yet.
+    /// The next number that was never written.
     next: AtomicUsize,
     /// What it has put last, by the key of the file. `None` where it has deleted.
     pub last: Mutex<BTreeMap<usize, Option<Vec<u8>>>>,

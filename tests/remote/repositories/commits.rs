@@ -147,9 +147,9 @@ fn changes_of_every_kind_are_read_back() {
     fs::remove_file(mount.path("sparse")).unwrap();
     fs::write(mount.path("plain.json"), r#"{"attributes": {"title": "another"}}"#).unwrap();
     open_to_write(&mount.path("added")).set_len(8800).unwrap();
-    let told = commit(point, "of every kind");
-    let (snapshot, rest) = told.split_once(": ").unwrap();
-    assert!(rest.contains("changes committed to main"), "{told}");
+    let printed = commit(point, "of every kind");
+    let (snapshot, rest) = printed.split_once(": ").unwrap();
+    assert!(rest.contains("changes committed to main"), "{printed}");
     assert_eq!(scene.status()["nodes"].as_array().map(Vec::len), Some(0), "{}", scene.status());
     let read = scene.read("main");
     compare(&mount, &read);
@@ -169,9 +169,9 @@ fn changes_of_every_kind_are_read_back() {
     fs::remove_dir_all(mount.path("made")).unwrap();
     fs::create_dir(mount.path("made")).unwrap();
     fs::write(mount.path("__zarrfs__/commit"), "by a program\n").unwrap();
-    let told: Value =
+    let printed: Value =
         serde_json::from_str(&fs::read_to_string(mount.path("__zarrfs__/commit")).unwrap()).unwrap();
-    assert!(told["snapshot"].is_string() && told["branch"] == "main", "{told}");
+    assert!(printed["snapshot"].is_string() && printed["branch"] == "main", "{printed}");
     drop(held);
     let read = scene.read("main");
     compare(&mount, &read);
@@ -198,7 +198,7 @@ fn changes_of_every_kind_are_read_back() {
 
 #[test]
 fn others_are_merged_and_conflicts_keep_everything() {
-    let Some(scene) = Scene::new("commits beside others") else { return };
+    let Some(scene) = Scene::new("commits next to others") else { return };
     let mount = scene.mount(&[]);
     let plain = open_to_write(&mount.path("plain"));
     plain.write_all_at(&[7; 4], 0).unwrap();
@@ -210,19 +210,19 @@ fn others_are_merged_and_conflicts_keep_everything() {
     plain.sync_all().unwrap();
     scene.change("main", "plain", "5");
     let before = scene.messages();
-    let told = failed(&["commit", mount.point().to_str().unwrap(), "-m", "no"], 1);
-    assert!(told.contains("plain/c/0/0: changed on the branch"), "{told}");
-    assert!(told.contains("1 conflict: nothing is committed"), "{told}");
+    let printed = failed(&["commit", mount.point().to_str().unwrap(), "-m", "no"], 1);
+    assert!(printed.contains("plain/c/0/0: changed on the branch"), "{printed}");
+    assert!(printed.contains("1 conflict: nothing is committed"), "{printed}");
     let output = mount.umount(&["--commit-message", "no"]);
     assert!(!output.status.success() && mount.is_mounted());
     let mut file = open_to_write(&mount.path("__zarrfs__/commit"));
     file.write_all(b"no").unwrap();
     let refused = file.sync_all().unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ResourceBusy, "{refused}");
-    let mut told = String::new();
-    file.rewind().and_then(|()| file.read_to_string(&mut told)).unwrap();
-    let told: Value = serde_json::from_str(&told).unwrap();
-    assert_eq!(told["conflicts"][0]["key"], "plain/c/0/0");
+    let mut printed = String::new();
+    file.rewind().and_then(|()| file.read_to_string(&mut printed)).unwrap();
+    let printed: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(printed["conflicts"][0]["key"], "plain/c/0/0");
     assert_eq!(fs::read(mount.path("plain")).unwrap()[..4], [6; 4]);
     drop((plain, file));
     mount.unmount();
@@ -250,9 +250,9 @@ fn a_tag_is_committed_to_a_branch_that_is_named() {
     assert!(failed(&["commit", point, "-m", "where"], 1).contains("--branch"));
     assert!(failed(&["commit", point, "-m", "where", "--branch", "none"], 1).contains("no branch 'none'"));
     assert!(failed(&["commit", point, "-m", "where", "--tag", "v1"], 2).contains("--branch"));
-    let told = succeeded(&["commit", point, "-m", "there", "--branch", "dev", "--json"]);
-    let told: Value = serde_json::from_str(&told).unwrap();
-    assert!(told["branch"] == "dev" && told["changes"] == 1, "{told}");
+    let printed = succeeded(&["commit", point, "-m", "there", "--branch", "dev", "--json"]);
+    let printed: Value = serde_json::from_str(&printed).unwrap();
+    assert!(printed["branch"] == "dev" && printed["changes"] == 1, "{printed}");
     let read = scene.read("dev");
     assert_eq!((read.arrays["raw"][..16].to_vec(), read.messages[0].as_str()), (vec![3; 16], "there"));
     assert_eq!(fs::read(mount.path("raw")).unwrap(), read.arrays["raw"], "the mount goes on there");
@@ -269,7 +269,7 @@ const CHUNK_BYTES: usize = 20 * 47 * 8;
 #[test]
 fn writers_go_on_while_commits_are_made() {
     const COMMITS: u64 = 8;
-    let Some(scene) = Scene::new("commits beside writers") else { return };
+    let Some(scene) = Scene::new("commits while others write") else { return };
     let mount = scene.mount(&["--dirty-limit", "1M"]);
     let (is_over, synced) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -364,7 +364,7 @@ fn a_daemon_that_is_killed_in_a_commit_has_committed_once() {
         assert!(chunk.iter().all(|byte| u64::from(*byte) == round), "round {round}");
     }
     crate::support::say(format!(
-        "commits: {ROUNDS} daemons killed, {cut} in a commit, {published} of these had published"
+        "commits: {ROUNDS} daemons killed, {cut} in a commit, {published} after publishing"
     ));
 }
 
@@ -378,8 +378,8 @@ fn at_a_service(kind: Kind) {
     let mount = mount(Some(&server), &location, &options, "a commit at a service").unwrap();
     let mut sharded = open_to_write(&mount.path("sharded"));
     sharded.write_all(&[2; 4000]).unwrap();
-    let told = commit(mount.point(), "at a service");
-    assert!(told.contains("committed to main"), "{told}");
+    let printed = commit(mount.point(), "at a service");
+    assert!(printed.contains("committed to main"), "{printed}");
     sharded.write_all(&[3; 400]).unwrap();
     drop(sharded);
     let shown = fs::read(mount.path("sharded")).unwrap();

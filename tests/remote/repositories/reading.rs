@@ -99,7 +99,7 @@ fn a_disk_cache_serves_a_snapshot_without_its_service() {
 }
 
 #[test]
-fn the_log_tells_of_snapshots() {
+fn the_log_lists_snapshots() {
     let Some(made) = made("the log of a repository") else { return };
     for repository in ["repository", "old"] {
         let location = local(&made.stores().join(repository));
@@ -142,7 +142,7 @@ fn commands_read_a_version() {
 }
 
 #[test]
-fn a_mount_follows_its_branch_if_it_is_told_to() {
+fn a_mount_follows_its_branch_on_request() {
     let what = "a mount that follows a branch";
     let (Some(made), Some(python)) = (made(what), super::made::python(what)) else { return };
     let copy = made.copy("repository");
@@ -213,7 +213,7 @@ fn a_spoiled_manifest_is_an_error() {
 #[test]
 fn a_manifest_that_would_decode_to_too_much_is_refused() {
     const HEADER_BYTES: usize = 39;
-    let what = "a repository whose manifests are bombs";
+    let what = "a repository with manifests that are bombs";
     let Some(made) = made(what) else { return };
     let copy = made.copy("repository");
     for manifest in fs::read_dir(copy.path().join("manifests")).unwrap() {

@@ -1,4 +1,4 @@
-//! What is no version, no repository, or asked of another store.
+//! Versions that do not exist, stores that are not repositories, and options that another store does not have.
 
 use std::fs;
 
@@ -32,7 +32,7 @@ fn unknown_versions_are_refused_with_what_there_is() {
 }
 
 #[test]
-fn what_is_no_repository_says_so() {
+fn what_is_not_a_repository_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     fs::create_dir(at("empty")).unwrap();

@@ -91,7 +91,7 @@ fn write(store: &Arc<dyn Store>) -> BTreeMap<&'static str, Vec<u8>> {
     assert!(versions.find_mark("main", "mark 1").unwrap().is_none());
     let published = id(transaction.commit("written here", "mark 1").unwrap());
     assert_eq!(versions.find_mark("main", "mark 1").unwrap(), Some(published));
-    // The store shows what it showed until it is told to follow.
+    // The store shows what it showed until it is asked to follow.
     assert_eq!(store.get("small/c/0", 10).unwrap().unwrap(), [200, 200]);
     let untouched = store.head("plain/c/0/0").unwrap().unwrap().version;
     versions.follow("main").unwrap();
@@ -123,7 +123,7 @@ fn what_is_written_in_a_folder_is_read_back() {
     }
 }
 
-/// In a process of its own, whose environment has the credentials.
+/// In a process of its own, with the credentials in its environment.
 fn at_a_service(kind: Kind) {
     if own_process::has_run_with(&environment(kind)) {
         return;
@@ -213,7 +213,7 @@ fn a_lost_reply_publishes_once() {
 }
 
 #[test]
-fn a_branch_that_moved_is_told() {
+fn a_branch_that_moved_is_reported() {
     let Some(made) = made("two transactions") else { return };
     for repository in ["repository", "old"] {
         let copy = made.copy(repository);
@@ -268,7 +268,7 @@ fn many_writers_lose_nothing() {
 }
 
 #[test]
-fn a_tag_is_no_branch() {
+fn a_tag_is_not_a_branch() {
     let Some(made) = made("a transaction on a tag") else { return };
     let copy = made.copy("repository");
     let version = zarrfs::store::versions::VersionChoice { tag: Some("v1".to_owned()), ..Default::default() };

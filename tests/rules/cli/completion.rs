@@ -1,6 +1,6 @@
 //! The scripts of `zarrfs completions` in the shells that they are for, with TAB as a user presses it.
 //!
-//! bash is required; zsh and fish are tried where they are installed. What the program offers is tested beside its code.
+//! bash is required; zsh and fish are tried where they are installed. What the program offers is tested next to its code.
 
 use std::fs;
 use std::io::Write;

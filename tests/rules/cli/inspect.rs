@@ -116,7 +116,7 @@ fn info_shows_one_node() {
 }
 
 #[test]
-fn check_tells_of_missing_chunks_and_checksums() {
+fn check_reports_missing_chunks_and_checksums() {
     let (_folder, store) = sample();
     let path = store.to_str().unwrap();
     let check = |arguments: &[&str]| outcome(&run(&[&["check", path], arguments].concat()));
@@ -174,7 +174,7 @@ fn zip_of_windows(path: &Path, members: &[(&str, &str)]) {
     fs::write(path, bytes).unwrap();
 }
 
-/// An array whose chunks have other names was fill value without a word.
+/// An array with chunks of other names was shown as fill value without a warning.
 #[test]
 fn objects_that_belong_to_no_chunk_are_named() {
     let folder = tempfile::tempdir().unwrap();

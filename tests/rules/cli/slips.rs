@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use super::*;
 
 #[test]
-fn cat_says_what_it_cannot_find() {
+fn cat_names_what_it_cannot_find() {
     let (_folder, store) = sample();
     let store = store.to_str().unwrap();
     let in_store = |sentence: &str| sentence.replace("STORE", store);
@@ -28,7 +28,7 @@ fn cat_says_what_it_cannot_find() {
 }
 
 #[test]
-fn attrs_says_what_is_there() {
+fn attrs_lists_what_is_there() {
     let (_folder, store) = sample();
     let store = store.to_str().unwrap();
     for (node, there) in [
@@ -82,7 +82,7 @@ fn what_is_not_in_this_version_is_not_suggested() {
 }
 
 #[test]
-fn formats_beside_the_arrays_are_named_right() {
+fn formats_next_to_the_arrays_have_the_right_names() {
     for (formats, sentence) in [
         ("nifty", "'nifty' is not a format: did you mean 'nifti'?"),
         (
@@ -150,7 +150,7 @@ fn a_store_that_may_not_be_entered_is_permission_denied() {
 
 /// zarrita wrote such documents, and zarr-python and tensorstore read them.
 #[test]
-fn a_number_for_a_bool_is_read_and_noted() {
+fn a_number_for_a_bool_is_read_and_reported() {
     let folder = tempfile::tempdir().unwrap();
     for (name, fill) in [("no", 0), ("yes", 1)] {
         let document = json!({"zarr_format": 3, "node_type": "array", "shape": [3], "data_type": "bool", "fill_value": fill,
@@ -174,7 +174,7 @@ fn a_number_for_a_bool_is_read_and_noted() {
 }
 
 #[test]
-fn links_and_fifos_are_no_zarr() {
+fn links_and_fifos_are_not_zarr() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     fs::create_dir_all(at("etc/sub")).unwrap();

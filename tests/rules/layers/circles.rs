@@ -61,7 +61,7 @@ fn uses_within(circle: &Circle, uses: &Uses) -> String {
     text
 }
 
-/// The groups whose members all reach each other.
+/// The groups of members that all reach each other.
 fn circles<'a>(edges: impl Iterator<Item = &'a (String, String)>) -> Vec<Circle> {
     let mut next: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (from, to) in edges {

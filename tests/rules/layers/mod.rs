@@ -71,7 +71,7 @@ fn the_rules_of_the_house() {
     for line in types::largest(&modules) {
         writeln!(report, "{line}").unwrap();
     }
-    // Not `eprint`, whose lines are hidden while the test passes.
+    // Not `eprint`: its lines are hidden while the test passes.
     std::io::Write::write_all(&mut std::io::stderr(), report.as_bytes()).unwrap();
     for fault in circles::faults(&modules) {
         writeln!(faults, "src: {fault}").unwrap();
@@ -144,7 +144,7 @@ fn unsafe_code(name: &str, text: &str, code: &str) -> Faults {
             faults.push((line, format!("unsafe code is only in {}", UNSAFE_FILES.join(" and "))));
             continue;
         }
-        // `unsafe fn` and `unsafe extern` are no blocks. The reason stands right above the statement.
+        // `unsafe fn` and `unsafe extern` are not blocks. The reason stands right above the statement.
         if !code[start + "unsafe".len()..].trim_start().starts_with('{') {
             continue;
         }

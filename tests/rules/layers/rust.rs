@@ -60,7 +60,7 @@ fn end_of_string(at: &impl Fn(usize) -> char, start: usize, length: usize) -> us
     (index + 1).min(length)
 }
 
-/// Also `r#name`, which is no string and ends where it begins.
+/// Also `r#name`, which is not a string and ends where it begins.
 fn end_of_raw_string(at: &impl Fn(usize) -> char, start: usize, length: usize) -> usize {
     let hashes = (start + 1..).take_while(|index| at(*index) == '#').count();
     let mut index = start + 1 + hashes;
@@ -104,7 +104,7 @@ pub fn line_of(code: &str, position: usize) -> usize {
 
 /// The position behind the block that begins after `start`; `None` where a `;` comes first.
 pub fn end_of_block(code: &str, start: usize) -> Option<usize> {
-    // `[u8; 4]` in a signature is no end of it.
+    // `[u8; 4]` in a signature does not end it.
     let (mut braces, mut brackets) = (0_usize, 0_usize);
     for (offset, char) in code[start..].char_indices() {
         match char {

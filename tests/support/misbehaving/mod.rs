@@ -1,4 +1,4 @@
-//! A small S3 service (and web server) over a folder that does what it is told to: it fails, breaks off, dawdles, loses its replies,
+//! A small S3 service (and web server) over a folder that does what a test asks for: it fails, breaks off, dawdles, loses its replies,
 //! dies and comes back. Signatures are not looked at.
 //!
 //! A **rule** sees each request before the service does anything, and says what goes wrong with it. What a real service does
@@ -27,7 +27,7 @@ const METADATA: &str = "x-amz-meta-zarrfsput";
 /// What goes wrong with one request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
-    /// This status with this code, and a `Retry-After` of so many seconds.
+    /// This status with this code, and a `Retry-After` of this many seconds.
     Status(u16, &'static str, Option<u32>),
     /// The connection ends before the head.
     NoHead,
@@ -57,7 +57,7 @@ pub enum Fault {
     NewTag,
     /// The same, but conditions are not looked at.
     NewTagUnconditionally,
-    /// HEAD tells no length, and a range comes without that of the object.
+    /// The replies to HEAD and to ranges lack the length of the object.
     NoLength,
     /// One byte a second, until the service hangs up.
     Drip,
@@ -98,7 +98,7 @@ struct Shared {
     /// Held while an object is replaced.
     replacing: Mutex<()>,
     counts: Mutex<HashMap<String, u64>>,
-    /// Listings that are told again and again, while there is a table.
+    /// Listings that are sent again and again, while there is a table.
     stale_listings: Mutex<Option<HashMap<String, String>>>,
     has_tags: AtomicBool,
     /// How many ETags were made for one reply alone.
@@ -179,7 +179,7 @@ impl Service {
         self.shared.drops_metadata.store(true, Ordering::SeqCst);
     }
 
-    /// Listings stay as they are when they are first asked for, or tell what is there.
+    /// Listings stay as they are when they are first asked for, or show what is there.
     pub fn stale_listings(&self, are_stale: bool) {
         *self.shared.stale_listings.lock().unwrap() = are_stale.then(HashMap::new);
     }

@@ -11,7 +11,7 @@ use super::request::Asked;
 use super::{Answer, METADATA, Shared};
 
 const HTTP_DATE: &str = "Tue, 01 Oct 2024 10:00:00 GMT";
-/// What a listing tells of each object.
+/// What a listing has for each object.
 const OBJECT: &str = "<LastModified>2024-10-01T10:00:00.000Z</LastModified><ETag>\"1\"</ETag><Size>1</Size>";
 
 impl Answer {
@@ -90,7 +90,7 @@ impl Shared {
         Answer(200, headers, bytes).part(asked)
     }
 
-    /// What another host says, whose ETags are its own.
+    /// The reply of another host, with ETags of its own.
     pub(super) fn of_other_host(&self, asked: Asked) -> Answer {
         let other = |tag: String| format!("\"other-{}", tag.trim_start_matches('"'));
         let own = |tag: String| match tag.strip_prefix("\"other-") {

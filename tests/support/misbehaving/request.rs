@@ -32,7 +32,7 @@ impl Asked {
         Asked { range: None, ..self }
     }
 
-    /// Whether it wants an object that is no metadata document.
+    /// Whether it is for an object other than a metadata document.
     pub fn is_chunk(&self) -> bool {
         !self.is_listing && self.key.contains("/c/")
     }

@@ -1,7 +1,7 @@
-/* Saves as programs with Qt's QSaveFile do: a new file beside the one that is saved gets its mode and the content, is made durable,
+/* Saves as programs with Qt's QSaveFile do: a new file next to the one that is saved gets its mode and the content, is made durable,
  * and takes its name. Where no new file can be made, the content is written into the file itself.
  *
- *     save_beside FILE <CONTENT
+ *     save_by_rename FILE <CONTENT
  *
  * Prints "renamed" or "direct". */
 #include <errno.h>
@@ -29,11 +29,11 @@ static void fill(int fd) {
 }
 
 int main(int count, char **words) {
-    char beside[PATH_MAX];
+    char fresh[PATH_MAX];
     struct stat old;
-    if (count != 2 || stat(words[1], &old)) fail("save_beside FILE");
-    snprintf(beside, sizeof beside, "%s.%c%cXq%02d", words[1], 'a' + getpid() % 26, 'K', getpid() / 26 % 100);
-    int fd = open(beside, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (count != 2 || stat(words[1], &old)) fail("save_by_rename FILE");
+    snprintf(fresh, sizeof fresh, "%s.%c%cXq%02d", words[1], 'a' + getpid() % 26, 'K', getpid() / 26 % 100);
+    int fd = open(fresh, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) {
         if ((fd = open(words[1], O_WRONLY | O_TRUNC | O_CLOEXEC)) < 0) fail("open");
         fill(fd);
@@ -41,6 +41,6 @@ int main(int count, char **words) {
     }
     fchmod(fd, old.st_mode & 07777); /* Its result is not looked at there, either. */
     fill(fd);
-    if (rename(beside, words[1])) fail("rename");
+    if (rename(fresh, words[1])) fail("rename");
     return puts("renamed") < 0;
 }

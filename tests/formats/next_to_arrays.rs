@@ -31,8 +31,8 @@ fn is_absent(mount: &Mount, file: &str) -> bool {
 
 #[test]
 #[ignore = "full: needs the libraries of companion files"]
-fn listed_beside_their_arrays() {
-    let what = "companion files beside arrays";
+fn listed_next_to_their_arrays() {
+    let what = "companion files next to arrays";
     let store =
         store(&[("a", &[3, 5]), ("b 50%", &[3, 5]), ("LIST", &[2, 3]), ("scalar", &[]), ("deep/c", &[2])]);
     let root = store.path().file_name().unwrap().to_str().unwrap();
@@ -88,7 +88,7 @@ fn listed_beside_their_arrays() {
         let copy = store.path().join("../").join(format!("{root}-copy"));
         assert!(Command::new("cp").arg("-r").arg(mount.point()).arg(&copy).status().unwrap().success());
         for folder in [mount.point(), &copy] {
-            let report = run(&python, &["beside", folder.to_str().unwrap()]);
+            let report = run(&python, &["next", folder.to_str().unwrap()]);
             assert_eq!(report, json!({"equal": 9, "wrong": []}), "{}", folder.display());
         }
         fs::remove_dir_all(copy).unwrap();
@@ -100,7 +100,7 @@ fn listed_beside_their_arrays() {
 fn real_nodes_win() {
     let store = store(&[("a", &[3]), ("a.npy", &[2]), ("a.nc/b", &[4]), ("g/x", &[5]), ("g.nc", &[6])]);
     let options = ["--formats", "npy,nc", "--revalidate", "0.1"];
-    let Some(mount) = Mount::new(store.path(), &options, "names beside arrays") else { return };
+    let Some(mount) = Mount::new(store.path(), &options, "names next to arrays") else { return };
     let size = |file: &str| fs::metadata(mount.path(file)).unwrap().len();
     assert_eq!((size("a.npy"), size("g.nc")), (2, 6));
     assert!(fs::metadata(mount.path("a.nc")).unwrap().is_dir());
@@ -128,7 +128,7 @@ fn a_root_that_is_an_array_has_them_too() {
     let folder = store(&[("root.zarr", &[2, 3]), ("50%.zarr", &[2, 3])]);
     for (name, expected) in [("root", &["root", "root.mhd", "root.npy"][..]), ("50%", &["50%", "50%.npy"])] {
         let store = folder.path().join(format!("{name}.zarr"));
-        let Some(mount) = Mount::new(&store, &["--formats=npy:mhd"], "a root's companions beside it") else {
+        let Some(mount) = Mount::new(&store, &["--formats=npy:mhd"], "a root's companions next to it") else {
             return;
         };
         assert_eq!(listed(mount.point()), expected);
