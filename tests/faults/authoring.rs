@@ -41,7 +41,7 @@ pub fn zarrfs(store: &Path, file: &Path, arguments: &[&str], faults: Option<&Fau
     command.env_remove("RUST_LOG").output().unwrap()
 }
 
-/// A store with an array full of ones and a group; the root has a consolidated copy of both.
+/// Returns a store with an array full of ones and a group; the root has a consolidated copy of both.
 pub fn store(zarr_format: u8) -> tempfile::TempDir {
     let folder = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();
     let store = folder.path();
@@ -107,12 +107,12 @@ pub fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Every node with its shape and the digest of its elements.
+/// Returns every node with its shape and the digest of its elements.
 pub fn state(store: &Path) -> Vec<String> {
     state_of(&zarrfs::store::open(store.to_str().unwrap(), false).unwrap())
 }
 
-/// The same of a store that is open.
+/// Returns the same of a store that is open.
 pub fn state_of(opened: &Arc<dyn Store>) -> Vec<String> {
     let engine = Engine::new(1 << 20, 1);
     let mut nodes = Vec::new();
@@ -134,7 +134,7 @@ pub fn state_of(opened: &Arc<dyn Store>) -> Vec<String> {
     nodes
 }
 
-/// No copy names a node that is not there.
+/// Checks that the consolidated copies name only nodes that exist.
 fn check_copies(store: &Path, what: &str) {
     for (document, place) in [("zarr.json", "/consolidated_metadata/metadata"), (".zmetadata", "/metadata")] {
         let Ok(text) = fs::read(store.join(document)) else { continue };
@@ -197,7 +197,7 @@ fn run_until_clean(
     }
 }
 
-/// An .npy file of threes.
+/// Returns an .npy file of threes.
 pub fn npy_file() -> tempfile::NamedTempFile {
     let file = tempfile::Builder::new().suffix(".npy").tempfile().unwrap();
     let header = format!("{:<117}\n", "{'descr': '<i2', 'fortran_order': False, 'shape': (30,), }");

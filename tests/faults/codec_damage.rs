@@ -84,7 +84,7 @@ impl Random {
         (self.next() % bound.max(1) as u64) as usize
     }
 
-    /// A byte; often one that counts and offsets are hurt most by.
+    /// Returns a byte; often one that counts and offsets are hurt most by.
     fn byte(&mut self) -> u8 {
         match self.next() % 4 {
             0 => 0,
@@ -94,7 +94,7 @@ impl Random {
     }
 }
 
-/// One damage, of a few bytes at most in most cases, near the head more often than not.
+/// Damages a few bytes in most cases, near the head more often than not.
 fn damage(encoded: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = encoded.to_vec();
     for _ in 0..1 + random.below(3) {
@@ -120,7 +120,7 @@ fn damage(encoded: &[u8], random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// The most memory that this process has had, in bytes.
+/// Returns the most memory that this process has had, in bytes.
 fn peak_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or("VmHWM: 0");

@@ -42,7 +42,7 @@ fn consolidate_group(store: &Path) {
     }
 }
 
-/// Every document below a group that has a copy, by its key there.
+/// Collects every document below a group that has a copy, by its key there.
 fn documents(folder: &Path, prefix: &str, is_v3: bool, found: &mut Vec<(String, Value)>) {
     for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
@@ -65,7 +65,7 @@ fn documents(folder: &Path, prefix: &str, is_v3: bool, found: &mut Vec<(String, 
     }
 }
 
-/// The copy of every group has exactly what is below it.
+/// Checks that the copy of every group has exactly what is below it.
 pub fn check(store: &Path, groups: &[&str], what: &str) {
     for group in groups.iter().map(|group| store.join(group)).filter(|group| group.exists()) {
         let (name, place) = match group.join(".zmetadata").exists() {

@@ -37,7 +37,7 @@ fn written() -> (tempfile::TempDir, Vec<Fault>) {
     (folder, faults)
 }
 
-/// The error of opening, or of reading the first bytes; which of the two it was.
+/// Returns the error of opening, or of reading the first bytes; which of the two it was.
 fn outcome(store: &Path, node: &str) -> Result<Vec<u8>, (When, Error)> {
     let engine = Engine::new(CACHE_MIB << 20, 2);
     let array = open(&tree(store), &engine, node, LAYOUTS[0].1).map_err(|error| (When::Open, error))?;
@@ -49,7 +49,7 @@ fn outcome(store: &Path, node: &str) -> Result<Vec<u8>, (When, Error)> {
     Ok(first)
 }
 
-/// As [`outcome`], on a thread that may panic or hang.
+/// Runs [`outcome`] on a thread that may panic or hang.
 fn outcome_within_patience(
     store: &Path,
     node: &'static str,
@@ -66,7 +66,7 @@ fn outcome_within_patience(
     }
 }
 
-/// What is wrong with how the library takes a fault.
+/// Returns what is wrong with how the library takes a fault.
 fn check(fault: &Fault, store: &Path) -> Option<String> {
     let outcome = match outcome_within_patience(store, "bad") {
         Ok(outcome) => outcome,
@@ -109,7 +109,7 @@ fn through_the_library() {
     assert_none(&failures, "faults through the library");
 }
 
-/// errno of a failed open or read, or the first bytes.
+/// Returns errno of a failed open or read, or the first bytes.
 fn mounted_outcome(file: &Path) -> Result<Vec<u8>, (When, i32)> {
     let file = fs::File::open(file).map_err(|error| (When::Open, error.raw_os_error().unwrap()))?;
     let mut bytes = Vec::new();

@@ -41,7 +41,7 @@ fn follow_mapped_writer(program: &Path, file: &Path, region: &mut Region, seed: 
     work
 }
 
-/// dd, again and again: what it wrote is safe from a kill when it ends well, since close(2) stores.
+/// Runs dd again and again: if it succeeds, what it wrote is safe from a kill, since close(2) stores.
 fn follow_dd(folder: &Path, file: &Path, region: &mut Region, numbers: &mut Numbers) -> Work {
     let mut work = Work::default();
     let input = folder.join("dd");
@@ -60,7 +60,7 @@ fn follow_dd(folder: &Path, file: &Path, region: &mut Region, numbers: &mut Numb
     }
 }
 
-/// One life of a daemon: everybody writes until it is killed.
+/// Lets all programs write to one mount until its daemon is killed.
 pub fn live_and_die(scene: &mut Scene, writer: &Path, numbers: &mut Numbers) -> Option<Work> {
     let mut mount = Mount::new(scene.store(), scene.options, "a crash")?;
     let folder = tempfile::tempdir().unwrap();
@@ -118,7 +118,7 @@ fn killed_at_random_moments() {
     assert!(work.syncs > rounds && work.bytes > 0, "nothing was acknowledged, so nothing was tried");
 }
 
-/// One life in which the `number`th operation is the last. Whether the run was clean: there were fewer.
+/// Runs one daemon until its `number`th operation. Returns whether the run was clean, since there were fewer.
 pub fn die_at(
     scene: &mut Scene,
     operation: Operation,
@@ -158,7 +158,7 @@ pub fn die_at(
     Some(true)
 }
 
-/// So many lives are waited for the first operation of a kind.
+/// The number of daemons that may end before the first operation of a kind.
 const MOST_LIVES: u64 = 5;
 
 #[test]
@@ -194,7 +194,7 @@ fn killed_at_each_operation() {
     assert!(work.bytes > 0, "nothing was acknowledged, so nothing was tried");
 }
 
-/// What the documents of an array with a consolidated copy say of its attribute `n`.
+/// Returns what the documents of an array with a consolidated copy say of its attribute `n`.
 fn values(documents: &[(PathBuf, &str)]) -> Vec<u64> {
     let value = |(path, pointer): &(PathBuf, &str)| {
         let text = fs::read_to_string(path).unwrap();
@@ -286,7 +286,7 @@ impl Answered {
     }
 }
 
-/// One life in which sixteen kinds of synchronous writes go on until the daemon is killed, some time after each was answered once.
+/// Runs one daemon in which sixteen kinds of synchronous writes go on until the daemon is killed, some time after each was answered once.
 fn write_synchronously(python: &Path, store: &Path, options: &[&str], milliseconds: u64) -> Option<Answered> {
     let mut mount = Mount::new(store, options, "synchronous writes")?;
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/write_synchronously.py");

@@ -31,7 +31,7 @@ fn open(path: &Path) -> File {
     File::options().read(true).write(true).open(path).unwrap()
 }
 
-/// The cause is gone: all is stored now. The first may still report an earlier failure, such as that of the close(2) in a program
+/// Checks that all is stored once the cause is gone. The first may still report an earlier failure, such as that of the close(2) in a program
 /// that another test has started.
 fn goes_through(file: &File) {
     let _ = file.sync_all();
@@ -44,7 +44,7 @@ fn content(size_bytes: u64, seed: u64) -> Vec<u8> {
     (0..size_bytes).map(|_| numbers.next() as u8 | 1).collect()
 }
 
-/// What the store holds of an array, without the mount.
+/// Returns what the store holds of an array, without the mount.
 fn stored(store: &Path, array: &str) -> Vec<u8> {
     let opened = zarrfs::store::open(store.to_str().unwrap(), false).unwrap();
     library::read(&opened, array).unwrap()

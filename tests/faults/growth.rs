@@ -26,7 +26,7 @@ const ROW: usize = 20;
 /// A row that was never written.
 const FILL: [u8; 2] = [3, 0];
 
-/// Arrays of rows of 20 bytes; the root has a consolidated copy of them.
+/// Writes arrays of rows of 20 bytes; the root has a consolidated copy of them.
 fn write_store(store: &Path) {
     let little = json!({"name": "bytes", "configuration": {"endian": "little"}});
     let zstd = json!({"name": "zstd", "configuration": {"level": 1, "checksum": false}});
@@ -47,7 +47,7 @@ fn write_store(store: &Path) {
     fs::write(store.join("zarr.json"), root.to_string()).unwrap();
 }
 
-/// The bytes of an array, as the library reads the store.
+/// Returns the bytes of an array, as the library reads the store.
 fn stored(store: &Path, name: &str) -> Vec<u8> {
     let opened = zarrfs::store::open(store.to_str().unwrap(), false).unwrap();
     let node = Tree::new(opened.clone()).node(name).unwrap().unwrap();
@@ -105,7 +105,7 @@ impl Known {
         }
     }
 
-    /// What the store has after a crash: from then on that is what is known.
+    /// Checks what the store has after a crash, and takes it as known from then on.
     fn check(&mut self, store: &Path, what: &str) {
         let (found, name) = (stored(store, self.name), self.name);
         assert!(
@@ -128,7 +128,7 @@ impl Known {
     }
 }
 
-/// The consolidated copy is that of the documents.
+/// Checks that the consolidated copy equals the documents.
 fn check_copies(store: &Path) {
     let read = |key: &str| -> Value { serde_json::from_slice(&fs::read(store.join(key)).unwrap()).unwrap() };
     for name in NAMES {
@@ -141,7 +141,7 @@ fn folder() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// One life in which the Nth operation is the last. Whether there were fewer.
+/// Runs one daemon until its Nth operation. Returns whether there were fewer.
 fn die_at(store: &Path, known: &mut [Known], at: (Operation, u32), work: &mut Work) -> Option<bool> {
     let faults = Faults::new(store, "a kill while files grow")?;
     faults.arm(at.0, KILL, at.1, at.1);

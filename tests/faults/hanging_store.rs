@@ -15,7 +15,7 @@ use crate::support::place::*;
 /// More readers than there are threads to decode. They wait for the deadline one after the other, since they read the same page.
 const READERS: usize = 3;
 
-/// Three arrays of 20 rows of 1000 bytes, 10 rows in a chunk, fill value 7; the chunks of `bad` hang.
+/// Makes three arrays of 20 rows of 1000 bytes, 10 rows in a chunk, fill value 7; the chunks of `bad` hang.
 fn store() -> Option<(Place, HangingFolder)> {
     if !can_mount() {
         return None;
@@ -31,7 +31,7 @@ fn store() -> Option<(Place, HangingFolder)> {
     Some((place, hanging))
 }
 
-/// No test: what the others start.
+/// Serves the hanging folder of other tests, which start it in a process of its own.
 #[test]
 fn serves_a_hanging_folder() {
     crate::support::hanging::serve();

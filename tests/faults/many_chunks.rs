@@ -11,7 +11,7 @@ use crate::support::mounted::Mount;
 use crate::support::place::*;
 use serde_json::{Value, json};
 
-/// An array of `bytes` bytes in chunks (or shards) of `chunk` bytes.
+/// Returns an array of `bytes` bytes in chunks (or shards) of `chunk` bytes.
 fn document(bytes: u64, chunk: u64, codecs: &Value) -> String {
     json!({"zarr_format": 3, "node_type": "array", "shape": [bytes], "data_type": "uint8", "fill_value": 7,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [chunk]}},

@@ -31,7 +31,7 @@ const CHECKED: [&str; 11] = [
     "zstd-crc",
 ];
 
-/// One or two arrays of each codec (of each folder of the matrix that holds arrays).
+/// Returns one or two arrays of each codec (of each folder of the matrix that holds arrays).
 fn one_of_each(arrays: &[Expected]) -> Vec<&Expected> {
     let mut groups = BTreeMap::<&str, Vec<&Expected>>::new();
     for array in arrays.iter().filter(|array| array.refusal.is_none() && array.size_bytes > 0) {
@@ -43,7 +43,7 @@ fn one_of_each(arrays: &[Expected]) -> Vec<&Expected> {
     groups.into_values().flat_map(|group| [group[0], group[group.len() / 2]]).collect()
 }
 
-/// The largest object below an array that is not a document.
+/// Returns the largest object below an array that is not a document.
 fn a_chunk(folder: &Path, path: &str) -> Option<String> {
     let mut found: Option<(u64, String)> = None;
     let mut folders = vec![folder.join(path)];
@@ -96,7 +96,7 @@ fn mutated(bytes: &[u8], numbers: &mut Numbers) -> Vec<u8> {
     out
 }
 
-/// (reads that failed, reads that gave other bytes, what must not have happened)
+/// Returns how many reads failed, how many gave other bytes, and what must not have happened.
 fn mutate(store: &Arc<dyn Store>, folder: &Path, array: &Expected) -> (u64, u64, Vec<String>) {
     let Some(key) = a_chunk(folder, &array.path) else { return (0, 0, Vec::new()) };
     let bytes = std::fs::read(folder.join(&key)).unwrap();

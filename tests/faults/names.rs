@@ -70,7 +70,7 @@ fn make(store: &Path) {
     fs::write(store.join("zarr.json"), root).unwrap();
 }
 
-/// Every node, and the elements of arrays.
+/// Returns every node, and the elements of arrays.
 fn state(store: &Path) -> BTreeMap<String, Vec<u8>> {
     let opened = zarrfs::store::open(store.to_str().unwrap(), false).unwrap();
     let engine = Engine::new(1 << 20, 1);
@@ -177,7 +177,7 @@ fn killed_at_every_operation_there_is_the_old_name_or_the_new_one() {
     say(format!("names: {kills} kills and {failures} failures, no node was half made or half gone"));
 }
 
-/// Names that were made, removed and moved, and rows that fsync(2) acknowledged, when the power fails.
+/// Cuts the power after names were made, removed and moved, and fsync(2) acknowledged rows.
 fn lose_power_on(kind: &str) {
     let Some(disk) = Disk::in_file(kind, "names and a power cut") else { return };
     let store = disk.path().join("store.zarr");

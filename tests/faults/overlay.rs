@@ -29,7 +29,7 @@ struct Overlaid {
     digest: String,
 }
 
-/// All files of a folder with their content, as one number.
+/// Returns all files of a folder with their content, as one number.
 pub fn digest(folder: &Path) -> String {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_owned()];

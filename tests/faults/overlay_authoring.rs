@@ -48,7 +48,7 @@ struct Template {
     file: PathBuf,
 }
 
-/// A folder in memory: only processes are killed here, so what they have written stays.
+/// Returns a folder in memory: only processes are killed here, so what they have written stays.
 fn in_memory() -> TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
@@ -76,7 +76,7 @@ fn run(template: &Template, overlay: &Path, command: &[&str], faults: Option<&Fa
     zarrfs(&template.store, &template.file, &all, faults)
 }
 
-/// What an overlay shows.
+/// Returns what an overlay shows.
 fn shown(store: &Path, overlay: &Path) -> Vec<String> {
     let overlay = Some(OverlayOptions { folder: overlay.to_owned(), access: Access::Read });
     let options = StoreOptions { overlay, ..StoreOptions::default() };
@@ -111,7 +111,7 @@ impl Template {
         }
     }
 
-    /// A copy of the overlay.
+    /// Returns a copy of the overlay.
     fn overlay(&self) -> TempDir {
         let folder = in_memory();
         copy(&self.overlay, folder.path());
@@ -119,7 +119,7 @@ impl Template {
     }
 }
 
-/// What the overlay has of nodes that no one may ever see.
+/// Returns what the overlay has of nodes that no one may ever see.
 fn leftovers(overlay: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![overlay.join("objects")];
@@ -201,7 +201,7 @@ fn killed_at_every_operation_there_is_the_old_node_or_the_new_one() {
     assert!(kills > level::pick(5, 100) && failures >= level::pick(1, 21), "{kills}, {failures}");
 }
 
-/// The paths of a consolidated copy in the root, which an overlay shows.
+/// Returns the paths of a consolidated copy in the root, which an overlay shows.
 fn copied(store: &Path, overlay: &Path) -> BTreeSet<String> {
     let overlay = Some(OverlayOptions { folder: overlay.to_owned(), access: Access::Read });
     let options = StoreOptions { overlay, ..StoreOptions::default() };

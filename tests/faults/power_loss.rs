@@ -17,7 +17,7 @@ pub fn cuts() -> u64 {
     level::count("ZARRFS_POWER_CUTS", 1, 3)
 }
 
-/// Everybody writes until the power fails.
+/// Lets all programs write until the power fails.
 pub fn live_until_the_power_fails(
     scene: &mut Scene,
     disk: &Disk,
@@ -53,7 +53,7 @@ pub fn live_until_the_power_fails(
     Some(work)
 }
 
-/// One write to each array and its fsync, and nothing else that would get anything to the disk.
+/// Writes once to each array and syncs it, and does nothing else that would get anything to the disk.
 fn live_quietly(scene: &mut Scene, disk: &Disk, faults: &Faults, numbers: &mut Numbers) -> Option<Work> {
     let environment = faults.environment();
     let mount = Mount::with_environment(scene.store(), scene.options, &environment, "a power cut")?;
@@ -69,7 +69,7 @@ fn live_quietly(scene: &mut Scene, disk: &Disk, faults: &Faults, numbers: &mut N
     Some(work)
 }
 
-/// An empty store on a new disk.
+/// Returns an empty store on a new disk.
 fn prepared(kind: &str) -> Option<(Disk, Faults, Scene)> {
     let disk = Disk::in_file(kind, "a power cut")?;
     let scene = Scene::at(&disk.path().join("store.zarr"), AS_STORED, 2);
@@ -122,7 +122,7 @@ fn on_xfs() {
     lose_power_on("xfs");
 }
 
-/// These tests find what they look for: what is not synced is lost.
+/// Shows that these tests find what they look for: what is not synced is lost.
 #[test]
 #[ignore = "full: a test of the test"]
 fn without_syncing_it_would_be_lost() {

@@ -41,7 +41,7 @@ impl Place {
         self.folder.path().join(below)
     }
 
-    /// A store with an array `a` of one chunk, which is this reference, and a good array `b`.
+    /// Returns a store with an array `a` of one chunk, which is this reference, and a good array `b`.
     fn store(&self, reference: &Value, allowed: &[&str]) -> Result<Arc<dyn Store>, Error> {
         let references = json!({"version": 1, "refs": {
             ".zgroup": {"zarr_format": 2}, "a/.zarray": document(), "b/.zarray": document(),

@@ -44,7 +44,7 @@ fn bytes() -> Value {
     json!({"name": "bytes", "configuration": {"endian": "little"}})
 }
 
-/// Values of every kind.
+/// Returns JSON values of every kind.
 fn values() -> Vec<Value> {
     vec![
         Value::Null,
@@ -71,7 +71,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// The document with a member of `place` (a path in it) changed to each wrong value, or taken out.
+/// Makes the document with a member of `place` (a path in it) changed to each wrong value, or taken out.
 fn spoilt(name: &'static str, document: &Value, place: &str, names: &[&str], cases: &mut Vec<Case>) {
     let members = document.pointer(place).unwrap().as_object().unwrap().clone();
     // A file named `meta` that is not a document of version 1 may be anything.
@@ -98,7 +98,7 @@ fn spoilt(name: &'static str, document: &Value, place: &str, names: &[&str], cas
     }
 }
 
-/// (member of the document, codec) for every codec and its configuration.
+/// Returns every codec with its configuration, and the member of the document that it stands in.
 fn codecs_v2() -> Vec<(&'static str, &'static str, Value)> {
     let lzma = [json!({"id": 3, "dist": 4}), json!({"id": 33, "preset": 1})];
     vec![
@@ -148,7 +148,7 @@ fn codecs_v2() -> Vec<(&'static str, &'static str, Value)> {
     ]
 }
 
-/// (name, data type, configuration, whether it stands for `bytes`, whether it stands after it)
+/// Returns codecs as (name, data type, configuration, whether it stands for `bytes`, whether it stands after it).
 fn codecs_v3() -> Vec<(&'static str, &'static str, Value, bool, bool)> {
     let sharding = json!({"chunk_shape": [3, 2], "codecs": [bytes()], "index_codecs": [bytes()], "index_location": "end"});
     let map = json!({"encode": [["NaN", 255]], "decode": [[255, "NaN"]]});
@@ -197,7 +197,7 @@ fn codecs_v3() -> Vec<(&'static str, &'static str, Value, bool, bool)> {
     ]
 }
 
-/// Every case, made by rule.
+/// Returns every case, made by rule.
 fn by_rule() -> Vec<Case> {
     let mut cases = Vec::new();
     spoilt("zarr.json", &v3(json!("int32"), json!(0), json!([bytes()])), "", &[], &mut cases);
@@ -331,7 +331,7 @@ fn features() -> Vec<Case> {
     cases
 }
 
-/// What is wrong with how the mount shows a case; `Ok(true)` where it is refused as it should be, `Ok(false)` where it is served.
+/// Returns what is wrong with how the mount shows a case; `Ok(true)` where it is refused as it should be, `Ok(false)` where it is served.
 fn check(mount: &Mount, number: usize, case: &Case, listed: &BTreeSet<String>) -> Result<bool, String> {
     let node = number.to_string();
     if !listed.contains(&node) || !listed.contains(&format!("{node}.json")) {

@@ -8,7 +8,7 @@ use serde_json::json;
 
 /// A line of its own, that begins after an end of line, and what clears a screen.
 const NAME: &str = "a\nforged: sound\u{1b}[2J\u{9b}m\u{202e}\\n";
-/// As it is shown.
+/// The text as it is shown.
 const SHOWN: &str = r"a\nforged: sound\x1b[2J\u{9b}m\u{202e}\\n";
 
 fn write(store: &Path, name: &str, fill: &str, chunk: Option<&[u8]>) {
@@ -24,7 +24,7 @@ fn write(store: &Path, name: &str, fill: &str, chunk: Option<&[u8]>) {
     }
 }
 
-/// What a command prints on both streams.
+/// Returns what a command prints on both streams.
 fn printed(arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_zarrfs"));
     let output = command.args(arguments).env_remove("RUST_LOG").output().unwrap();

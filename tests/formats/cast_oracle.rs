@@ -45,7 +45,7 @@ fn width(data_type: &str) -> usize {
     }
 }
 
-/// Elements of a type: all that are special, the powers of two with their neighbours, halves and quarters.
+/// Returns elements of a type: all that are special, the powers of two with their neighbours, halves and quarters.
 fn values_of(data_type: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut push = |code: u64| bytes.extend_from_slice(&code.to_le_bytes()[..width(data_type)]);
@@ -92,7 +92,7 @@ fn values_of(data_type: &str) -> Vec<u8> {
     bytes
 }
 
-/// A chain of one element that casts `from` to `to`, when encoding or when decoding.
+/// Returns a chain of one element that casts `from` to `to`, when encoding or when decoding.
 fn cast_pipeline(
     from: &str,
     to: &str,
@@ -247,7 +247,7 @@ fn every_pair_of_core_types_in_every_mode_is_what_zarr_python_gives() {
     assert!(difference.is_none(), "{difference:#?}");
 }
 
-/// `count` elements that go up, down and over zero where the type has negative numbers, in quarters where it has
+/// Returns `count` elements that go up, down and over zero where the type has negative numbers, in quarters where it has
 /// fractions, all within −32 to 100.
 fn numbers(data_type: &str, count: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -276,7 +276,7 @@ fn bytes(endian: &str) -> Value {
     json!({"name": "bytes", "configuration": {"endian": endian}})
 }
 
-/// As [`both_directions`], and the encoded bytes are the same on both sides.
+/// Checks as [`both_directions`] does, and that the encoded bytes are the same on both sides.
 fn same_bytes(oracle: &mut Oracle, data_type: &str, fill: &Value, codecs: &[Value], data: &[u8]) {
     let count = (data.len() / width(data_type)) as u64;
     for shape in [vec![count], vec![count / 2, 2]] {

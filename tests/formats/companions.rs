@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/companions.py");
 const LIBRARIES: &str = "SimpleITK mrcfile nibabel nrrd safetensors spectral tifffile";
 
-/// The interpreter, if it has all libraries.
+/// Returns the interpreter, if it has all libraries.
 pub fn python_with_libraries(what: &str) -> Option<PathBuf> {
     let python = python(what)?;
     if has_modules(&python, LIBRARIES) {
@@ -76,7 +76,7 @@ fn the_corpus_as_npy() {
     mount.unmount();
 }
 
-/// A group and arrays of uint8 with the fill value 9.
+/// Returns a group and arrays of uint8 with the fill value 9.
 pub fn store(arrays: &[(&str, &[u64])]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let group = json!({"zarr_format": 3, "node_type": "group"});

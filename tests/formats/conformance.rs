@@ -14,10 +14,10 @@ use zarrfs::array::{Array, Engine};
 use zarrfs::hierarchy::Tree;
 
 const RANDOM_READS: usize = 6;
-/// So small that chunks are evicted all the time.
+/// A cache so small that chunks are evicted all the time.
 const SMALL_CACHE_BYTES: u64 = 2000;
 
-/// The arrays of one part that must be served.
+/// Returns the arrays of one part that must be served.
 fn served(fixtures: &Fixtures, is_core: bool) -> Vec<&Expected> {
     fixtures.arrays.iter().filter(|array| array.is_core == is_core && array.refusal.is_none()).collect()
 }

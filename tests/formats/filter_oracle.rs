@@ -28,7 +28,7 @@ fn size_of(code: &str) -> usize {
     code[1..].parse().unwrap()
 }
 
-/// `count` canonical elements of a v2 code that go up, down and over zero, with halves where there are fractions.
+/// Returns `count` canonical elements of a v2 code that go up, down and over zero, with halves where there are fractions.
 fn numbers(code: &str, count: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for i in 0..count as i64 {
@@ -51,13 +51,13 @@ fn numbers(code: &str, count: usize) -> Vec<u8> {
     bytes
 }
 
-/// A v2 chunk of 3 × 4 × 5 behind one filter.
+/// Checks a v2 chunk of 3 × 4 × 5 with one filter.
 fn check_v2(oracle: &mut Oracle, dtype: &str, order: &str, filter: Value, is_lossless: bool) {
     let document = v2(json!(dtype), &[3, 4, 5], order, json!([filter]), json!(null));
     both_directions(oracle, &document, &numbers(&dtype[1..], 60), is_lossless);
 }
 
-/// A v3 chunk of 3 × 4 × 5 behind one array-to-array codec.
+/// Checks a v3 chunk of 3 × 4 × 5 with one array-to-array codec.
 fn check_v3(oracle: &mut Oracle, code: &str, codec: Value, is_lossless: bool) {
     let data_type = KINDS.iter().find(|(kind, _)| *kind == code).unwrap().1;
     let fill = if code.starts_with('c') { json!([0, 0]) } else { json!(0) };
@@ -409,13 +409,13 @@ fn zfpy() {
     }
 }
 
-/// That we encode byte for byte as numcodecs.
+/// Checks that we encode byte for byte as numcodecs does.
 fn same_encoding(oracle: &mut Oracle, document: &Value, data: &[u8]) {
     let theirs = oracle.encode(document, data).unwrap();
     assert!(*crate::oracle::pipeline(document).unwrap().encode(data).unwrap() == *theirs[0].1, "{document}");
 }
 
-/// What no other reader can be asked about.
+/// Checks our own round trip, where no other reader has the codec.
 fn own_round_trip(document: &Value, data: &[u8]) {
     println!("zarr-python cannot encode {document}");
     let pipeline = crate::oracle::pipeline(document).unwrap();

@@ -22,9 +22,9 @@ use zarrfs::store::{MemoryStore, Store};
 enum Says {
     /// It is lossless.
     Keeps,
-    /// It is not, and what is written here shows it.
+    /// It is lossy, and what is written here shows it.
     Loses,
-    /// It is not taken for lossless, though nothing here shows why.
+    /// It counts as lossy, though nothing here shows why.
     Doubts,
 }
 use Says::{Doubts, Keeps, Loses};
@@ -133,7 +133,7 @@ fn every_codec_of_the_registry_says_what_it_does_here() {
     }
 }
 
-/// Elements that all codecs here take of the type, other ones for another `seed`.
+/// Returns elements that all codecs here take of the type, other ones for another `seed`.
 fn elements(data_type: &str, count: usize, seed: u64) -> Vec<u8> {
     let mut numbers = crate::support::Numbers(seed);
     let mut bytes = Vec::new();
@@ -188,7 +188,7 @@ fn shard(inner: [u64; 2], codecs: &[Value]) -> Value {
         "configuration": {"chunk_shape": inner, "codecs": codecs, "index_codecs": index}})
 }
 
-/// The chains with this codec in them, by name of the place.
+/// Returns the chains with this codec in them, by name of the place.
 fn places(codec: &Value, data_type: &'static str) -> Vec<(&'static str, Value)> {
     let bytes = json!({"name": "bytes", "configuration": {"endian": "little"}});
     let transpose = json!({"name": "transpose", "configuration": {"order": [1, 0]}});
@@ -236,7 +236,7 @@ struct Cell {
     layout: Layout,
 }
 
-/// All chains that can be built; how many of them each case has at least shows that its places were tried.
+/// Returns all chains that can be built; how many of them each case has at least shows that its places were tried.
 fn cells() -> Vec<Cell> {
     let mut cells = Vec::new();
     for (v3_name, v2_name, configuration, data_types, says) in CASES {
@@ -376,7 +376,7 @@ fn rounded() -> Vec<(String, Value)> {
     documents
 }
 
-/// Every object of an array but its document, by key.
+/// Returns every object of an array but its document, by key.
 fn objects(folder: &Path, below: &str) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder.join(below)).unwrap() {

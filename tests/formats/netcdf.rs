@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/netcdf.py");
 
-/// An interpreter with the libraries that open these files.
+/// Returns an interpreter with the libraries that open these files.
 fn python_with_netcdf(what: &str) -> Option<PathBuf> {
     let python = python(what)?;
     if has_modules(&python, "h5py netCDF4 h5netcdf xarray") {
@@ -45,7 +45,7 @@ fn check(python: &Path, arguments: &[&str]) {
     assert!(last.starts_with("checked") && last.ends_with(" 0 wrong"), "{text}");
 }
 
-/// The stores of the program, made once.
+/// Returns the stores of the program, made once.
 pub fn stores(python: &Path) -> &'static Path {
     static STORES: OnceLock<TempDir> = OnceLock::new();
     let folder = STORES.get_or_init(|| {
@@ -98,7 +98,7 @@ fn arrays_that_others_wrote() {
     mount.unmount();
 }
 
-/// An array of one axis without codecs.
+/// Writes an array of one axis without codecs.
 fn write(folder: &Path, path: &str, length: u64, chunk: u64, more: &Value) {
     let mut document = json!({"zarr_format": 3, "node_type": "array", "shape": [length], "data_type": "float64",
         "fill_value": 2.5, "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [chunk]}},

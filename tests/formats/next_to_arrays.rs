@@ -12,7 +12,7 @@ use crate::companions::{python_with_libraries, run, store};
 use crate::support::mounted::Mount;
 use crate::support::say;
 
-/// The names in a folder, sorted, without sidecars.
+/// Returns the names in a folder, sorted, without sidecars.
 fn listed(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());

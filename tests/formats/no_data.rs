@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::mounted::Mount;
 
-/// Two rows of three elements. The last element is without data.
+/// Writes two rows of three elements. The last element is without data.
 fn write_v2(store: &Path, name: &str, dtype: &str, elements: &[u8], fill: &Value, attributes: &Value) {
     let folder = store.join(name);
     fs::create_dir_all(&folder).unwrap();

@@ -63,7 +63,7 @@ struct Count {
     by_numcodecs: usize,
 }
 
-/// The files of a codec; some have their arrays and codecs a folder deeper.
+/// Decodes the files of a codec; some have their arrays and codecs a folder deeper.
 fn decode_folder(folder: &Path, count: &mut Count) {
     for path in sorted(folder) {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();

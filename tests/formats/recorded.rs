@@ -35,7 +35,7 @@ const VIEWS: [&str; 8] = [
     "__formats__/tiff/__views__/planes",
 ];
 
-/// All files below a folder of the mount, in order, without those that say where the store is.
+/// Returns all files below a folder of the mount, in order, without those that say where the store is.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let Ok(entries) = fs::read_dir(folder) else { return found };
@@ -50,13 +50,13 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What a file belongs to: its path without suffixes.
+/// Returns what a file belongs to: its path without suffixes.
 fn node(path: &str) -> String {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     format!("{folder}/{}", name.split('.').next().unwrap_or(name))
 }
 
-/// The digest of each folder, and of each node over all folders.
+/// Returns the digest of each folder, and of each node over all folders.
 fn digests(mount: &Mount) -> BTreeMap<String, String> {
     let formats = FORMATS.iter().map(|format| format!("__formats__/{}", format.name));
     let companions = formats.map(|folder| (folder, &WITH_COMPANIONS[..]));

@@ -55,7 +55,7 @@ fn any_part(file: &Path, text: &[u8]) {
     }
 }
 
-/// An array of one axis in chunks.
+/// Writes the document of an array of one axis in chunks.
 fn write(store: &Path, path: &str, length: u64, chunk: u64, data_type: &str, fill_value: &Value) {
     let codecs = if data_type == "string" {
         json!(["vlen-utf8"])

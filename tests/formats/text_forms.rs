@@ -41,7 +41,7 @@ fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {
     result.unwrap_err().raw_os_error().unwrap()
 }
 
-/// What is wrong with the text form of an array.
+/// Returns what is wrong with the text form of an array.
 fn complaint(mount: &Mount, path: &str, expected: &[String]) -> Option<String> {
     let file = text_file(mount, path);
     let size = fs::metadata(&file).map(|found| found.len());
@@ -95,7 +95,7 @@ fn what_zarr_python_wrote() {
     mount.unmount();
 }
 
-/// What is listed, and what is not there.
+/// Checks which files are listed, and which do not exist.
 fn names(mount: &Mount) {
     let listed = |folder: &str| {
         let entries = fs::read_dir(mount.path(folder)).unwrap();
@@ -147,7 +147,7 @@ fn what_others_wrote() {
     mount.unmount();
 }
 
-/// An array of strings with one chunk per element.
+/// Writes an array of strings with one chunk per element.
 fn write(folder: &Path, path: &str, shape: u64, codecs: &Value) {
     let document = json!({"zarr_format": 3, "node_type": "array", "shape": [shape], "data_type": "string", "fill_value": "-",
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1]}},

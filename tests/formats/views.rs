@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/views.py");
 
-/// An interpreter with the libraries that open companions of views.
+/// Returns an interpreter with the libraries that open companions of views.
 fn python_with_libraries(what: &str) -> Option<PathBuf> {
     let python = python(what)?;
     if has_modules(&python, "nrrd tifffile netCDF4 xarray") {
@@ -68,7 +68,7 @@ fn unpacked_as_xarray_decodes() {
     mount.unmount();
 }
 
-/// The document of an array of int16 in chunks of 4 along each axis.
+/// Returns the document of an array of int16 in chunks of 4 along each axis.
 fn document(shape: &[u64], attributes: &Value) -> Value {
     let chunk = vec![4; shape.len()];
     json!({"zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "int16", "fill_value": 9,
@@ -82,7 +82,7 @@ fn put(store: &Path, name: &str, document: &Value) {
     fs::write(store.join(name).join("zarr.json"), document.to_string()).unwrap();
 }
 
-/// A group and arrays of int16 with fill value 9.
+/// Returns a group and arrays of int16 with fill value 9.
 fn store(arrays: &[(&str, &[u64])]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("zarr.json"), r#"{"zarr_format": 3, "node_type": "group"}"#).unwrap();

@@ -48,7 +48,7 @@ const WAYS: [Way; 7] = [Way::Dd, Way::DdNotrunc, Way::Cp, Way::Memmap, Way::Mapp
 struct Job<'a> {
     array: &'a Expected,
     way: Way,
-    /// Where it is in the store that is mounted.
+    /// The path in the store that is mounted.
     path: String,
     /// What is written, and what pieces are then taken of.
     new: PathBuf,
@@ -67,7 +67,7 @@ struct Scene {
     folder: tempfile::TempDir,
     /// (order and byte order as in `LAYOUTS`)
     layout: usize,
-    /// Where the store is, unless in `folder`.
+    /// The server that has the store, unless `folder` has it.
     server: Option<Server>,
 }
 
@@ -75,12 +75,12 @@ fn is_whole_matrix() -> bool {
     std::env::var("ZARRFS_WRITE_MATRIX").is_ok_and(|value| value == "all")
 }
 
-/// One of this many pairs that are written to a folder is written to each server, too.
+/// Returns how many pairs that are written to a folder come on each pair that is written to a server.
 fn served_share() -> usize {
     level::pick(24, 4)
 }
 
-/// Arrays that have a document of their own, which others are not written without.
+/// Returns the arrays that have a document of their own; only these can be written.
 fn writable(fixtures: &Fixtures) -> Vec<&Expected> {
     let has_document = |array: &&Expected| {
         let folder = fixtures.folder.join(&array.path);
@@ -246,7 +246,7 @@ fn fortran(program: &Path, job: &Job<'_>, file: &Path) -> Result<(), String> {
     run(command.args(numbers))
 }
 
-/// Programs that take all jobs from standard input.
+/// Runs a program that takes all jobs from standard input. Returns what failed.
 fn fed(command: &mut Command, input: &[u8]) -> Option<String> {
     let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let _ = child.stdin.take().unwrap().write_all(input);
@@ -312,7 +312,7 @@ fn write(scene: &Scene, mount: &Mount, jobs: &[Job<'_>]) -> Vec<String> {
     failures
 }
 
-/// All files below a folder, as paths relative to it.
+/// Returns all files below a folder, as paths relative to it.
 fn files(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut open = vec![folder.to_owned()];
@@ -333,7 +333,7 @@ fn documents(folder: &Path) -> BTreeMap<&'static str, Vec<u8>> {
     DOCUMENTS.iter().filter_map(|&name| Some((name, fs::read(folder.join(name)).ok()?))).collect()
 }
 
-/// What is wrong with an array's folder: metadata documents as they were, whole chunks, nothing else.
+/// Returns what is wrong with an array's folder: metadata documents as they were, whole chunks, nothing else.
 fn check_objects(scene: &Scene, job: &Job<'_>) -> Option<String> {
     let folder = scene.store().join(&job.path);
     if documents(&folder) != documents(&scene.fixtures.folder.join(&job.array.path)) {
@@ -407,7 +407,7 @@ fn check(scene: &Scene, jobs: &[Job<'_>]) -> Vec<String> {
     failures
 }
 
-/// Fortran is written at the full level only: its compiler is as large as all else that the tests install.
+/// Returns the compilers that are used. Fortran is left to the full level: its compiler is as large as all else that the tests install.
 fn compilers() -> &'static [&'static str] {
     level::pick(&["cc"], &["cc", "gfortran"])
 }

@@ -38,7 +38,7 @@ enum Step {
     EndReads(usize),
     AnswerOpens(usize),
     Truncate(usize, Size),
-    /// So far past the end.
+    /// This far past the end.
     WritePast(usize, usize, usize, u8),
     Append(usize, usize, u8),
     Allocate(usize, Place, usize, i32),
@@ -67,7 +67,7 @@ enum Size {
     Part(Place),
     Same,
     Other,
-    /// So many rows more.
+    /// This many more rows.
     Rows(usize),
 }
 

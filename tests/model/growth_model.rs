@@ -227,7 +227,7 @@ impl Case {
         case
     }
 
-    /// What shorter arrays leave: it belongs to no array.
+    /// Leaves what shorter arrays leave, which belongs to no array.
     fn leave_junk(&mut self, rows: usize) {
         let [height, width] = self.grid.chunk;
         for chunk in rows / height..rows / height + 3 {
@@ -245,7 +245,7 @@ impl Case {
         }
     }
 
-    /// What the other program does, and before which of the mount's requests.
+    /// Returns what the other program does, and before which of the mount's requests.
     fn acts(&mut self) -> Vec<Turn<Act>> {
         let mut acts = Vec::new();
         let mut at = self.numbers.below(40);
@@ -265,7 +265,7 @@ impl Case {
         acts
     }
 
-    /// A program appends, overwrites and lengthens through the mount, and by commands, until all of them die.
+    /// Appends, overwrites and lengthens through the mount and by commands, until all programs die.
     fn use_mount(&mut self) {
         let fs = mount(self.racing.clone());
         for step in 0..1 + self.numbers.below(5) {
@@ -363,7 +363,7 @@ impl Case {
         fs.set_attributes(inode, change).map(drop).map_err(|failure| failure.errno())
     }
 
-    /// `zarrfs resize` to a longer shape.
+    /// Runs `zarrfs resize` to a longer shape.
     fn resize(&self, rows: usize) -> Result<(), i32> {
         let store: Arc<dyn Store> = self.racing.clone();
         let Some(now) = self.racing.with(|other| other.rows()) else { return Ok(()) };
@@ -372,7 +372,7 @@ impl Case {
         resized.map(drop).map_err(|error| error.errno())
     }
 
-    /// What the store has in the end.
+    /// Checks what the store has in the end.
     fn check(&self, when: &str) {
         let store: Arc<dyn Store> = self.plain.clone();
         self.racing.with(|other| {

@@ -171,7 +171,7 @@ impl Model {
         Ok(inode)
     }
 
-    /// What a file with this name becomes: an array, or a scratch file for a reason.
+    /// Returns what a file with this name becomes: an array, or a scratch file for a reason.
     fn finish(&mut self, group: &str, name: &str) -> Result<(), i32> {
         let key = (group.to_owned(), name.to_owned());
         let bytes = self.scratch[&key].clone();
@@ -470,7 +470,7 @@ impl Model {
     }
 }
 
-/// The same programs each time, unless the number of cases is given.
+/// Returns the same programs each time, unless the number of cases is given.
 fn runner() -> TestRunner {
     let is_campaign = std::env::var_os("ZARRFS_MODEL_CASES").is_some();
     let config = ProptestConfig {

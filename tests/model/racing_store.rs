@@ -43,14 +43,14 @@ impl<P: Program> Racing<P> {
         Hooked::new(store, Racing { turns: Mutex::new(turns), is_remote: AtomicBool::new(false) })
     }
 
-    /// What will happen, in the order of the requests.
+    /// Begins a race: sets what will happen, in the order of the requests.
     pub fn begin(&self, later: Vec<Turn<P::Act>>, dies_after: Option<u64>, is_remote: bool) {
         let mut turns = self.turns.lock().unwrap();
         (turns.later, turns.dies_after) = (later.into(), dies_after);
         self.is_remote.store(is_remote, Ordering::SeqCst);
     }
 
-    /// The other program does the rest, and the tested program is dead.
+    /// Lets the other program do the rest. The tested program is dead.
     pub fn finish(&self) {
         let mut turns = self.turns.lock().unwrap();
         while let Some(turn) = turns.later.pop_front() {

@@ -99,7 +99,7 @@ fn case() -> impl Strategy<Value = Case> {
     })
 }
 
-/// All index tuples below `shape`, the last index fastest.
+/// Returns all index tuples below `shape`, the last index fastest.
 fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
     shape.iter().fold(vec![Vec::new()], |found, &length| {
         found.iter().flat_map(|index| (0..length).map(move |i| [&index[..], &[i]].concat())).collect()
@@ -122,7 +122,7 @@ impl Naive {
         &self.elements[index.iter().zip(&self.shape).fold(0, |n, (i, length)| n * length + i)]
     }
 
-    /// The box of `shape` at `start`; what lies outside of the array is `padding`.
+    /// Returns the box of `shape` at `start`; what lies outside of the array is `padding`.
     fn part(&self, start: &[usize], shape: &[usize], padding: &[u8]) -> Naive {
         let pick = |index: Vec<usize>| {
             let place: Vec<usize> = index.iter().zip(start).map(|(i, s)| i + s).collect();
@@ -155,7 +155,7 @@ impl Case {
         (1..=TYPES[self.data_type].1 as u8).collect()
     }
 
-    /// The elements, with the fill value where a smallest chunk is missing.
+    /// Returns the elements, with the fill value where a smallest chunk is missing.
     fn array(&self) -> Naive {
         let rank = self.shape.len();
         let element = |index: Vec<usize>| {
@@ -173,7 +173,7 @@ impl Case {
         Numbers(self.seed ^ chunk).below(8) < self.missing
     }
 
-    /// Shape of the grid's chunks (outermost shards), in the array's axes.
+    /// Returns the shape of the grid's chunks (outermost shards), in the array's axes.
     fn outer_chunk(&self) -> Vec<usize> {
         let mut shape = self.chunk.clone();
         let mut axes: Vec<usize> = (0..shape.len()).collect();
@@ -227,7 +227,7 @@ impl Case {
         })
     }
 
-    /// One chunk encoded from this level inwards; `None` when all of it is fill value.
+    /// Returns one chunk encoded from this level inwards; `None` when all of it is fill value.
     fn encoded(&self, part: &Naive, depth: usize) -> Option<Vec<u8>> {
         let fill = self.fill();
         if part.elements.iter().all(|element| *element == fill) {
@@ -291,7 +291,7 @@ impl Case {
         store
     }
 
-    /// The flat file as it must be served.
+    /// Returns the flat file as it must be served.
     fn served(&self, array: &Naive) -> Vec<u8> {
         let name = LAYOUTS[self.layout].0;
         let reversed = name.starts_with('F').then(|| (0..self.shape.len()).rev().collect());

@@ -27,7 +27,7 @@ fn is_long() -> bool {
     std::env::var("ZARRFS_EXERCISE").is_ok_and(|value| value == "long")
 }
 
-/// A folder in memory if there is one, so that no disk is waited for.
+/// Returns a folder in memory if there is one, so that no disk is waited for.
 fn folder() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -54,7 +54,7 @@ impl Scene {
         names.iter().map(|name| fs::read(mount.path(name)).unwrap()).collect()
     }
 
-    /// What is in the files stays after a remount, and zarr-python reads it, too.
+    /// Checks that the files are the same after a remount, and that zarr-python reads them, too.
     fn end(self) {
         let log = self.mount.log();
         assert!(!log.contains("ERROR"), "{log}");
@@ -92,7 +92,7 @@ fn program(name: &str, variable: &str) -> Option<PathBuf> {
     None
 }
 
-/// Its first step is to write zeros everywhere; the size stays.
+/// The settings of fsx. Its first step is to write zeros everywhere; the size stays.
 const FSX: &str = "
 blockmode = true
 [opsize]

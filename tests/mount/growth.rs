@@ -31,7 +31,7 @@ fn write_document(store: &Path, name: &str, key: &str, document: &Value) {
     fs::write(store.join(name).join(key), document.to_string()).unwrap();
 }
 
-/// A store with arrays of rows of 20 bytes, of each kind that grows; all have the fill value 3.
+/// Returns a store with arrays of rows of 20 bytes, of each kind that grows; all have the fill value 3.
 fn store() -> (TempDir, Vec<&'static str>) {
     // In memory if possible, so that no disk is waited for.
     let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
@@ -70,7 +70,7 @@ fn rows(numbers: std::ops::Range<usize>) -> Vec<u8> {
         .collect()
 }
 
-/// The files as zarr-python and tensorstore read the arrays.
+/// Compares the files with the arrays as zarr-python and tensorstore read them.
 fn compare_with_others(store: &Path, files: &[(&str, Vec<u8>)]) {
     const PROGRAM: &str = "
 import sys, numpy, zarr

@@ -214,7 +214,7 @@ fn a_dead_daemons_mount_is_cleaned_up() {
     assert!(fs::read(place.path("small/answer")).unwrap() == place.cat("small/answer"));
 }
 
-/// A command run as a user without rights. Needs root, and setpriv of util-linux.
+/// Returns a command run as a user without rights. Needs root, and setpriv of util-linux.
 fn as_nobody(program: &Path) -> Option<Command> {
     if !is_root() || Command::new("setpriv").arg("--version").output().is_err() {
         eprintln!("SKIPPED: needs root and setpriv");

@@ -38,7 +38,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().mode() & 0o7777
 }
 
-/// What others may do with a node in the store: its folder, and its documents and chunks.
+/// Returns what others may do with a node in the store: its folder, and its documents and chunks.
 fn is_closed(folder: &Path) -> bool {
     let mut paths = vec![folder.to_owned()];
     while let Some(path) = paths.pop() {

@@ -34,7 +34,7 @@ fn consolidated_v2_store() -> TempDir {
     store
 }
 
-/// With the array `a` of 8 bytes that are 7.
+/// Makes a store with the array `a` of 8 bytes that are 7.
 fn store_with_array() -> TempDir {
     let store = new_store();
     fs::create_dir(store.path().join("a")).unwrap();

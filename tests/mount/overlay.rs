@@ -24,7 +24,7 @@ fn run(words: &[&str]) -> String {
     text(&zarrfs(words))
 }
 
-/// The content of a file, or of all files of a folder, as one number.
+/// Returns the content of a file, or of all files of a folder, as one number.
 fn digest(path: &Path) -> String {
     if path.is_file() {
         return sha256(&fs::read(path).unwrap());
@@ -90,7 +90,7 @@ impl Scene {
     }
 }
 
-/// Programs write an array, an element, fill values and attributes. Returns the bytes that `temperature` has then.
+/// Writes an array, an element, fill values and attributes by programs. Returns the bytes that `temperature` has then.
 fn write(mount: &Mount, before: &[u8]) -> Vec<u8> {
     let mut expected = before.to_vec();
     let file = File::options().read(true).write(true).open(mount.path("climate/temperature")).unwrap();

@@ -33,7 +33,7 @@ impl Scene {
         self.folder.path().join("overlay").to_str().unwrap().to_owned()
     }
 
-    /// The array, as another program makes it: all elements are one number.
+    /// Makes the array as another program does: all elements are one number.
     fn make(&self, data_type: &str, endian: &str, number: u8) {
         let array = self.store().join("a");
         let _ = fs::remove_dir_all(&array);

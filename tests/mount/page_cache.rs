@@ -165,7 +165,7 @@ fn an_object_that_the_kernel_reads_may_be_replaced() {
     }
 }
 
-/// Who is refused when he opens an array does not take from the next one the news that it has changed.
+/// The bug: a program that was refused at open(2) took the news that an array had changed from the next program.
 #[test]
 fn a_refused_writer_leaves_no_old_pages_to_readers() {
     let store = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();

@@ -27,7 +27,7 @@ impl Scene {
         Some(Scene { fixtures, mount })
     }
 
-    /// (name, path in the mount, path of the flat file)
+    /// Returns (name, path in the mount, path of the flat file) of each array.
     fn files(&self) -> Vec<(String, PathBuf, PathBuf)> {
         let flat = |path: &str| self.fixtures.folder.join("flat").join(path.replace('/', "-"));
         let arrays = self.fixtures.arrays.iter();

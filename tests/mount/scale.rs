@@ -14,7 +14,7 @@ use zarrfs::hierarchy::{Node, Tree};
 
 const GROUPS: usize = 100;
 
-/// 100 at the full level.
+/// Returns 100 at the full level.
 fn arrays_per_group() -> usize {
     level::pick(20, 100)
 }
@@ -61,7 +61,7 @@ fn ten_thousand_arrays() {
     lists_in_seconds(&store);
 }
 
-/// Listing `g07` through the library, as the mount does it, asks nothing below any other group.
+/// Checks that listing `g07` through the library, as the mount does it, asks nothing below any other group.
 fn opens_nothing_elsewhere(store: &Path) {
     let counting = Counting::new(zarrfs::store::open(store.to_str().unwrap(), false).unwrap());
     let tree = Tree::new(counting.clone() as Arc<dyn zarrfs::store::Store>);

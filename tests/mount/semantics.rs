@@ -26,7 +26,7 @@ pub struct Step {
     pub output: String,
 }
 
-/// The fenced blocks of a page in a language, each with the number of its first line.
+/// Returns the fenced blocks of a page in a language, each with the number of its first line.
 pub fn blocks(page: &str, language: &str) -> Vec<(usize, String)> {
     let mut blocks = Vec::new();
     let mut lines = page.lines().enumerate();
@@ -57,7 +57,7 @@ pub fn steps(example: &str) -> Vec<Step> {
     steps
 }
 
-/// A place with `sample.zarr`, mounted writable on `mnt`.
+/// Returns a place with `sample.zarr`, mounted writable on `mnt`.
 fn sample() -> Place {
     let place = Place::new();
     copy_demo(&place.folder.path().join("sample.zarr"));
@@ -73,7 +73,7 @@ fn zarrfs_in(folder: &Path) -> Command {
     command
 }
 
-/// What each step prints, both outputs together.
+/// Returns what each step prints, both outputs together.
 pub fn outputs(steps: &[Step], folder: &Path) -> Vec<String> {
     let mut script = String::from("exec 2>&1\n");
     for step in steps {

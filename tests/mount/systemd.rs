@@ -21,7 +21,7 @@ impl Manager {
         Manager { socket }
     }
 
-    /// The next message, as lines.
+    /// Returns the next message, as lines.
     fn hear(&self) -> Vec<String> {
         let mut message = [0; 4096];
         let length = self.socket.recv(&mut message).expect("the service manager got nothing more");
@@ -101,13 +101,13 @@ fn a_daemon_says_which_process_it_is() {
     assert!(place.umount().status.success());
 }
 
-/// The units, of the system and of a user.
+/// Returns the units, of the system and of a user.
 fn units() -> [String; 2] {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd");
     ["zarrfs@.service", "user/zarrfs@.service"].map(|name| fs::read_to_string(folder.join(name)).unwrap())
 }
 
-/// The last value of a setting.
+/// Returns the last value of a setting.
 fn setting<'a>(unit: &'a str, name: &str) -> Option<&'a str> {
     unit.lines().rev().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
 }
@@ -117,7 +117,7 @@ fn seconds(text: &str) -> u64 {
     number("min").map(|minutes| minutes * 60).or_else(|| number("s")).unwrap_or_else(|| panic!("{text}"))
 }
 
-/// The command that a unit starts, as systemd makes it of the three variables.
+/// Returns the command that a unit starts, as systemd makes it of the three variables.
 fn start_of_unit(unit: &str, place: &Place, options: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     for word in setting(unit, "ExecStart").unwrap().split(' ').skip(1) {

@@ -24,7 +24,7 @@ struct Case {
     script: &'static str,
     /// With `keep`: whether it gets an error, and the array.
     keep: (bool, Runs<'static>),
-    /// With `zero`.
+    /// The same with `zero`.
     zero: (bool, Runs<'static>),
 }
 

@@ -35,7 +35,7 @@ fn run_as((user, group): (u32, u32), program: &str, arguments: &[&str], path: &P
     command.output().unwrap()
 }
 
-/// What a user reads; a word for why not.
+/// Returns what a user reads; a word for why not.
 pub fn read(user: u32, path: &Path) -> Result<Vec<u8>, String> {
     outcome(run_as((user, user), "cat", &[], path))
 }
@@ -62,7 +62,7 @@ pub fn denied<T>() -> Result<T, String> {
     Err("Permission denied".to_owned())
 }
 
-/// A's arrays: public, secret by its files, secret by its folder.
+/// Makes A's arrays: public, secret by its files, secret by its folder.
 pub fn of_a(stores: &Stores) {
     stores.array("a.zarr/public", b'P', A, (0o644, 0o644));
     stores.array("a.zarr/secret", b'S', A, (0o600, 0o600));
@@ -171,7 +171,7 @@ fn chunks_of_another_user_are_neither_read_nor_changed() {
     assert!(stores.all_of_a() == before);
 }
 
-/// The files of views that show bytes of an array.
+/// Returns the files of views that show bytes of an array.
 fn views_of(array: &str) -> Vec<String> {
     let mut files: Vec<String> = ["c-order", "f-order", "big-endian", "little-endian", "unpacked"]
         .map(|view| format!("__views__/{view}/{array}"))

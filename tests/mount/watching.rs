@@ -200,7 +200,7 @@ fn looking_at_a_mount_leaves_its_figures_unchanged() {
     mount.unmount();
 }
 
-/// The counters of a mount by array.
+/// Returns the counters of a mount by array.
 fn by_array(mount: &Mount, name: &str) -> Vec<(String, u64)> {
     let stats = fs::read_to_string(mount.path("__zarrfs__/stats")).unwrap();
     let lines = stats.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix("{array=\""));

@@ -56,7 +56,7 @@ impl Scene {
         fs::metadata(self.mount.path(name)).unwrap().len()
     }
 
-    /// What has been counted since the last call.
+    /// Returns what has been counted since the last call.
     fn counted(&self, since: &mut BTreeMap<String, u64>) -> BTreeMap<String, u64> {
         let text = fs::read_to_string(self.mount.path("__zarrfs__/stats")).unwrap();
         let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -180,7 +180,7 @@ fn writing_all_of_a_file_reads_nothing() {
     scene.mount.unmount();
 }
 
-/// No object is even opened, where there is one already.
+/// Writing in full opens no object, even where there is one already.
 #[test]
 fn writing_all_of_a_file_opens_no_object() {
     if own_process::has_run() {

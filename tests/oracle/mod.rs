@@ -28,7 +28,7 @@ struct Interpreter {
     answers: BufReader<ChildStdout>,
 }
 
-/// Those that no test uses at the moment: to import zarr takes a second.
+/// The interpreters that no test uses at the moment: importing zarr takes a second.
 static IDLE: Mutex<Vec<Interpreter>> = Mutex::new(Vec::new());
 
 impl Oracle {
@@ -64,7 +64,7 @@ impl Oracle {
         oracle
     }
 
-    /// One request; the answer, or the text of the exception.
+    /// Sends one request. Returns the answer, or the text of the exception.
     pub fn ask(&mut self, request: Value) -> Result<Value, String> {
         let interpreter = self.0.as_mut().ok_or("it has ended")?;
         let mut line = String::new();
@@ -83,7 +83,7 @@ impl Oracle {
         }
     }
 
-    /// The objects that zarr-python writes for the elements.
+    /// Returns the objects that zarr-python writes for the elements.
     pub fn encode(&mut self, document: &Value, data: &[u8]) -> Result<Vec<(String, Vec<u8>)>, String> {
         let answer =
             self.ask(json!({"op": "encode", "document": document, "data": STANDARD.encode(data)}))?;
@@ -98,7 +98,7 @@ impl Oracle {
         Ok(unpack(&answer["data"]))
     }
 
-    /// The elements that zarr-python reads.
+    /// Returns the elements that zarr-python reads.
     pub fn decode(&mut self, document: &Value, objects: &[(String, Vec<u8>)]) -> Result<Vec<u8>, String> {
         let objects: Map<String, Value> =
             objects.iter().map(|(key, value)| (key.clone(), json!(STANDARD.encode(value)))).collect();
@@ -118,7 +118,7 @@ pub fn unpack(value: &Value) -> Vec<u8> {
     STANDARD.decode(value.as_str().unwrap()).unwrap()
 }
 
-/// A v3 document of one chunk.
+/// Returns a v3 document of one chunk.
 pub fn v3(data_type: Value, shape: &[u64], fill_value: Value, codecs: Value) -> Value {
     json!({
         "zarr_format": 3, "node_type": "array", "shape": shape, "data_type": data_type,
@@ -128,7 +128,7 @@ pub fn v3(data_type: Value, shape: &[u64], fill_value: Value, codecs: Value) -> 
     })
 }
 
-/// A v2 document of one chunk.
+/// Returns a v2 document of one chunk.
 pub fn v2(dtype: Value, shape: &[u64], order: &str, filters: Value, compressor: Value) -> Value {
     json!({
         "zarr_format": 2, "shape": shape, "chunks": shape, "dtype": dtype, "order": order,
@@ -136,7 +136,7 @@ pub fn v2(dtype: Value, shape: &[u64], order: &str, filters: Value, compressor: 
     })
 }
 
-/// The metadata of a document.
+/// Returns the metadata of a document.
 pub fn parse(document: &Value) -> Result<ArrayMetadata, String> {
     let bytes = document.to_string().into_bytes();
     match document["zarr_format"].as_u64() {
@@ -149,7 +149,7 @@ pub fn parse(document: &Value) -> Result<ArrayMetadata, String> {
     }
 }
 
-/// Our chain for the chunks of a document.
+/// Returns our chain for the chunks of a document.
 pub fn pipeline(document: &Value) -> CodecResult<Pipeline> {
     let array = parse(document).map_err(zarrfs::codec::CodecError::new)?;
     let ChunkGrid::Regular(shape) = array.chunk_grid else { panic!("regular grids only") };
@@ -177,13 +177,13 @@ pub fn sample(bytes: usize, item_size: usize, seed: u64) -> Vec<u8> {
     data
 }
 
-/// Whether zarr-python 3.1 refuses what later ones take: structs, and one-byte types with a byte order.
+/// Returns whether zarr-python 3.1 refuses what later ones take: structs, and one-byte types with a byte order.
 fn is_of_old_zarr(why: &str) -> bool {
     let is_known = ["No Zarr data type found", "Invalid endianness"].iter().any(|part| why.contains(part));
     IS_OLD.load(Ordering::Relaxed) && is_known
 }
 
-/// Whether the others are asked about a document. (That we take it is always checked.)
+/// Returns whether the others are asked about a document. (That we take it is always checked.)
 fn is_asked(document: &Value) -> bool {
     let text = document.to_string();
     // The quick level has no packages for these.

@@ -58,7 +58,7 @@ impl Scene {
         self.server.url("made/data.zarr")
     }
 
-    /// A raw file of `count` times the same `int32`.
+    /// Returns a raw file of `count` times the same `int32`.
     fn file(&self, number: i32, count: usize) -> String {
         let path = self.folder.path().join(format!("{number}.raw"));
         fs::write(&path, number.to_le_bytes().repeat(count)).unwrap();
@@ -90,7 +90,7 @@ impl Scene {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The nodes as zarr-python reads them.
+    /// Returns the nodes as zarr-python reads them.
     fn nodes(&self, python: &Path) -> Value {
         let service = match self.kind {
             Kind::Azurite => "az",
@@ -289,7 +289,7 @@ fn nodes_over_a_bucket_when_commands_fail() {
     assert!(kills > level::pick(3, 10) && failures > level::pick(1, 4), "{kills}, {failures}");
 }
 
-/// The names, kinds and shapes in a tree as `ls --json` shows it.
+/// Collects the names, kinds and shapes in a tree as `ls --json` shows it.
 fn collect(node: &Value, names: &mut Vec<String>) {
     match node {
         Value::Array(nodes) => nodes.iter().for_each(|node| collect(node, names)),

@@ -40,7 +40,7 @@ impl Bucket {
         self.service.misbehave(move |asked| Some(Fault::Status(403, code(asked)?, None)));
     }
 
-    /// So are requests for missing objects.
+    /// Denies requests for missing objects, too.
     fn deny(&self, code: impl Fn(&Asked) -> Option<&'static str> + Send + 'static) {
         let store = self.folder.path().join("store");
         self.refuse(move |asked| {

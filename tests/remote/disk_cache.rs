@@ -27,7 +27,7 @@ fn expected(scene: &Scene, version: u32) -> Expected {
     NAMES.iter().map(|name| ((*name).to_owned(), scene.bytes(name, version))).collect()
 }
 
-/// The options of a mount with a disk cache.
+/// Returns the options of a mount with a disk cache.
 fn options<'a>(folder: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
     [&["--disk-cache", folder.to_str().unwrap()], more].concat()
 }
@@ -45,7 +45,7 @@ fn command(word: &str, folder: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_zarrfs")).args(["cache", word]).arg(folder).output().unwrap()
 }
 
-/// The entries of a cache, and what they take, at a moment when no process takes room.
+/// Returns the entries of a cache, and what they take, at a moment when no process takes room.
 fn entries(folder: &Path) -> (Vec<PathBuf>, u64) {
     let lock = File::open(folder.join("zarrfs-disk-cache"));
     let _lock = lock.inspect(|lock| lock.lock().unwrap());
@@ -76,7 +76,7 @@ fn objects(folder: &Path) -> usize {
         .sum()
 }
 
-/// A number in the statistics of a mount.
+/// Returns a number in the statistics of a mount.
 fn metric(mount: &Mount, name: &str) -> u64 {
     let text = fs::read_to_string(mount.path("__zarrfs__/stats")).unwrap();
     let line = text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));

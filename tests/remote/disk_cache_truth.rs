@@ -11,7 +11,7 @@ use crate::support::misbehaving::{BUCKET, Service};
 use crate::support::mounted::Mount;
 use crate::support::servers::{Kind, Server};
 
-/// A v2 array of `count` chunks of ten i4; of the chunks, those that `has` names are stored, each of its number.
+/// Returns a v2 array of `count` chunks of ten i4; of the chunks, those that `has` names are stored, each of its number.
 fn write_array(folder: &Path, count: usize, has: impl Fn(usize) -> bool) {
     let array = folder.join("store/a");
     fs::create_dir_all(&array).unwrap();
@@ -37,7 +37,7 @@ fn mount(server: &Server, cache: &Path, more: &[&str]) -> Option<Mount> {
     Mount::with_environment(Path::new(&server.url("store")), &all, &environment, "the disk cache")
 }
 
-/// The number in a chunk, read without a mount, which would read its neighbours, too.
+/// Returns the number in a chunk, read without a mount, which would read its neighbours, too.
 fn read(server: &Server, cache: &Path, chunk: usize, more: &[&str]) -> Result<i32, String> {
     let slice = format!("a[{}:{}]", chunk * 10, chunk * 10 + 1);
     let mut program = Command::new(env!("CARGO_BIN_EXE_zarrfs"));
@@ -49,7 +49,7 @@ fn read(server: &Server, cache: &Path, chunk: usize, more: &[&str]) -> Result<i3
     }
 }
 
-/// The numbers of an array offline. A chunk that is not known is `None`, and the error has its key.
+/// Returns the numbers of an array offline. A chunk that is not known is `None`, and the error has its key.
 fn offline(server: &Server, cache: &Path, chunks: usize) -> Vec<Option<i32>> {
     let read = |chunk| match read(server, cache, chunk, &["--offline"]) {
         Ok(number) => Some(number),

@@ -9,13 +9,13 @@ use crate::support::mounted::Mount;
 use crate::support::{Numbers, level, say};
 
 const NAMES: [&str; 4] = ["raw", "zstd", "shards", "raw_shards"];
-/// How long readers are left with a service that misbehaves.
+/// Returns how long readers are left with a service that misbehaves.
 fn phase_time() -> Duration {
     level::pick(Duration::from_millis(700), Duration::from_secs(2))
 }
 const SMALL_CACHE: [&str; 2] = ["--cache-size", "4M"];
 
-/// A scene with a mount of it.
+/// Returns a scene with a mount of it.
 fn scene(what: &str) -> Option<(Scene, Mount, Expected)> {
     let scene = Scene::new(&NAMES, what)?;
     let mount = scene.mount(&[SMALL_CACHE, SHORT_DEADLINE].concat(), what)?;
@@ -23,7 +23,7 @@ fn scene(what: &str) -> Option<(Scene, Mount, Expected)> {
     Some((scene, mount, expected))
 }
 
-/// So many of a hundred requests for chunks suffer from this.
+/// Returns a rule that hits `percent` of the requests for chunks.
 fn some(
     percent: u64,
     mut fault: impl FnMut(u64) -> Fault + Send,

@@ -20,7 +20,7 @@ const FILES: usize = 500;
 /// Requests for small chunks take little.
 const SMALL_ALLOWANCE_MIB: u64 = 64 + 64 + 64;
 
-/// The same array under other names.
+/// Links the same array under other names.
 fn link(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().flatten() {
@@ -33,7 +33,7 @@ fn link(from: &Path, to: &Path) {
     }
 }
 
-/// The most memory that the daemon has taken.
+/// Reports and checks the most memory that the daemon has taken.
 fn peak(mount: &Mount, what: &str, limit_mib: u64) {
     let peak = mount.memory_kb("VmHWM") / 1024;
     say(format!("{what}: the daemon took {peak} MiB at most, with a cache of {CACHE_MIB} MiB"));

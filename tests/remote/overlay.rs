@@ -17,7 +17,7 @@ fn zarrfs(server: &Server, words: &[&str]) -> Output {
     command.envs(server.environment()).args(words).output().unwrap()
 }
 
-/// The bucket's objects with their content, as one number.
+/// Returns the bucket's objects with their content, as one number.
 fn digest(server: &Server) -> String {
     let folder = tempfile::tempdir().unwrap();
     server.download(folder.path());
@@ -29,7 +29,7 @@ fn digest(server: &Server) -> String {
     sha256(&output.stdout)
 }
 
-/// A mount of the demo in a bucket, with its changes in this folder.
+/// Returns a mount of the demo in a bucket, with its changes in this folder.
 fn mount(server: &Server, overlay: &Path) -> Mount {
     let mut options = server.options();
     options.extend(["--writable", "--overlay", overlay.to_str().unwrap()].map(str::to_owned));
@@ -40,14 +40,14 @@ fn mount(server: &Server, overlay: &Path) -> Mount {
     Mount::with_environment(Path::new(&url), &options, &environment, "an overlay over a bucket").unwrap()
 }
 
-/// A server with the demo in its bucket.
+/// Starts a server with the demo in its bucket.
 fn demo_in_a_bucket(folder: &Path) -> Server {
     fs::create_dir(folder.join("bucket")).unwrap();
     copy_demo(&folder.join("bucket/demo.zarr"));
     Server::start(Kind::Moto, &folder.join("bucket"))
 }
 
-/// An array as another program reads it without the mount.
+/// Returns an array as another program reads it without the mount.
 fn read_without_the_mount(server: &Server, overlay: &Path, array: &str) -> Vec<u8> {
     let (url, options) = (server.url("demo.zarr"), server.options());
     let mut words = vec!["cat", &url, array, "--overlay", overlay.to_str().unwrap()];

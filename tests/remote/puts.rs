@@ -53,7 +53,7 @@ impl Scene {
         command.args(words).args(self.options()).env("AWS_PROFILE", "").output().unwrap()
     }
 
-    /// This happens to the first puts of a document.
+    /// Lets this happen to the first puts of a document.
     fn first_puts(&self, key: &'static str, mut count: usize, fault: Fault) {
         self.service.misbehave(move |asked: &Asked| {
             let is_hit = asked.method == "PUT" && asked.key == key && count > 0;

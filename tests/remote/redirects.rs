@@ -7,14 +7,14 @@ use crate::refusals::{Canned, reply, zarrfs};
 const DATA: &str = "01234567";
 const ARRAY: &str = r#"{"zarr_format":2,"shape":[8],"chunks":[8],"dtype":"|u1","order":"C","compressor":null,"filters":null,"fill_value":0}"#;
 
-/// A file of references to one array; its chunk is at this URL.
+/// Returns a file of references to one array; its chunk is at this URL.
 fn references(url: &str) -> String {
     let group = r#"{"zarr_format":2}"#;
     serde_json::json!({ "version": 1, "refs": { ".zgroup": group, "a/.zarray": ARRAY, "a/0": [url, 0, 8] } })
         .to_string()
 }
 
-/// A server that has the data at every path.
+/// Starts a server that has the data at every path.
 fn target() -> Canned {
     Canned::start(Box::new(|request, headers| {
         let has_range = headers.iter().any(|line| line.starts_with("range:"));
@@ -28,7 +28,7 @@ fn target() -> Canned {
     }))
 }
 
-/// A server that redirects everything to this URL.
+/// Starts a server that redirects everything to this URL.
 fn redirecting(to: String) -> Canned {
     Canned::start(Box::new(move |_, _| reply("302 Found", &format!("Location: {to}\r\n"), "")))
 }

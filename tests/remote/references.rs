@@ -42,7 +42,7 @@ fn in_one_bucket_and_across_stores(kind: Kind) {
     }
 }
 
-/// Scheme, host and bucket: a web server has no buckets.
+/// Returns scheme, host and bucket: a web server has no buckets.
 fn server_root(server: &Server) -> String {
     match server.endpoint() {
         Some(_) => server.url(""),

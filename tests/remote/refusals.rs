@@ -24,7 +24,7 @@ pub fn zarrfs(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
         .unwrap()
 }
 
-/// The sentence with which a command fails.
+/// Returns the sentence with which a command fails.
 #[track_caller]
 fn refusal(arguments: &[&str], environment: &[(&str, &str)]) -> String {
     let output = zarrfs(arguments, environment);
@@ -184,7 +184,7 @@ fn redirects_take_no_credentials_along() {
     assert!(target.requests().iter().all(|request| !request.contains("authorization")));
 }
 
-/// Without certificates of authorities no client was made, not even one for http.
+/// The bug: without certificates of authorities no client was made, not even one for http.
 #[test]
 fn a_machine_without_certificates_reads_http() {
     const NONE: (&str, &str) = ("SSL_CERT_FILE", "/dev/null");

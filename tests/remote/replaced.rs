@@ -81,7 +81,7 @@ impl Versions {
         version as usize
     }
 
-    /// Whether each run of bytes is of one version.
+    /// Returns whether each run of bytes is of one version.
     fn is_of_either(&self, offset: usize, bytes: &[u8]) -> bool {
         bytes.chunks(RUN_BYTES).enumerate().all(|(number, run)| {
             let start = offset + number * RUN_BYTES;

@@ -71,7 +71,7 @@ pub struct Scene {
 pub enum Way {
     /// One block after the other.
     InOrder,
-    /// Here and there.
+    /// Blocks at random places.
     Random,
     /// One block after the other, without the kernel's page cache.
     Direct,
@@ -88,7 +88,7 @@ pub struct Tally {
 }
 
 impl Scene {
-    /// A service with these arrays, in version 0. `None`, said loudly, without zarr-python.
+    /// Returns a service with these arrays, in version 0. `None`, said loudly, without zarr-python.
     pub fn new(names: &[&str], what: &str) -> Option<Scene> {
         let python = fixtures::python(what)?;
         let folder = tempfile::tempdir().unwrap();
@@ -104,23 +104,23 @@ impl Scene {
         run(&self.python, MAKE, &[&[folder, &version], names].concat());
     }
 
-    /// The bytes of a version of an array.
+    /// Returns the bytes of a version of an array.
     pub fn bytes(&self, name: &str, version: u32) -> Vec<u8> {
         fs::read(self.folder.path().join(format!("{name}.{version}"))).unwrap()
     }
 
-    /// The bytes of arrays as zarr-python reads them from the service's folder.
+    /// Returns the bytes of arrays as zarr-python reads them from the service's folder.
     pub fn stored(&self, names: &[&str]) -> Vec<Vec<u8>> {
         run(&self.python, READ, &[&[self.folder.path().to_str().unwrap()], names].concat());
         names.iter().map(|name| fs::read(self.next_to_store(&format!("{name}.read"))).unwrap()).collect()
     }
 
-    /// A path in the store.
+    /// Returns a path in the store.
     pub fn path(&self, key: &str) -> PathBuf {
         self.folder.path().join("store").join(key)
     }
 
-    /// A path next to the store.
+    /// Returns a path next to the store.
     pub fn next_to_store(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -242,7 +242,7 @@ pub fn read_all(mount: &Mount, expected: &Expected, within: Duration) -> Tally {
     tally
 }
 
-/// One program.
+/// Reads a file as one program.
 fn read(path: &Path, expected: &[u8], way: Way, is_over: &AtomicBool) -> Tally {
     let mut tally = Tally::default();
     let started = Instant::now();

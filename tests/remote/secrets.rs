@@ -26,7 +26,7 @@ fn store() -> tempfile::TempDir {
     folder
 }
 
-/// Everything that can be seen of a mount.
+/// Returns everything that can be seen of a mount.
 fn seen(mount: &Mount) -> Vec<(String, Vec<u8>)> {
     let mut seen = vec![("the log".to_owned(), mount.log().into_bytes())];
     for name in ["config.json", "stats", "unsaved", "last_error", "slow"] {
@@ -158,7 +158,7 @@ fn on_a_command_line_are_refused_and_not_repeated() {
     }
 }
 
-/// A service that repeats each request in a refusal, with characters for terminals. What is in `served` it serves.
+/// Returns a service that repeats each request in a refusal, with characters for terminals. What is in `served` it serves.
 fn echo(served: &'static [(&'static str, &'static str)]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());

@@ -44,7 +44,7 @@ impl Written {
         self.file.write_all_at(bytes, offset).unwrap();
     }
 
-    /// Whether the service has it all, as far as fsync(2) knows.
+    /// Returns whether the service has it all, as far as fsync(2) knows.
     fn is_acknowledged(&self) -> bool {
         let started = Instant::now();
         let result = self.file.sync_all();
@@ -53,7 +53,7 @@ impl Written {
     }
 }
 
-/// So many of a hundred puts suffer from this.
+/// Returns a rule that hits `percent` of the puts of chunks.
 fn some(
     percent: u64,
     mut fault: impl FnMut(u64) -> Fault + Send,

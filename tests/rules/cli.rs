@@ -25,7 +25,7 @@ fn run(arguments: &[&str]) -> Output {
     zarrfs().args(arguments).output().unwrap()
 }
 
-/// Exit code, standard output, standard error.
+/// Returns exit code, standard output and standard error.
 fn outcome(output: &Output) -> (i32, String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
@@ -39,7 +39,7 @@ fn refused(arguments: &[&str], code: i32, sentence: &str) {
     assert_eq!((actual, stdout.as_str()), (code, ""), "{arguments:?}");
 }
 
-/// A sample store in a folder of its own.
+/// Returns a sample store in a folder of its own.
 fn sample() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("sample.zarr");
@@ -47,7 +47,7 @@ fn sample() -> (TempDir, PathBuf) {
     (folder, store)
 }
 
-/// All files below a folder.
+/// Returns all files below a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).unwrap().flatten() {
@@ -267,8 +267,8 @@ fn check_names_each_damaged_object() {
     );
 }
 
-/// Arrays of 2^62 declared chunks (`sharded`: in shards of 4 x 4), two objects each, of which one is damaged, and names that are no
-/// chunks of theirs; the keys of what is damaged.
+/// Makes arrays of 2^62 declared chunks (`sharded`: in shards of 4 x 4), with one sound and one damaged object each, and
+/// names that are not chunks. Returns the keys of the damaged objects.
 fn store_of_giants(folder: &Path) -> Vec<String> {
     let side = 1u64 << 31;
     let put = |key: &str, bytes: &[u8]| {
@@ -383,7 +383,7 @@ fn mount_8_calls_the_helper() {
     assert!(code == 0 && stderr.contains("ignoring the unknown option 'xyzzy'"), "{stderr}");
 }
 
-/// Whether mounts can be tried here. Loud where not; a failure in CI.
+/// Returns whether mounts can be tried here. Loud where not; a failure in CI.
 fn can_mount() -> bool {
     let can = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
     assert!(can || std::env::var("CI").as_deref() != Ok("true"), "/dev/fuse cannot be opened");

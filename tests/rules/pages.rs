@@ -18,7 +18,7 @@ fn top() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The pages at the top, and those of `docs/` and `docs/design/`.
+/// Returns the pages at the top, and those of `docs/` and `docs/design/`.
 fn pages() -> Vec<Page> {
     let names = |folder: &str| {
         let entries = fs::read_dir(top().join(folder)).unwrap().flatten();
@@ -29,7 +29,7 @@ fn pages() -> Vec<Page> {
     paths.map(|path| Page { text: fs::read_to_string(top().join(&path)).unwrap(), path }).collect()
 }
 
-/// The lines outside of fenced blocks.
+/// Returns the lines outside of fenced blocks.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -39,25 +39,25 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The text without what stands between backticks.
+/// Returns the text without what stands between backticks.
 fn without_code(line: &str) -> String {
     line.split('`').step_by(2).collect::<Vec<_>>().join("`")
 }
 
-/// The targets of a line's links and pictures: `[text](target)`.
+/// Returns the targets of a line's links and pictures: `[text](target)`.
 fn links(line: &str) -> Vec<String> {
     let line = without_code(line);
     let targets = line.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_owned()));
     targets.collect()
 }
 
-/// The anchor of a heading, as GitHub and mdBook make it.
+/// Returns the anchor of a heading, as GitHub and mdBook make it.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.map(|c| if c == ' ' { '-' } else { c }).flat_map(char::to_lowercase).collect()
 }
 
-/// All anchors of a page; the second heading of one name has `-1` after it.
+/// Returns all anchors of a page; the second heading of one name has `-1` after it.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut seen = BTreeMap::new();
     let mut anchors = BTreeSet::new();
@@ -70,7 +70,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// The path that a link names, from the top of the repository.
+/// Returns the path that a link names, from the top of the repository.
 fn resolved(page: &Path, target: &str) -> PathBuf {
     let mut path = PathBuf::new();
     for part in page.parent().unwrap().join(target).components() {
@@ -83,7 +83,7 @@ fn resolved(page: &Path, target: &str) -> PathBuf {
     path
 }
 
-/// What is wrong with a link of a page, if anything is.
+/// Returns what is wrong with a link of a page, if anything is.
 fn fault(page: &Page, target: &str, anchors: &BTreeMap<PathBuf, BTreeSet<String>>) -> Option<String> {
     if target.contains(':') {
         // A URL: no test asks the network.
@@ -134,7 +134,7 @@ fn the_book_has_every_page() {
     }
 }
 
-/// A line of prose that is a single word in capitals stands for something that was to come.
+/// Returns a line of prose that is a single word in capitals stands for something that was to come.
 fn is_placeholder(line: &str) -> bool {
     line.len() > 1 && line.chars().all(|c| c.is_ascii_uppercase() || c == '_')
 }
@@ -148,19 +148,19 @@ fn no_page_waits_for_text() {
     }
 }
 
-/// The parts of a line between backticks.
+/// Returns the parts of a line between backticks.
 fn code(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-/// Whether a word is the name of a type: `ArrayMetadata`, and neither `float32` nor `README`.
+/// Returns whether a word is the name of a type: `ArrayMetadata`, and neither `float32` nor `README`.
 fn is_type_name(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_uppercase())
         && word.chars().all(|c| c.is_ascii_alphanumeric())
         && word.chars().any(|c| c.is_ascii_lowercase())
 }
 
-/// The text of all sources.
+/// Collects the text of all sources.
 fn sources(folder: &Path, text: &mut String) {
     for entry in fs::read_dir(folder).unwrap().flatten() {
         let path = entry.path();
@@ -172,7 +172,7 @@ fn sources(folder: &Path, text: &mut String) {
     }
 }
 
-/// What a part between backticks names that does not exist, if it names a file, a folder or a type of the source. A path of
+/// Returns what a part between backticks names that does not exist, if it names a file, a folder or a type of the source. A path of
 /// `src/lib.rs` begins in `src`.
 fn names_nothing(named: &str, page: &Path, sources: &str) -> bool {
     let is_map = page == Path::new("src/lib.rs");

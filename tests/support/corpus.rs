@@ -11,7 +11,7 @@ use super::library::assert_none;
 use super::mounted::Mount;
 use super::{say, sha256};
 
-/// The digest of each array, `None` for those that have no flat form.
+/// Returns the digest of each array, `None` for those that have no flat form.
 pub fn expected(corpus: &Path) -> BTreeMap<String, Option<String>> {
     let document: Value = serde_json::from_slice(&fs::read(corpus.join("expected.json")).unwrap()).unwrap();
     let arrays = document.as_object().unwrap();
@@ -57,7 +57,7 @@ fn served(mount: &Mount, path: &str, digest: &str) -> Option<String> {
     }
 }
 
-/// An array without a flat form stays listed, cannot be opened, and its sidecar says why: by the document's key, and its `dtype` or
+/// Checks that an array without a flat form is listed and cannot be opened, and that its sidecar says why: by the document's key, and its `dtype` or
 /// `data_type`.
 fn refusal(mount: &Mount, path: &str) -> Option<String> {
     let error = match fs::File::open(mount.path(path)) {
@@ -71,7 +71,7 @@ fn refusal(mount: &Mount, path: &str) -> Option<String> {
     }
 }
 
-/// Whether its folder lists it. Each folder is listed once.
+/// Returns whether its folder lists it. Each folder is listed once.
 fn listed(mount: &Mount, path: &str, names: &mut BTreeMap<String, Vec<OsString>>) -> Option<String> {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     if !names.contains_key(folder) {

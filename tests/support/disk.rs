@@ -42,21 +42,21 @@ impl Disk {
         Some(Disk { point, folder })
     }
 
-    /// In memory, with these options (`size=64k`, `nr_inodes=20`).
+    /// Mounts a disk in memory with these options (`size=64k`, `nr_inodes=20`).
     pub fn in_memory(options: &str, what: &str) -> Option<Disk> {
         let disk = Disk::new(what)?;
         run_or_fail("mount", &["-t", "tmpfs", "-o", options, "none", disk.text()]);
         Some(disk)
     }
 
-    /// A second view of a folder, which can be made read-only by itself.
+    /// Returns a second view of a folder, which can be made read-only by itself.
     pub fn view(folder: &Path, what: &str) -> Option<Disk> {
         let disk = Disk::new(what)?;
         run_or_fail("mount", &["--bind", folder.to_str().unwrap(), disk.text()]);
         Some(disk)
     }
 
-    /// `ext4` or `xfs` in a file behind a loop device. `None`, said loudly, where the machine has neither.
+    /// Mounts `ext4` or `xfs` in a file behind a loop device. `None`, said loudly, where the machine has neither.
     pub fn in_file(kind: &str, what: &str) -> Option<Disk> {
         let disk = Disk::new(what)?;
         let image = disk.image();
@@ -81,7 +81,7 @@ impl Disk {
         run("mount", &["-o", "loop", self.image().to_str().unwrap(), self.text()]).map(drop)
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.point
     }
@@ -101,7 +101,7 @@ impl Disk {
         run_or_fail("xfs_io", &["-x", "-c", "shutdown", self.text()]);
     }
 
-    /// After the power cut, when no program uses it any more: what is on the disk.
+    /// Mounts what is on the disk after the power cut, when no program uses it any more.
     pub fn start_again(&self) {
         run_or_fail("umount", &[self.text()]);
         self.attach().unwrap_or_else(|complaint| panic!("{complaint}"));

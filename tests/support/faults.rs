@@ -36,7 +36,7 @@ pub struct Fault {
     files: Vec<(String, Value)>,
 }
 
-/// All faults, by name.
+/// Returns all faults, by name.
 pub fn all() -> Vec<Fault> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/faults/corrupt");
     let mut paths: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -93,7 +93,7 @@ impl Fault {
     }
 }
 
-/// What the neighbour of every fault reads as.
+/// Returns what the neighbour of every fault reads as.
 pub fn good_bytes() -> Vec<u8> {
     (0..4i32).flat_map(i32::to_le_bytes).collect()
 }

@@ -46,10 +46,10 @@ pub const CHANGES: [Operation; 7] = [
     Operation::Unlink,
 ];
 
-/// Instead of an errno: SIGKILL. Half of what is written then is.
+/// In the place of an errno: SIGKILL, after half of a write.
 pub const KILL: i32 = 1000;
 
-/// Instead of an errno: nothing is done, and that is said to have gone well. Only for what syncs.
+/// In the place of an errno: the operation does nothing and returns success. For syncs only.
 pub const SKIP: i32 = 1001;
 
 const WORD_OPERATION: u64 = 0;
@@ -63,13 +63,13 @@ const WORDS: u64 = 16;
 /// The end of a series of runs that each fail at one operation: no run has as many operations.
 const BEYOND_ANY_RUN: u32 = 1_000_000;
 
-/// The operation at which the next run of a series fails. The quick level tries the first operation only, and then a run without
+/// Returns the operation at which the next run of a series fails. The quick level tries the first operation only, and then a run without
 /// a fault; the full level tries `usual`, and `ZARRFS_CRASH_POINTS=all` each one.
 pub fn next_point(number: u32, usual: u32) -> u32 {
     if tries_every_point() { number + 1 } else { level::pick(BEYOND_ANY_RUN, usual) }
 }
 
-/// Whether this is the campaign that fails at each operation, which takes longer than either level.
+/// Returns whether this is the campaign that fails at each operation, which takes longer than either level.
 pub fn tries_every_point() -> bool {
     std::env::var("ZARRFS_CRASH_POINTS").is_ok_and(|points| points == "all")
 }
@@ -81,7 +81,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// None yet, for a daemon over this store. `None`, said loudly, without a C compiler.
+    /// Makes a set without faults for a daemon over this store. `None`, said loudly, without a C compiler.
     pub fn new(store: &Path, what: &str) -> Option<Faults> {
         library(what)?;
         let shared = NamedTempFile::new().unwrap();
@@ -89,7 +89,7 @@ impl Faults {
         Some(Faults { shared, store: store.to_owned() })
     }
 
-    /// What the daemon is to be started with.
+    /// Returns what the daemon is to be started with.
     pub fn environment(&self) -> Vec<(&'static str, OsString)> {
         let library = library("faults").unwrap();
         vec![
@@ -109,7 +109,7 @@ impl Faults {
         u32::from_le_bytes(bytes)
     }
 
-    /// From now on the operations numbered `first` to `last` (from 1) fail with this errno, or [`KILL`].
+    /// Lets the operations numbered `first` to `last` (from 1) fail with this errno, or [`KILL`].
     pub fn arm(&self, operation: Operation, errno: i32, first: u32, last: u32) {
         self.clear();
         (WORD_FIRED..WORDS).for_each(|word| self.set(word, 0));
@@ -119,23 +119,23 @@ impl Faults {
         self.set(WORD_ACTION, errno as u32);
     }
 
-    /// Nothing fails any more.
+    /// Lets nothing fail any more.
     pub fn clear(&self) {
         self.set(WORD_ACTION, 0);
     }
 
-    /// How many operations failed since it was armed.
+    /// Returns how many operations failed since it was armed.
     pub fn fired(&self) -> u32 {
         self.get(WORD_FIRED)
     }
 
-    /// How many operations of a kind there were since it was armed.
+    /// Returns how many operations of a kind there were since it was armed.
     pub fn count(&self, operation: Operation) -> u32 {
         self.get(WORD_COUNTS + operation as u64)
     }
 }
 
-/// The preloaded library.
+/// Returns the preloaded library.
 fn library(what: &str) -> Option<&'static Path> {
     static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
     LIBRARY.get_or_init(|| compiled("faulty.c", &["-shared", "-fPIC"], what)).as_deref()

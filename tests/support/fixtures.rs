@@ -49,7 +49,7 @@ pub struct Fixtures {
     pub arrays: Vec<Expected>,
 }
 
-/// The interpreter to use: `ZARRFS_TEST_PYTHON`, or python3. `None` (said loudly) where it has no zarr.
+/// Returns the interpreter to use: `ZARRFS_TEST_PYTHON`, or python3. `None` (said loudly) where it has no zarr.
 pub fn python(what: &str) -> Option<PathBuf> {
     let python = PathBuf::from(std::env::var_os("ZARRFS_TEST_PYTHON").unwrap_or_else(|| "python3".into()));
     if has_modules(&python, "zarr numcodecs") {
@@ -60,7 +60,7 @@ pub fn python(what: &str) -> Option<PathBuf> {
     None
 }
 
-/// Whether an interpreter has these modules, separated by spaces. Each list is asked for once.
+/// Returns whether an interpreter has these modules, separated by spaces. Each list is asked for once.
 pub fn has_modules(python: &Path, modules: &'static str) -> bool {
     const FIND: &str =
         "import sys; from importlib.util import find_spec; sys.exit(not all(map(find_spec, sys.argv[1:])))";
@@ -71,7 +71,7 @@ pub fn has_modules(python: &Path, modules: &'static str) -> bool {
     })
 }
 
-/// The stores of a matrix (`all` or `programs`), made when they are not there yet. `None` without Python.
+/// Returns the stores of a matrix (`all` or `programs`), made when they are not there yet. `None` without Python.
 pub fn matrix(name: &'static str, what: &str) -> Option<&'static Fixtures> {
     static ALL: OnceLock<Option<Fixtures>> = OnceLock::new();
     static PROGRAMS: OnceLock<Option<Fixtures>> = OnceLock::new();
@@ -85,12 +85,12 @@ pub fn matrix(name: &'static str, what: &str) -> Option<&'static Fixtures> {
     .as_ref()
 }
 
-/// The folder with the recorded stores.
+/// Returns the folder with the recorded stores.
 pub fn recorded_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded")
 }
 
-/// The recorded arrays of the matrix, in a zip file.
+/// Returns the recorded arrays of the matrix, in a zip file.
 pub fn recorded() -> Fixtures {
     let folder = recorded_folder();
     Fixtures { arrays: expected(&folder.join("expected.json")), folder: folder.join("stores.zip") }
@@ -174,7 +174,7 @@ fn one_expected(path: &str, entry: &Value) -> Expected {
     }
 }
 
-/// The number of an errno that tests spell by name.
+/// Returns the number of an errno that tests spell by name.
 pub fn errno_by_name(name: &str) -> i32 {
     match name {
         "EIO" => libc::EIO,
@@ -189,7 +189,7 @@ pub fn errno_by_name(name: &str) -> i32 {
     }
 }
 
-/// The corpus of stores that others wrote (`ZARRFS_CORPUS`), never part of the project. `None`, said loudly, without it.
+/// Returns the corpus of stores that others wrote (`ZARRFS_CORPUS`), never part of the project. `None`, said loudly, without it.
 pub fn corpus(what: &str) -> Option<PathBuf> {
     let corpus = std::env::var_os("ZARRFS_CORPUS").map(PathBuf::from);
     if corpus.is_none() {

@@ -62,19 +62,19 @@ impl Request {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
     }
 
-    /// The headers with the object's metadata.
+    /// Returns the headers with the object's metadata.
     fn metadata(&self) -> Vec<(String, String)> {
         self.headers.iter().filter(|(name, _)| name.starts_with(METADATA)).cloned().collect()
     }
 
-    /// A word of the query; empty if it has no value.
+    /// Returns a word of the query; empty if it has no value.
     fn query(&self, name: &str) -> Option<&str> {
         let words = self.target.split_once('?')?.1.split('&');
         let mut pairs = words.map(|word| word.split_once('=').unwrap_or((word, "")));
         pairs.find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
-    /// Bucket and object of a path of the XML interface, as they are in the request.
+    /// Returns bucket and object of a path of the XML interface, as they are in the request.
     fn object(&self) -> Option<(&str, &str)> {
         let path = self.target.split('?').next()?.strip_prefix('/')?;
         let (bucket, object) = path.split_once('/')?;

@@ -9,7 +9,7 @@ use zarrfs::mount::fs::open_file::{
 };
 use zarrfs::mount::fs::page_cache::page_drops::{PageDrop, PageRead};
 
-/// A request that must not block gives `None` where it would.
+/// Returns `None` for a request that must not block and would.
 fn unless_it_blocks<T>(outcome: FsResult<T>) -> FsResult<Option<T>> {
     match outcome {
         Ok(value) => Ok(Some(value)),
@@ -20,7 +20,7 @@ fn unless_it_blocks<T>(outcome: FsResult<T>) -> FsResult<Option<T>> {
 
 /// Requests by handle.
 pub trait Handles {
-    /// A file system.
+    /// Returns a file system.
     fn fs(&self) -> &FileSystem;
 
     fn read<'a>(

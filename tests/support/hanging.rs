@@ -18,14 +18,14 @@ type Waiting = Arc<Mutex<Option<Vec<ReplyEntry>>>>;
 
 struct Hanging {
     waiting: Waiting,
-    /// For so long a slow folder makes everybody wait.
+    /// How long a slow folder lets each request wait.
     delay: Option<Duration>,
 }
 
 /// Names the folder in the environment of the process that serves it.
 const SERVED: &str = "ZARRFS_TEST_HANGING_FOLDER";
 const SERVER: &str = "hanging_store::serves_a_hanging_folder";
-/// And how slow it is, in milliseconds.
+/// Names how slow the folder is, in milliseconds.
 const DELAY: &str = "ZARRFS_TEST_SLOW_FOLDER_MS";
 const READY: &str = "the hanging folder is served";
 const HANGS: &str = "a request hangs";
@@ -69,7 +69,7 @@ impl Filesystem for Hanging {
     }
 }
 
-/// In the process that [`HangingFolder::new`] starts: serves until its standard input is closed.
+/// Serves until standard input is closed, in the process that [`HangingFolder::new`] starts.
 pub fn serve() {
     let Some(path) = std::env::var_os(SERVED) else { return };
     let waiting: Waiting = Arc::new(Mutex::new(Some(Vec::new())));
@@ -97,12 +97,12 @@ pub struct HangingFolder {
 }
 
 impl HangingFolder {
-    /// Over an empty folder. The test [`SERVER`] calls [`serve`].
+    /// Mounts a hanging folder over an empty one. The test [`SERVER`] calls [`serve`].
     pub fn new(path: &Path) -> Self {
         HangingFolder::start(path, None)
     }
 
-    /// As [`HangingFolder::new`], but it only takes so long to say that there is nothing.
+    /// Mounts a folder that takes this long to reply that a name does not exist.
     pub fn slow(path: &Path, delay: Duration) -> Self {
         HangingFolder::start(path, Some(delay))
     }
@@ -129,7 +129,7 @@ impl HangingFolder {
         HangingFolder { path: path.to_owned(), server, waiting }
     }
 
-    /// How many requests have hung, or were slow.
+    /// Returns how many requests have hung, or were slow.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }

@@ -40,7 +40,7 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// The first key; that of the store's root where there is none.
+    /// Returns the first key; that of the store's root where there is none.
     pub fn key(&self) -> &'a str {
         self.keys.first().copied().unwrap_or_default()
     }
@@ -48,13 +48,13 @@ impl<'a> Request<'a> {
 
 /// A test's own code.
 pub trait Hook: Send + Sync {
-    /// Called before a request is carried out; an error is its reply.
+    /// Runs before a request is carried out; an error is its reply.
     fn before(&self, _request: &Request<'_>) -> Result<()> {
         Ok(())
     }
-    /// Called when a request was carried out; `found` where it has found or changed something.
+    /// Runs when a request was carried out; `found` if it has found or changed something.
     fn after(&self, _request: &Request<'_>, _found: bool) {}
-    /// Whether the store is shown as a remote one.
+    /// Returns whether the store is shown as a remote one.
     fn is_remote(&self) -> bool {
         false
     }

@@ -19,7 +19,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// What it holds at first, cut into this many regions, none of which ends with a chunk or an element.
+    /// Returns what it holds at first, cut into this many regions, none of which ends with a chunk or an element.
     pub fn regions(&self, count: u64, is_big_endian: bool) -> Vec<Region> {
         let mut item = self.fill.clone();
         if is_big_endian {
@@ -109,7 +109,7 @@ pub fn write(store: &Path) -> Vec<Kind> {
     ]
 }
 
-/// Unfinished files anywhere in a folder.
+/// Returns unfinished files anywhere in a folder.
 pub fn unfinished(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap()) {

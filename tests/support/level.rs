@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 /// The variable that names the level.
 const VARIABLE: &str = "ZARRFS_TEST_LEVEL";
 
-/// Whether everything is tried. `quick` unless `ZARRFS_TEST_LEVEL` says `full`.
+/// Returns whether everything is tried. `quick` unless `ZARRFS_TEST_LEVEL` says `full`.
 pub fn is_full() -> bool {
     match std::env::var(VARIABLE).as_deref() {
         Ok("full") => true,
@@ -22,19 +22,19 @@ pub fn is_full() -> bool {
     }
 }
 
-/// What the level asks for.
+/// Returns `quick` or `full`, by the level.
 pub fn pick<T>(quick: T, full: T) -> T {
     if is_full() { full } else { quick }
 }
 
-/// Whether a case of a matrix is tried: all are, or one of `share` at the quick level. The commit decides which.
+/// Returns whether a case of a matrix is tried: all are, or one of `share` at the quick level. The commit decides which.
 pub fn is_in_sample(case: &str, share: u64) -> bool {
     let mut hasher = DefaultHasher::new();
     (seed(), case).hash(&mut hasher);
     is_full() || hasher.finish().is_multiple_of(share)
 }
 
-/// What chooses a sample: the commit, so that each commit tries other cases. `ZARRFS_TEST_SEED` repeats a sample that failed.
+/// Returns what chooses a sample: the commit, so that each commit tries other cases. `ZARRFS_TEST_SEED` repeats a sample that failed.
 pub fn seed() -> &'static str {
     static SEED: OnceLock<String> = OnceLock::new();
     SEED.get_or_init(|| {
@@ -52,7 +52,7 @@ pub fn seed() -> &'static str {
     })
 }
 
-/// As [`pick`], unless `variable` names another number: how a campaign goes beyond both levels.
+/// Returns what [`pick`] does, unless `variable` names another number: so a campaign goes beyond both levels.
 pub fn count<T: FromStr<Err: Debug>>(variable: &str, quick: T, full: T) -> T {
     match std::env::var(variable) {
         Ok(number) => number.parse().unwrap_or_else(|error| panic!("{variable}={number}: {error:?}")),

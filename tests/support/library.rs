@@ -16,12 +16,12 @@ pub const LAYOUTS: [(&str, Layout); 4] = [
     ("F>", Layout { order: Order::F, byte_order: ByteOrder::Big }),
 ];
 
-/// The folder as a tree.
+/// Returns the folder as a tree.
 pub fn tree(folder: &Path) -> Tree {
     Tree::new(zarrfs::store::open(folder.to_str().unwrap(), false).unwrap())
 }
 
-/// The array at a path. Anything else there is a `Usage` error.
+/// Returns the array at a path. Anything else there is a `Usage` error.
 pub fn open(tree: &Tree, engine: &Arc<Engine>, path: &str, layout: Layout) -> Result<Arc<Array>> {
     match tree.node(path)? {
         Some(Node::Array { metadata, .. }) => Array::open(engine, tree.store(), path, metadata, layout),
@@ -31,14 +31,14 @@ pub fn open(tree: &Tree, engine: &Arc<Engine>, path: &str, layout: Layout) -> Re
     }
 }
 
-/// All bytes of the flat file.
+/// Returns all bytes of the flat file.
 pub fn read_all(array: &Array) -> Result<Vec<u8>> {
     let mut bytes = vec![0xEE; usize::try_from(array.size_bytes()).unwrap()];
     array.read_at(0, &mut bytes)?;
     Ok(bytes)
 }
 
-/// All bytes of the array at a path, in C order and little-endian.
+/// Returns all bytes of the array at a path, in C order and little-endian.
 pub fn read(store: &Arc<dyn Store>, path: &str) -> Result<Vec<u8>> {
     let engine = Engine::new(16 << 20, 2);
     read_all(&*open(&Tree::new(store.clone()), &engine, path, LAYOUTS[0].1)?)

@@ -32,23 +32,23 @@ fn has(set: &[u64; 4], value: u8) -> bool {
 }
 
 impl Region {
-    /// From `start` on, holding this for sure.
+    /// Makes a region that begins at `start` and surely holds these bytes.
     pub fn new(start: u64, content: &[u8]) -> Self {
         let allowed = content.iter().map(|value| only(*value)).collect();
         Region { start, last: content.to_vec(), allowed, pending: Vec::new() }
     }
 
-    /// Where it begins in the file.
+    /// Returns its offset in the file.
     pub fn start(&self) -> u64 {
         self.start
     }
 
-    /// How long it is.
+    /// Returns its length.
     pub fn len(&self) -> u64 {
         self.last.len() as u64
     }
 
-    /// To be called before the write. `offset` is in the file.
+    /// Records a write before it is made. `offset` is in the file.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         let from = usize::try_from(offset - self.start).unwrap();
         for (i, value) in data.iter().enumerate() {
@@ -58,7 +58,7 @@ impl Region {
         self.pending.push(from..from + data.len());
     }
 
-    /// All that was written is safe. How many bytes became so.
+    /// Records that all that was written is safe. Returns how many bytes became safe.
     pub fn acknowledge(&mut self) -> u64 {
         let mut bytes = 0;
         for range in std::mem::take(&mut self.pending) {
@@ -121,7 +121,7 @@ pub struct Habits<'a> {
     pub fill: &'a [u8],
     /// Whether the file is emptied and made long again at times; then the region is the whole file.
     pub truncates: bool,
-    /// Until when what is acknowledged counts.
+    /// The moment until which acknowledgements count.
     pub life: &'a Life,
 }
 
@@ -133,7 +133,7 @@ pub struct Life {
 }
 
 impl Life {
-    /// From now on nothing is acknowledged any more.
+    /// Ends the life: nothing is acknowledged any more.
     pub fn end(&self) {
         self.is_over.store(true, Ordering::SeqCst);
     }

@@ -47,7 +47,7 @@ pub fn skip(what: &str, why: &str, required: bool) {
     assert!(!(required && std::env::var("CI").is_ok_and(|value| value == "true")), "{what}: {why}");
 }
 
-/// The digest as expected.json spells it.
+/// Returns the digest as expected.json spells it.
 pub fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -56,7 +56,7 @@ pub fn sha256(bytes: &[u8]) -> String {
 pub struct Numbers(pub u64);
 
 impl Numbers {
-    /// The next number.
+    /// Returns the next number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -65,12 +65,12 @@ impl Numbers {
         z ^ (z >> 31)
     }
 
-    /// A number below `end` (0 when `end` is 0).
+    /// Returns a number below `end` (0 when `end` is 0).
     pub fn below(&mut self, end: u64) -> u64 {
         if end == 0 { 0 } else { self.next() % end }
     }
 
-    /// A range inside a file of `size` bytes: offset and length. Short ones as often as long ones.
+    /// Returns a range inside a file of `size` bytes: offset and length. Short ones as often as long ones.
     pub fn range(&mut self, size: u64) -> (u64, u64) {
         let offset = self.below(size + 1);
         let longest = match self.below(3) {

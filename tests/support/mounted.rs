@@ -27,7 +27,7 @@ impl Mount {
         Mount::with_environment(store, options, &[], what)
     }
 
-    /// As [`Mount::new`], with further variables in the daemon's environment.
+    /// Mounts as [`Mount::new`] does, with further variables in the daemon's environment.
     pub fn with_environment(
         store: &Path,
         options: &[&str],
@@ -71,39 +71,39 @@ impl Mount {
         std::fs::metadata(&self.point).unwrap_or_else(|error| panic!("mounted, but {error}: {}", self.log()));
     }
 
-    /// The mount point.
+    /// Returns the mount point.
     pub fn point(&self) -> &Path {
         &self.point
     }
 
-    /// A path below the mount point.
+    /// Returns a path below the mount point.
     pub fn path(&self, below: &str) -> PathBuf {
         self.point.join(below)
     }
 
-    /// What the daemon wrote to standard error so far.
+    /// Returns what the daemon wrote to standard error so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// A member of the daemon's /proc/PID/status in kB: `VmHWM` is the most memory it ever held.
+    /// Returns a member of the daemon's /proc/PID/status in kB: `VmHWM` is the most memory it ever held.
     pub fn memory_kb(&self, member: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.daemon.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with(member)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
-    /// The daemon's number.
+    /// Returns the daemon's number.
     pub fn pid(&self) -> u32 {
         self.daemon.id()
     }
 
-    /// Whether the daemon has ended by itself.
+    /// Returns whether the daemon has ended by itself.
     pub fn has_ended(&mut self) -> bool {
         self.daemon.try_wait().unwrap().is_some()
     }
 
-    /// How the daemon ended; waits for it.
+    /// Returns how the daemon ended; waits for it.
     pub fn end(&mut self) -> ExitStatus {
         wait_for_end(&mut self.daemon).expect("the daemon has not ended")
     }
@@ -134,7 +134,7 @@ impl Mount {
             .unwrap()
     }
 
-    /// Whether it is still mounted.
+    /// Returns whether it is still mounted.
     pub fn is_mounted(&self) -> bool {
         is_mounted(&self.point)
     }

@@ -15,7 +15,7 @@ pub fn has_run() -> bool {
     has_run_with(&[])
 }
 
-/// As [`has_run`], with further variables in the process's environment.
+/// Does what [`has_run`] does, with further variables in the process's environment.
 pub fn has_run_with(environment: &[(&str, &str)]) -> bool {
     let thread = std::thread::current();
     // A test has a thread, which is named after it, unless tests run one after the other.

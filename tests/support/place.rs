@@ -25,7 +25,7 @@ cut -d' ' -f5 /proc/self/mountinfo | grep "^$(dirname "$PWD")/" | while read -r 
 done
 "#;
 
-/// Whether mounting is possible at all.
+/// Returns whether mounting is possible at all.
 pub fn can_mount() -> bool {
     let can = fs::File::options().read(true).write(true).open("/dev/fuse").is_ok();
     if !can {
@@ -42,7 +42,7 @@ pub fn zarrfs(arguments: &[&str]) -> Output {
     Command::new(PROGRAM).args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
-/// What the program says on standard error, having failed with this exit code.
+/// Returns what the program says on standard error, having failed with this exit code.
 pub fn refusal(output: &Output, code: i32) -> String {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(code), "{text}");
@@ -93,7 +93,7 @@ pub fn is_mounted(mountpoint: &Path) -> bool {
 }
 
 impl Place {
-    /// With an empty mount point and no store.
+    /// Makes a place with an empty mount point and no store.
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -101,7 +101,7 @@ impl Place {
         Place { folder }
     }
 
-    /// With the sample hierarchy.
+    /// Makes a place with the sample hierarchy.
     pub fn demo() -> Self {
         let place = Place::new();
         copy_demo(&place.store());
@@ -131,7 +131,7 @@ impl Place {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// In the foreground, once it answers.
+    /// Mounts in the foreground. Returns once the mount answers.
     pub fn mount_in_foreground(&self, options: &[&str]) -> Child {
         let mut options = options.to_vec();
         options.push("--foreground");
@@ -157,7 +157,7 @@ impl Place {
         fs::write(path, content).unwrap();
     }
 
-    /// What an array's bytes are without a mount.
+    /// Returns what an array's bytes are without a mount.
     pub fn cat(&self, array: &str) -> Vec<u8> {
         let output = zarrfs(&["cat", self.store().to_str().unwrap(), array]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

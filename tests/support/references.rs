@@ -33,7 +33,7 @@ fn python_with_kerchunk(what: &str) -> Option<PathBuf> {
     None
 }
 
-/// The folder of the program, made once, and what is expected.
+/// Returns the folder of the program, made once, and what is expected.
 pub fn made(what: &str) -> Option<(&'static Path, Expected)> {
     static FOLDER: OnceLock<TempDir> = OnceLock::new();
     let python = python_with_kerchunk(what)?;

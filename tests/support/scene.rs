@@ -21,7 +21,7 @@ pub struct Scene {
     overlay: Option<PathBuf>,
     /// The arrays.
     pub kinds: Vec<Kind>,
-    /// Of each kind.
+    /// The regions of each kind.
     pub regions: Vec<Vec<Region>>,
     /// For mounting.
     pub options: &'static [&'static str],
@@ -36,14 +36,14 @@ pub const AS_STORED: &[&str] = &["-o", "writable,dirty-limit=48K,cache-size=1M"]
 pub const TURNED: &[&str] = &["-o", "writable,dirty-limit=48K,cache-size=1M,order=F,byte-order=big"];
 
 impl Scene {
-    /// In a folder of its own.
+    /// Makes a scene in a folder of its own.
     pub fn new(options: &'static [&'static str], regions_of_each: u64) -> Scene {
         let folder = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();
         let scene = Scene::at(folder.path(), options, regions_of_each);
         Scene { _folder: Some(folder), ..scene }
     }
 
-    /// In this folder.
+    /// Makes a scene in this folder.
     pub fn at(store: &Path, options: &'static [&'static str], regions_of_each: u64) -> Scene {
         let kinds = kinds::write(store);
         let is_big_endian = options == TURNED;
@@ -54,7 +54,7 @@ impl Scene {
         Scene { _folder: None, store, overlay, kinds, regions, options, is_big_endian, leftovers: 0 }
     }
 
-    /// With the overlay in a folder, which takes what is written from now on.
+    /// Adds an overlay in a folder, which takes what is written from now on.
     pub fn with_overlay(mut self, folder: &Path) -> Scene {
         let options = self.options.iter().map(|option| (*option).to_owned());
         let all = options.chain([format!("--overlay={}", folder.display())]);
@@ -65,23 +65,23 @@ impl Scene {
         self
     }
 
-    /// Where it stands once its overlay was committed.
+    /// Returns the scene after its overlay was committed.
     pub fn without_overlay(mut self) -> Scene {
         (self.overlay, self.options) = (None, AS_STORED);
         self
     }
 
-    /// The folder that takes what is written.
+    /// Returns the folder that takes what is written.
     pub fn written(&self) -> &Path {
         self.overlay.as_deref().unwrap_or(&self.store)
     }
 
-    /// Where it is.
+    /// Returns the path of the store.
     pub fn store(&self) -> &Path {
         &self.store
     }
 
-    /// One element of fill value as served.
+    /// Returns one element of fill value as served.
     pub fn fill_of(&self, kind: &Kind) -> Vec<u8> {
         let mut fill = kind.fill.clone();
         if self.is_big_endian {
@@ -96,7 +96,7 @@ impl Scene {
         Some(())
     }
 
-    /// As [`Scene::check`], but gives what was lost or torn.
+    /// Checks as [`Scene::check`] does, and returns what was lost or torn.
     pub fn examine(&mut self) -> Option<Result<(), String>> {
         if self.written().exists() {
             self.leftovers += kinds::unfinished(self.written()).len();
@@ -139,7 +139,7 @@ impl Scene {
         Some(Ok(()))
     }
 
-    /// What zarr-python reads is what a mount shows.
+    /// Checks that zarr-python reads what a mount shows.
     pub fn compare_with_python(&self, what: &str) {
         let Some(python) = python(what) else { return };
         let folder = tempfile::tempdir().unwrap();

@@ -107,7 +107,7 @@ fn shared() -> &'static Shared {
 }
 
 impl Server {
-    /// A server with a bucket that holds what is in the folder `content`; of moto, a bucket in the process that other tests use, too. Panics
+    /// Starts a server with a bucket that holds what is in the folder `content`; with moto, a bucket in the process that other tests use, too. Panics
     /// if it cannot be started.
     pub fn start(kind: Kind, content: &Path) -> Server {
         static BUCKETS: AtomicUsize = AtomicUsize::new(0);
@@ -121,7 +121,7 @@ impl Server {
         server
     }
 
-    /// As [`Server::start`], in a process of its own, which ends when it is dropped.
+    /// Starts a server as [`Server::start`] does, in a process of its own, which ends when it is dropped.
     pub fn alone(kind: Kind, content: &Path) -> Server {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("root");
@@ -172,22 +172,22 @@ impl Server {
         }
     }
 
-    /// What it wrote.
+    /// Returns what it wrote.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// The name of its bucket.
+    /// Returns the name of its bucket.
     pub fn bucket_name(&self) -> &str {
         &self.bucket
     }
 
-    /// The folder with the bucket's objects as files, where it has one.
+    /// Returns the folder with the bucket's objects as files, where it has one.
     pub fn bucket(&self) -> PathBuf {
         self.folder.path().join("root").join(BUCKET)
     }
 
-    /// The URL of what is below the bucket.
+    /// Returns the URL of what is below the bucket.
     pub fn url(&self, below: &str) -> String {
         let below = if below.is_empty() { String::new() } else { format!("/{below}") };
         match self.kind {
@@ -198,12 +198,12 @@ impl Server {
         }
     }
 
-    /// Its address.
+    /// Returns its address.
     pub fn address(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// The URL of the service, for `--endpoint-url`.
+    /// Returns the URL of the service, for `--endpoint-url`.
     pub fn endpoint(&self) -> Option<String> {
         match self.kind {
             Kind::Moto | Kind::S3s | Kind::Google => Some(self.address()),
@@ -212,7 +212,7 @@ impl Server {
         }
     }
 
-    /// The options for it.
+    /// Returns the options for it.
     pub fn options(&self) -> Vec<String> {
         let mut options: Vec<String> = Vec::new();
         if let Some(endpoint) = self.endpoint() {
@@ -221,12 +221,12 @@ impl Server {
         options
     }
 
-    /// The credentials for it, as variables.
+    /// Returns the credentials for it, as variables.
     pub fn environment(&self) -> Vec<(&'static str, &'static str)> {
         environment(self.kind)
     }
 
-    /// The secret among them.
+    /// Returns the secret among them.
     pub fn secret(&self) -> Option<&'static str> {
         match self.kind {
             Kind::Moto | Kind::S3s => Some(SECRET),
@@ -321,7 +321,7 @@ impl Server {
         }));
     }
 
-    /// What obstore, a client of Python, needs to know.
+    /// Returns what obstore, a client of Python, needs to know.
     pub fn obstore_options(&self) -> serde_json::Value {
         let endpoint = self.endpoint();
         let mut options = match self.kind {
@@ -371,7 +371,7 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// The credentials for a server, as variables.
+/// Returns the credentials for a server, as variables.
 pub fn environment(kind: Kind) -> Vec<(&'static str, &'static str)> {
     // Google's client asks no server for a token with this key.
     const KEY: &str =
@@ -388,13 +388,13 @@ pub fn environment(kind: Kind) -> Vec<(&'static str, &'static str)> {
     }
 }
 
-/// A key with which Google's client asks a server at this address, and none for a token.
+/// Returns a key with which Google's client asks a server at this address, and none for a token.
 fn google_key(address: &str) -> String {
     json!({"gcs_base_url": address, "disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""})
         .to_string()
 }
 
-/// The command that starts a server in the foreground, as one process.
+/// Returns the command that starts a server in the foreground, as one process.
 fn command(kind: Kind, (port, behind): (u16, u16), folder: &Path) -> Command {
     let root = folder.join("root");
     let (port, behind) = (port.to_string(), behind.to_string());
@@ -452,7 +452,7 @@ fn command(kind: Kind, (port, behind): (u16, u16), folder: &Path) -> Command {
     command
 }
 
-/// One process that lists folders by PROPFIND, which the program asks of a web server.
+/// Returns the settings of nginx: one process that lists folders by PROPFIND, which zarrfs asks of a web server.
 fn nginx(port: &str, root: &Path) -> String {
     let root = root.display();
     format!(
@@ -467,7 +467,7 @@ fn nginx(port: &str, root: &Path) -> String {
     )
 }
 
-/// HMAC with SHA-256 (RFC 2104).
+/// Returns the HMAC with SHA-256 (RFC 2104).
 fn hmac(key: &[u8], text: &[u8]) -> Vec<u8> {
     let pad = |with: u8| {
         let mut block = [with; 64];
@@ -478,7 +478,7 @@ fn hmac(key: &[u8], text: &[u8]) -> Vec<u8> {
     Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize().to_vec()
 }
 
-/// All files below a folder.
+/// Returns all files below a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap().flatten() {

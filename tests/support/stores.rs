@@ -97,17 +97,17 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// Around another store.
+    /// Wraps another store.
     pub fn new(store: Arc<dyn Store>) -> Arc<Hooked<Self>> {
         Hooked::new(store, Counting::default())
     }
 
-    /// How often each key was opened, read, looked at or listed since the last call.
+    /// Returns how often each key was opened, read, looked at or listed since the last call.
     pub fn take(&self) -> BTreeMap<String, u64> {
         std::mem::take(&mut self.asked.lock().unwrap())
     }
 
-    /// How often each object was opened or read since the last call.
+    /// Returns how often each object was opened or read since the last call.
     pub fn take_opened(&self) -> BTreeMap<String, u64> {
         std::mem::take(&mut self.opened.lock().unwrap())
     }

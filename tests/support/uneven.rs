@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// A document of v3.
+/// Returns a document of v3.
 pub fn v3(data_type: &str, shape: &[u64], chunk: &[u64], codecs: &Value) -> Value {
     json!({"zarr_format": 3, "node_type": "array", "shape": shape, "data_type": data_type, "fill_value": 3,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},

@@ -17,7 +17,7 @@ pub const SHARED: u32 = 54_330;
 /// Length of each array's file.
 pub const SIZE_BYTES: usize = 16;
 
-/// The document of all of them.
+/// Returns the document of all of them.
 pub fn document() -> String {
     json!({"zarr_format": 3, "node_type": "array", "shape": [8, 2], "data_type": "uint8", "fill_value": 0,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4, 2]}},
@@ -27,12 +27,12 @@ pub fn document() -> String {
 
 /// A folder of stores.
 pub struct Stores {
-    /// Where they are.
+    /// The folder that has both.
     pub folder: TempDir,
 }
 
 impl Stores {
-    /// Two stores.
+    /// Makes the stores of both users.
     pub fn new() -> Self {
         let stores = Stores { folder: tempfile::tempdir().unwrap() };
         fs::set_permissions(stores.folder.path(), Permissions::from_mode(0o755)).unwrap();
@@ -42,7 +42,7 @@ impl Stores {
         stores
     }
 
-    /// A path below the folder.
+    /// Returns a path below the folder.
     pub fn path(&self, below: &str) -> PathBuf {
         self.folder.path().join(below)
     }
@@ -71,7 +71,7 @@ impl Stores {
         lchown(self.path(below), Some(user), Some(user)).unwrap();
     }
 
-    /// An array's folder with its document, and no chunks.
+    /// Makes an array's folder with its document, and no chunks.
     pub fn empty_array(&self, below: &str, user: u32, mode: u32) {
         self.folder(below, user, 0o755);
         self.file(&format!("{below}/zarr.json"), document(), user, mode);
@@ -86,13 +86,13 @@ impl Stores {
         }
     }
 
-    /// An array with its chunks.
+    /// Makes an array with its chunks.
     pub fn array(&self, below: &str, letter: u8, user: u32, modes: (u32, u32)) {
         self.empty_array(below, user, modes.0);
         self.chunks(&format!("{below}/c"), letter, user, modes.1);
     }
 
-    /// All that is below `a.zarr`, with owners and modes.
+    /// Returns all that is below `a.zarr`, with owners and modes.
     pub fn all_of_a(&self) -> BTreeMap<PathBuf, (u32, u32, Vec<u8>)> {
         let mut found = BTreeMap::new();
         let mut folders = vec![self.path("a.zarr")];

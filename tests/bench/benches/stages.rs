@@ -37,7 +37,7 @@ fn chains() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Smooth values with noise: they compress to about half.
+/// Returns smooth values with noise: they compress to about half.
 fn content() -> Vec<u8> {
     let mut state = 1u64;
     (0..SIZE_BYTES / 4)
@@ -56,7 +56,7 @@ fn open(store: &Arc<dyn Store>, cache_limit_bytes: u64) -> Arc<Array> {
     Array::open(&engine, store, "", metadata, Layout::default()).expect("it can be served")
 }
 
-/// An array without chunks.
+/// Returns an array without chunks.
 fn empty(codecs: &Value) -> Arc<dyn Store> {
     let store = MemoryStore::default();
     let document = json!({
@@ -68,7 +68,7 @@ fn empty(codecs: &Value) -> Arc<dyn Store> {
     Arc::new(store)
 }
 
-/// The array with all of it written and nothing stored.
+/// Returns the array with all of it written and nothing stored.
 fn written(store: &Arc<dyn Store>, content: &[u8]) -> Arc<Array> {
     let array = open(store, 1 << 30);
     array.writer().open_for_writing().expect("a memory store is written");

@@ -32,7 +32,7 @@ fn sharding(inner: [u64; 2], codecs: Value, location: &str) -> Value {
            "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}]}})
 }
 
-/// Every decoder by name: an array of one chunk that goes through it.
+/// Returns every decoder by name: an array of one chunk that goes through it.
 pub fn chains() -> Vec<(String, Value)> {
     let bytes = json!({"name": "bytes", "configuration": {"endian": "little"}});
     let big = json!({"name": "bytes", "configuration": {"endian": "big"}});
@@ -95,7 +95,7 @@ pub fn chains() -> Vec<(String, Value)> {
     found
 }
 
-/// The array that a document of [`chains`] describes.
+/// Returns the array that a document of [`chains`] describes.
 pub fn metadata(document: &Value) -> ArrayMetadata {
     let text = document.to_string();
     if document["zarr_format"] == 2 {
@@ -107,7 +107,7 @@ pub fn metadata(document: &Value) -> ArrayMetadata {
     }
 }
 
-/// The codec chain for its one chunk.
+/// Returns the codec chain for its one chunk.
 pub fn pipeline(document: &Value) -> Pipeline {
     let metadata = metadata(document);
     let (data_type, fill_value) = (metadata.data_type, metadata.fill_value);
@@ -115,7 +115,7 @@ pub fn pipeline(document: &Value) -> Pipeline {
     Pipeline::build(&metadata.codecs, &whole).expect("a sound chain")
 }
 
-/// A store that holds an array's document and, as its first chunk, `chunk`.
+/// Returns a store that holds an array's document and, as its first chunk, `chunk`.
 pub fn store(document_name: &str, document: &[u8], chunk: &[u8]) -> Arc<dyn Store> {
     let store = MemoryStore::new();
     store.put(&format!("a/{document_name}"), document.to_vec()).expect("a key");

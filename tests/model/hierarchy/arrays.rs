@@ -39,7 +39,7 @@ const FORMS: [Form; 12] = [
 /// A data type, and a fill value that is not zero.
 struct Element {
     v3: &'static str,
-    /// Without the byte order; `None` where v1 and v2 lack it.
+    /// The name without the byte order; `None` where v1 and v2 do not have the type.
     v2: Option<&'static str>,
     /// Bytes that are swapped together.
     component: usize,
@@ -142,7 +142,7 @@ impl ArrayCase {
         self.element().v3 == "bool"
     }
 
-    /// The file's size.
+    /// Returns the file's size.
     pub fn size_bytes(&self) -> usize {
         let elements: u64 = self.axes.iter().map(|axis| axis.length).product();
         elements as usize * self.element().fill_bytes.len()
@@ -152,7 +152,7 @@ impl ArrayCase {
         self.has_fill && self.form != Form::V2Null
     }
 
-    /// One element that was never written, as served.
+    /// Returns one element that was never written, as served.
     pub fn fill(&self, is_big: bool) -> Vec<u8> {
         let element = self.element();
         let mut bytes =
@@ -175,12 +175,12 @@ impl ArrayCase {
         Some(elements as usize * self.element().fill_bytes.len())
     }
 
-    /// A chunk that holds nothing but the fill value is not stored.
+    /// Returns whether a chunk that holds nothing but the fill value is not stored.
     pub fn drops_fill(&self) -> bool {
         self.form != Form::V2Null
     }
 
-    /// The documents that describe it, by key below its folder.
+    /// Returns the documents that describe it, by key below its folder.
     pub fn documents(&self) -> Vec<(&'static str, Value)> {
         let (shape, inner) = self.shapes(|axis| axis.length, |axis| axis.inner);
         let (middle, outer) = self.shapes(Axis::middle, Axis::outer);

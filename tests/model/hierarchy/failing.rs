@@ -47,12 +47,12 @@ impl Failing {
         self.is_full.load(Ordering::SeqCst) || self.is_unsyncable.load(Ordering::SeqCst)
     }
 
-    /// How often something was refused to an array at the root.
+    /// Returns how often something was refused to an array at the root.
     pub fn refused(&self, array: &str) -> u64 {
         self.refused.lock().unwrap().get(array).copied().unwrap_or(0)
     }
 
-    /// What would be lost of an array at the root, were the power to fail now.
+    /// Returns what would be lost of an array at the root, were the power to fail now.
     pub fn unsynced(&self, array: &str) -> Vec<String> {
         let unsynced = self.unsynced.lock().unwrap();
         unsynced.iter().filter(|key| array_of(key) == array && !is_document(key)).cloned().collect()

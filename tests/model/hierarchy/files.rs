@@ -53,7 +53,7 @@ pub struct File {
     pub(super) is_zeroed: bool,
     /// How far it has been written since it was cut short.
     pub(super) end: Option<usize>,
-    /// Where that was.
+    /// The place of that write.
     pub(super) cut_at: usize,
     /// It was not cut short, but got longer.
     pub(super) is_growing: bool,
@@ -115,7 +115,7 @@ pub(super) fn mounted(mounting: &Mounting, store: Arc<dyn Store>) -> FileSystem 
 }
 
 impl Open {
-    /// It may have mapped the file and write through the map.
+    /// Returns whether the handle may have mapped the file and write through the map.
     pub(super) fn maps(&self) -> bool {
         self.flags & libc::O_ACCMODE == libc::O_RDWR
     }
@@ -173,12 +173,12 @@ impl Model {
         self.fs.lookup(ROOT, name, Blocking::Yes).unwrap().attributes.inode
     }
 
-    /// open(2), as the kernel asks for it: O_TRUNC comes as a change of size right behind it.
+    /// Opens a file as the kernel asks for it: O_TRUNC comes as a change of size right afterwards.
     pub fn open(&mut self, file: usize, writes: bool, truncates: bool) {
         self.open_to(file, writes, truncates, false);
     }
 
-    /// As [`Model::open`], perhaps with O_APPEND.
+    /// Opens a file as [`Model::open`] does, perhaps with O_APPEND.
     pub fn open_to(&mut self, file: usize, writes: bool, truncates: bool, appends: bool) {
         // A shell's `>` opens only for writing.
         let flags = match (writes, truncates) {
@@ -216,7 +216,7 @@ impl Model {
         }
     }
 
-    /// The kernel has the answer to an open.
+    /// Records that the kernel has the answer to an open.
     pub(super) fn is_open(&mut self, open: Open) {
         self.files[open.file].is_opened(open.foreign_writes);
         self.open.push(open);
@@ -235,7 +235,7 @@ impl Model {
         assert_eq!(errno(self.fs.flush(open.handle)), Err(libc::EBADF));
     }
 
-    /// close(2) of a descriptor, or fsync(2).
+    /// Closes or syncs a descriptor.
     pub fn flush(&mut self, slot: usize, syncs: bool) {
         let open = self.open[slot];
         let array = name(open.file);
@@ -314,7 +314,7 @@ impl Model {
         }
     }
 
-    /// The sidecar says how long the file is; its attributes are edited in place, if asked for.
+    /// Checks that the sidecar says how long the file is, and edits its attributes in place if asked for.
     pub fn sidecar(&mut self, file: usize, number: Option<u64>) {
         let sidecar = format!("{}.json", name(file));
         let inode = self.inode(&sidecar);
@@ -346,7 +346,7 @@ impl Model {
         self.fs.release(handle);
     }
 
-    /// All of a file, through a handle of its own.
+    /// Reads all of a file through a handle of its own.
     pub fn read_all(&mut self, file: usize) {
         self.open(file, false, false);
         self.answer_opens(file);
@@ -363,12 +363,12 @@ impl Model {
         self.store.set(is_full, is_unsyncable);
     }
 
-    /// What the timer does.
+    /// Stores what is due, as the timer does.
     pub fn store_due(&mut self, writeback_delay: Duration) {
         self.fs.engine().store_settled(writeback_delay);
     }
 
-    /// Everything is stored, and another program reads it.
+    /// Checks that everything is stored, as another program reads it.
     pub fn verify(&mut self) {
         self.store.set(false, false);
         (0..self.files.len()).for_each(|file| self.settle_kernel(file));
@@ -399,7 +399,7 @@ impl Model {
         }
     }
 
-    /// Nothing is in an array's folder but its documents and chunks; none, where all is fill value.
+    /// Checks that an array's folder has only its documents and chunks, and no chunk of fill value alone.
     fn check_objects(&self, number: usize) {
         let file = &self.files[number];
         let is_big = self.mounting.layout.byte_order == zarrfs::array::ByteOrder::Big;
@@ -428,7 +428,7 @@ impl Model {
         }
     }
 
-    /// The mount ends, and another begins.
+    /// Ends the mount, and begins another.
     pub fn remount(&mut self) {
         (0..self.files.len()).for_each(|file| self.settle_kernel(file));
         while !self.open.is_empty() {
@@ -444,7 +444,7 @@ impl Model {
 }
 
 impl File {
-    /// Whoever opens the file sees what was written before, also where the kernel answers by itself.
+    /// Takes the news of an open: it shows what was written before, also where the kernel answers by itself.
     /// What another program writes between the open and its reply may be old or new afterwards.
     fn is_opened(&mut self, foreign_writes: u64) {
         for unsure in self.unsure.iter_mut().filter(|number| **number <= foreign_writes) {

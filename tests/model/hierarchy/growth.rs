@@ -6,12 +6,12 @@ use zarrfs::array::{ByteOrder, Order};
 use super::files::{File, Model, Open};
 
 impl File {
-    /// The size that programs see.
+    /// Returns the size that programs see.
     pub(super) fn shown(&self) -> usize {
         self.end.filter(|_| self.is_growing).unwrap_or(self.bytes.len())
     }
 
-    /// The kernel drops all pages of a file when it learns of another size.
+    /// Drops all pages of a file, as the kernel does when it learns of another size.
     pub(super) fn size_was(&mut self, shown: usize) {
         if self.shown() != shown {
             self.cached.fill(None);
@@ -20,17 +20,17 @@ impl File {
 }
 
 impl Model {
-    /// Whether files have their axes reversed.
+    /// Returns whether files have their axes reversed.
     pub fn mounting_is_fortran(&self) -> bool {
         self.mounting.layout.order == Order::F
     }
 
-    /// The size that programs see of a handle's file.
+    /// Returns the size that programs see of a handle's file.
     pub fn shown_size(&self, slot: usize) -> usize {
         self.files[self.open[slot].file].shown()
     }
 
-    /// The size that the array gets so that the file has `end` bytes; `None` if it stays.
+    /// Returns the size that the array gets so that the file has `end` bytes; `None` if it stays.
     pub(super) fn grown_size(&self, file: usize, end: usize) -> Option<usize> {
         let file = &self.files[file];
         let row_bytes = file.case.row_bytes(self.mounting_is_fortran())?;
@@ -38,7 +38,7 @@ impl Model {
         is_longer.then(|| end.next_multiple_of(row_bytes))
     }
 
-    /// How many of the bytes that a handle writes at an offset are taken.
+    /// Returns how many of the bytes that a handle writes at an offset are taken.
     pub(super) fn room(&self, open: &Open, offset: usize, length: usize, is_page: bool) -> usize {
         let file = &self.files[open.file];
         // An append to a file that was cut short does not know where that ends.
@@ -49,7 +49,7 @@ impl Model {
         }
     }
 
-    /// The array has grown for a write.
+    /// Records that the array has grown for a write.
     pub(super) fn has_grown(&mut self, file: usize, end: usize) {
         let Some(size) = self.grown_size(file, end) else { return };
         let is_big = self.mounting.layout.byte_order == ByteOrder::Big;
@@ -67,7 +67,7 @@ impl Model {
         *document = self.plain.get(key, 1 << 20).unwrap().unwrap();
     }
 
-    /// A larger size was set: what is new is fill value, or zero if the file was cut short before. Returns whether it was.
+    /// Records that a larger size was set: what is new is fill value, or zero if the file was cut short before. Returns whether it was.
     pub(super) fn has_grown_to(&mut self, file: usize, size: usize) -> bool {
         let known = &self.files[file];
         let zeros_from = known.end.or(known.was_cut.then_some(known.bytes.len()));

@@ -36,7 +36,7 @@ struct Read {
 }
 
 impl Model {
-    /// write(2) through the page cache, up to the moment before it is sent.
+    /// Writes through the page cache, up to the moment before the write is sent.
     pub fn fill(&mut self, slot: usize, offset: usize, data: &[u8]) {
         let open = self.open[slot];
         self.send(open.file);
@@ -87,7 +87,7 @@ impl Model {
         }
     }
 
-    /// A read into the page cache of what it lacks from there on, answered and not yet taken.
+    /// Begins a read into the page cache of what it lacks from there on; the answer is not taken yet.
     pub fn begin_read(&mut self, slot: usize, offset: usize, length: usize) {
         let open = self.open[slot];
         let file = &self.files[open.file];
@@ -112,7 +112,7 @@ impl Model {
         self.files[open.file].kernel.reads.push(read);
     }
 
-    /// The kernel takes the answers to reads of a range: the pages are there, and no longer locked.
+    /// Takes the answers to reads of a range, as the kernel does: the pages are there, and no longer locked.
     pub fn end_reads(&mut self, file: usize, range: &Range<usize>) {
         let file = &mut self.files[file];
         let meets = |read: &mut Read| read.range.start < range.end && range.start < read.range.end;
@@ -135,7 +135,7 @@ impl Model {
         drop.done();
     }
 
-    /// An open whose thread drops all pages before it goes on.
+    /// Begins an open with a thread that drops all pages before it goes on.
     pub(super) fn wait_to_open(&mut self, open: Open) {
         self.files[open.file].kernel.opening.push(open);
     }
@@ -149,7 +149,7 @@ impl Model {
         }
     }
 
-    /// What takes the inode's lock, or ends: all that is on its way arrives first.
+    /// Lets all that is on its way arrive, as it does before a request that takes the inode's lock, or the end.
     pub fn settle_kernel(&mut self, file: usize) {
         self.answer_opens(file);
         self.send(file);
@@ -163,7 +163,7 @@ impl Kernel {
         self.opening.iter().filter(|open| open.writes).count()
     }
 
-    /// Whether pages of a file are newer than what is known to be written.
+    /// Returns whether pages of a file are newer than what is known to be written.
     pub fn is_filled(&self, at: usize) -> bool {
         self.filled.as_ref().is_some_and(|fill| (fill.offset..fill.offset + fill.data.len()).contains(&at))
     }

@@ -14,12 +14,12 @@ use std::sync::Arc;
 use zarrfs::store::overlay::{Access, OverlayOptions};
 use zarrfs::store::{MemoryStore, Store, StoreOptions};
 
-/// The name of an array and its file.
+/// Returns the name of an array and its file.
 fn name(file: usize) -> String {
     format!("a{file}")
 }
 
-/// A store with the arrays' documents: in memory, in a folder, or in a folder below an overlay.
+/// Returns a store with the arrays' documents: in memory, in a folder, or in a folder below an overlay.
 fn place(
     has_folder: bool,
     has_overlay: bool,

@@ -12,12 +12,12 @@ use super::files::{Model, mounted};
 use super::name;
 
 impl Model {
-    /// Right behind the first byte that is dirty: in the same chunk, as often as not.
+    /// Returns the place right behind the first dirty byte, often in the same chunk.
     pub fn next_to_a_dirty_range(&self, file: usize) -> Option<usize> {
         self.files[file].dirty.windows(2).position(|pair| pair == [true, false]).map(|at| at + 1)
     }
 
-    /// Another program writes what we do not, up to where we do: both must be there.
+    /// Writes as another program what we do not, up to where we do: both must be there.
     pub fn foreign(&mut self, file: usize, offset: usize, data: &[u8]) {
         let known = &mut self.files[file];
         // In a folder the other program would be refused while we write. What it writes into a row that we have begun is not ours to zero.
@@ -46,7 +46,7 @@ impl Model {
         known.unsure[range].fill(known.foreign_writes);
     }
 
-    /// Another program makes the array longer. `flushes`: what is dirty is stored before anybody has looked.
+    /// Makes the array longer as another program. With `flushes`, what is dirty is stored before any look at the document.
     pub fn grow(&mut self, file: usize, rows: usize, flushes: bool) {
         self.settle_kernel(file);
         // Whether such a file is short depends on who looks first.

@@ -10,38 +10,38 @@ use super::files::{File, Model, Open, errno};
 use super::name;
 
 impl Model {
-    /// How many have a file open for writing.
+    /// Returns how many have a file open for writing.
     pub(super) fn writers(&self, file: usize) -> usize {
         let open = self.open.iter().filter(|open| open.file == file && open.writes).count();
         open + self.files[file].kernel.opening_writers()
     }
 
-    /// Whether all other writers of a handle's file have been closed last.
+    /// Returns whether all other writers of a handle's file have been closed last.
     fn others_are_closing(&self, open: &Open) -> bool {
         let others = self.open.iter().filter(|other| other.file == open.file && other.handle != open.handle);
         self.files[open.file].kernel.opening_writers() == 0
             && others.into_iter().all(|other| !other.writes || other.is_closing)
     }
 
-    /// A handle has written.
+    /// Records that a handle has written.
     pub(super) fn has_written(&mut self, handle: u64) {
         let open = self.open.iter_mut().find(|open| open.handle == handle);
         open.into_iter().for_each(|open| open.is_closing = false);
     }
 
-    /// Whether fsync or close of a handle must report that its file is not written to its end.
+    /// Returns whether fsync or close of a handle must report that its file is not written to its end.
     pub(super) fn must_report_a_short_file(&self, open: &Open, syncs: bool) -> bool {
         let Some(end) = self.files[open.file].end.filter(|_| open.writes) else { return false };
         let may_be_mapped = open.maps() && end == self.files[open.file].cut_at;
         syncs || (!may_be_mapped && self.others_are_closing(open))
     }
 
-    /// What is zero before a write at `offset` is taken, of a file that was cut short.
+    /// Returns what is zero before a write at `offset` is taken, of a file that was cut short.
     pub(super) fn gap(&self, file: usize, offset: usize) -> Option<std::ops::Range<usize>> {
         self.files[file].end.filter(|&end| end < offset).map(|end| end..offset)
     }
 
-    /// The next open drops what the kernel has of a gap that became zero in part; the model drops it now.
+    /// Drops what the kernel has of a gap that became zero in part. The next open would drop it.
     pub(super) fn drop_gap(&mut self, file: usize, offset: usize) {
         if let Some(gap) = self.gap(file, offset) {
             let cached = &mut self.files[file].cached;
@@ -64,7 +64,7 @@ impl Model {
         }
     }
 
-    /// As the adapter writes: at once, or else with patience.
+    /// Writes as the adapter does: without waiting, or else with waiting.
     pub(super) fn put(
         &mut self,
         file: usize,
@@ -93,7 +93,7 @@ impl Model {
         written
     }
 
-    /// A size is set where that destroys nothing.
+    /// Sets a smaller size where that destroys nothing.
     fn cut(&mut self, file: usize, size: usize, inode: u64, change: SetAttr) {
         let now = self.files[file].bytes.len();
         let has_writers = self.writers(file) > 0;
@@ -216,7 +216,7 @@ impl Model {
         }
     }
 
-    /// A size is set that is larger than the array.
+    /// Sets a size that is larger than the array.
     fn lengthen(&mut self, file: usize, size: usize, inode: u64, change: SetAttr) {
         let mut changed = errno(self.fs.set_attributes(inode, change));
         let expected = match self.grown_size(file, size) {
@@ -295,7 +295,7 @@ impl Model {
         }
     }
 
-    /// copy_file_range(2); the kernel refuses ranges of one file that overlap.
+    /// Copies by copy_file_range(2); the kernel refuses ranges of one file that overlap.
     pub fn copy(
         &mut self,
         (from, from_offset): (usize, usize),

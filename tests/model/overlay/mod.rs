@@ -92,7 +92,7 @@ impl Model {
         fs::read(self.other.chunk(chunk)).ok()
     }
 
-    /// The type and the number of chunks that the overlay shows; `Err` where its own document hides one of another form.
+    /// Returns the type and the number of chunks that the overlay shows; `Err` where its own document hides one of another form.
     fn shown(&self) -> Option<std::result::Result<(usize, usize), ()>> {
         if self.is_removed {
             return None;
@@ -114,7 +114,7 @@ impl Model {
         }
     }
 
-    /// What a reader of the overlay gets of a chunk.
+    /// Returns what a reader of the overlay gets of a chunk.
     fn expected(&self, chunk: usize, kind: usize) -> std::result::Result<Vec<u8>, ()> {
         let fill = || served(kind, &[FILL; CHUNK]);
         let below = self.base_bytes(chunk);
@@ -241,7 +241,7 @@ impl Model {
         self.document = Some((kind, chunks));
     }
 
-    /// Both have given the array another length: what the overlay has is for its own.
+    /// Returns whether both have given the array another length; what the overlay has is then for its own.
     fn is_of_another_length(&self) -> bool {
         let Some((_, own)) = self.document else { return false };
         fs::read(self.other.document()).ok() != self.document_from
@@ -351,7 +351,7 @@ impl Model {
     }
 }
 
-/// The numbers of a stored chunk as they are served: little-endian.
+/// Returns the numbers of a stored chunk as they are served: little-endian.
 pub fn from_stored(kind: usize, bytes: &[u8]) -> Vec<u8> {
     match kind {
         1 => bytes.chunks(4).flat_map(|element| element.iter().rev().copied()).collect(),

@@ -24,9 +24,9 @@ pub enum Theirs {
     Delete(usize),
     Touch(usize),
     Chmod,
-    /// So many chunks more, as zarr-python appends: the document, then the chunks.
+    /// Appends this many chunks as zarr-python does: the document, then the chunks.
     Append(usize),
-    /// So many chunks more, which have the fill value: they are not stored.
+    /// Appends this many chunks of fill value, which are not stored.
     AppendFill(usize),
     /// Another array takes the place of this one.
     Recreate(usize),
@@ -46,7 +46,7 @@ pub struct Other {
 }
 
 impl Other {
-    /// An array of four chunks in this folder.
+    /// Returns an array of four chunks in this folder.
     pub fn new(array: PathBuf, nested: bool) -> Self {
         let other = Other { array, nested, next: AtomicUsize::new(1), last: Mutex::default() };
         other.make(0, 4);
@@ -90,7 +90,7 @@ impl Other {
         }
     }
 
-    /// The type and the number of chunks, of the document in the folder.
+    /// Returns the type and the number of chunks, of the document in the folder.
     pub fn read_document(&self) -> Option<(usize, usize)> {
         let text = fs::read_to_string(self.document()).ok()?;
         let document: serde_json::Value = serde_json::from_str(&text).unwrap();

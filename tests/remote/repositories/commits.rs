@@ -41,24 +41,24 @@ impl Scene {
         mount(None, &local(self.repository.path()), &all, self.what).unwrap()
     }
 
-    /// The branch as zarr-python sees it.
+    /// Returns the branch as zarr-python sees it.
     fn read(&self, branch: &str) -> made::Read {
         made::read(self.repository.path(), branch, self.what).unwrap()
     }
 
-    /// The newest snapshot of the branch `main`.
+    /// Returns the newest snapshot of the branch `main`.
     fn newest(&self) -> Arc<dyn Store> {
         open_with(&local(self.repository.path()), &StoreOptions::default()).unwrap()
     }
 
-    /// The messages of the branch `main`, the newest first.
+    /// Returns the messages of the branch `main`, the newest first.
     fn messages(&self) -> Vec<String> {
         let output = succeeded(&["log", &local(self.repository.path()), "--json"]);
         let snapshots: Vec<Value> = serde_json::from_str(&output).unwrap();
         snapshots.iter().map(|snapshot| snapshot["message"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Another program fills an array of a branch.
+    /// Fills an array of a branch as another program.
     fn change(&self, branch: &str, path: &str, value: &str) {
         let python = python(self.what).unwrap();
         made::run(&python, &["change", self.repository.path().to_str().unwrap(), branch, path, value]);
@@ -74,7 +74,7 @@ fn zarrfs(arguments: &[&str]) -> Output {
     made::zarrfs(None, arguments)
 }
 
-/// What a command that succeeds prints.
+/// Returns what a command that succeeds prints.
 #[track_caller]
 fn succeeded(arguments: &[&str]) -> String {
     let output = zarrfs(arguments);
@@ -82,7 +82,7 @@ fn succeeded(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What a command that fails prints, on both outputs.
+/// Returns what a command that fails prints, on both outputs.
 #[track_caller]
 fn failed(arguments: &[&str], code: i32) -> String {
     let output = zarrfs(arguments);
@@ -110,7 +110,7 @@ fn compare(mount: &Mount, read: &made::Read) {
     }
 }
 
-/// A program that maps an array and writes it, without a sync, and ends when its input does.
+/// Starts a program that maps an array and writes it, without a sync, and ends when its input does.
 fn map_and_write(python: &Path, path: &Path) -> Child {
     let program = "import sys, numpy as np\n\
                    m = np.memmap(sys.argv[1], 'u1', 'r+')\n\

@@ -36,17 +36,17 @@ pub struct Made {
 }
 
 impl Made {
-    /// The folder of the repositories.
+    /// Returns the folder of the repositories.
     pub fn stores(&self) -> PathBuf {
         self.folder.path().join("stores")
     }
 
-    /// The folder of the arrays' bytes.
+    /// Returns the folder of the arrays' bytes.
     pub fn values(&self) -> PathBuf {
         self.folder.path().join("values")
     }
 
-    /// A copy of a repository, to be written or spoiled.
+    /// Returns a copy of a repository, to be written or spoiled.
     pub fn copy(&self, repository: &str) -> TempDir {
         let copy = tempfile::tempdir().unwrap();
         let from = self.stores().join(repository).join(".");
@@ -56,7 +56,7 @@ impl Made {
     }
 }
 
-/// The interpreter, if it has the package.
+/// Returns the interpreter, if it has the package.
 pub fn python(what: &str) -> Option<PathBuf> {
     let python = fixtures::python(what)?;
     if fixtures::has_modules(&python, "icechunk") {
@@ -66,7 +66,7 @@ pub fn python(what: &str) -> Option<PathBuf> {
     None
 }
 
-/// What the program prints.
+/// Returns what the program prints.
 pub fn run(python: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new(python);
     command.arg(PROGRAM).args(arguments).env("PYTHONDONTWRITEBYTECODE", "1");
@@ -75,7 +75,7 @@ pub fn run(python: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The repositories, made once.
+/// Returns the repositories, made once.
 pub fn made(what: &str) -> Option<&'static Made> {
     static MADE: OnceLock<Made> = OnceLock::new();
     let python = python(what)?;
@@ -116,12 +116,12 @@ pub fn read(repository: &Path, branch: &str, what: &str) -> Option<Read> {
     })
 }
 
-/// The location of a repository in a folder.
+/// Returns the location of a repository in a folder.
 pub fn local(folder: &Path) -> String {
     format!("icechunk+{}", folder.display())
 }
 
-/// The program on a store, perhaps at a server.
+/// Returns the program on a store, perhaps at a server.
 pub fn zarrfs(server: Option<&Server>, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_zarrfs"));
     command.args(arguments);
@@ -131,7 +131,7 @@ pub fn zarrfs(server: Option<&Server>, arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// A mount of a repository, perhaps at a server.
+/// Returns a mount of a repository, perhaps at a server.
 pub fn mount(server: Option<&Server>, location: &str, options: &[&str], what: &str) -> Option<Mount> {
     let mut all = server.map(Server::options).unwrap_or_default();
     all.extend(options.iter().map(|option| (*option).to_owned()));

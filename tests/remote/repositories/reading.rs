@@ -160,7 +160,7 @@ fn a_mount_follows_its_branch_on_request() {
     [fixed, following, tag].into_iter().for_each(crate::support::mounted::Mount::unmount);
 }
 
-/// The only file of a folder that is as long as this, or the longest one.
+/// Returns the only file of a folder that is as long as this, or the longest one.
 fn longest(folder: &Path) -> io::Result<std::path::PathBuf> {
     let mut files: Vec<_> = fs::read_dir(folder)?
         .map(|entry| Ok((entry.as_ref().map_err(|_| io::ErrorKind::Other)?.metadata()?.len(), entry?.path())))

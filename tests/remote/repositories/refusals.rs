@@ -5,7 +5,7 @@ use std::fs;
 use crate::repositories::made::{local, made, zarrfs};
 use crate::support::servers::{Kind, Server};
 
-/// The sentence of `zarrfs ls`, which fails.
+/// Returns the sentence of `zarrfs ls`, which fails.
 fn sentence(arguments: &[&str]) -> String {
     let output = zarrfs(None, &[&["ls"], arguments].concat());
     let text = String::from_utf8(output.stderr).unwrap();

@@ -12,7 +12,7 @@ use crate::support::place::is_root;
 use crate::support::skip;
 use crate::support::users::A;
 
-/// What user A reads of a file, or the reason why not.
+/// Returns what user A reads of a file, or the reason why not.
 fn read(path: &Path) -> Result<Vec<u8>, String> {
     let mut command = Command::new("cat");
     command.arg(path).env("LC_ALL", "C").current_dir("/").uid(A).gid(A);

@@ -9,19 +9,19 @@ use crate::repositories::made::{local, mount, python, run};
 use crate::support::mounted::Mount;
 use crate::support::servers::{Kind, Server};
 
-/// The folder of `stores`, with references to files below this URL.
+/// Returns the folder of `stores`, with references to files below this URL.
 fn made(url: &str, what: &str) -> Option<TempDir> {
     let (python, folder) = (python(what)?, tempfile::tempdir().unwrap());
     run(&python, &["virtual", folder.path().to_str().unwrap(), url]);
     Some(folder)
 }
 
-/// What an array shows that is there.
+/// Returns what an array shows that is there.
 fn expected() -> Vec<u8> {
     (0..300).chain(std::iter::repeat_n(-1, 100)).flat_map(i32::to_le_bytes).collect()
 }
 
-/// The number and the sentence of an array's error.
+/// Returns the number and the sentence of an array's error.
 fn refused(mount: &Mount, array: &str) -> (i32, String) {
     let error = fs::read(mount.path(array)).unwrap_err();
     let sentence = fs::read_to_string(mount.path("__zarrfs__/last_error")).unwrap();

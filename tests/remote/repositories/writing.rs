@@ -123,7 +123,7 @@ fn what_is_written_in_a_folder_is_read_back() {
     }
 }
 
-/// In a process of its own, with the credentials in its environment.
+/// Runs a test in a process of its own, with the credentials in its environment.
 fn at_a_service(kind: Kind) {
     if own_process::has_run_with(&environment(kind)) {
         return;
@@ -156,7 +156,7 @@ fn what_is_written_to_azurite_is_read_back() {
     at_a_service(Kind::Azurite);
 }
 
-/// Whether a request is one that publishes, in either version of the format.
+/// Returns whether a request is one that publishes, in either version of the format.
 fn publishes(asked: &Asked) -> bool {
     asked.method == "PUT" && (asked.key.ends_with("/repo") || asked.key.ends_with("/ref.json"))
 }

@@ -27,7 +27,7 @@ const LINES: [(&str, &str); 12] = [
     ("zarrfs comp\t", "<completions>"),
 ];
 
-/// A folder with a plain store, one with awkward names, and a file.
+/// Returns a folder with a plain store, one with awkward names, and a file.
 fn folder() -> TempDir {
     let (folder, store) = sample();
     let awkward = folder.path().join("my store.zarr");
@@ -41,7 +41,7 @@ fn folder() -> TempDir {
     folder
 }
 
-/// A shell in the folder that finds the program, without the user's settings.
+/// Returns a shell in the folder that finds the program, without the user's settings.
 fn shell(name: &str, folder: &Path) -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_zarrfs")).parent().unwrap();
     let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{outcome, refused, run, sample};
 
-/// Standard output of a command that succeeds.
+/// Returns standard output of a command that succeeds.
 fn shown(arguments: &[&str]) -> String {
     let (code, stdout, stderr) = outcome(&run(arguments));
     assert_eq!(code, 0, "{arguments:?}: {stderr}");
@@ -154,7 +154,7 @@ fn check_reports_missing_chunks_and_checksums() {
     );
 }
 
-/// A zip file with these members, as programs on Windows make them.
+/// Writes a zip file with these members, as programs on Windows make them.
 fn zip_of_windows(path: &Path, members: &[(&str, &str)]) {
     let mut writer = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
     for (name, text) in members {

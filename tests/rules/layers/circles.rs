@@ -19,7 +19,7 @@ const ROOMS: &[&[&str]] = &[];
 /// One circle: its members in order.
 type Circle = Vec<String>;
 
-/// The circles that are in the code or in the lists, not in both.
+/// Returns the circles that are in the code or in the lists, not in both.
 ///
 /// Prints all circles with the uses that make them: `cargo test --test rules layers -- --nocapture`.
 pub fn faults(modules: &Modules) -> Vec<String> {
@@ -45,7 +45,7 @@ pub fn faults(modules: &Modules) -> Vec<String> {
     faults
 }
 
-/// The uses between the members of a circle, a line each, and what is used.
+/// Returns the uses between the members of a circle, a line each, and what is used.
 fn uses_within(circle: &Circle, uses: &Uses) -> String {
     let member =
         |file: &str| circle.iter().find(|member| *member == file || file.starts_with(&format!("{member}/")));
@@ -61,7 +61,7 @@ fn uses_within(circle: &Circle, uses: &Uses) -> String {
     text
 }
 
-/// The groups of members that all reach each other.
+/// Returns the groups of members that all reach each other.
 fn circles<'a>(edges: impl Iterator<Item = &'a (String, String)>) -> Vec<Circle> {
     let mut next: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (from, to) in edges {
@@ -94,7 +94,7 @@ fn circles_of_rooms(uses: &Uses) -> Vec<Circle> {
     circles(edges.iter())
 }
 
-/// The two rooms, next to each other, that a use connects.
+/// Returns the two rooms, next to each other, that a use connects.
 fn rooms(from: &str, to: &str) -> Option<(String, String)> {
     let (own, other): (Vec<&str>, Vec<&str>) = (from.split('/').collect(), to.split('/').collect());
     let common = own.iter().zip(&other).take_while(|(a, b)| a == b).count();

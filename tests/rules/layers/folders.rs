@@ -67,14 +67,14 @@ pub fn misplaced_crates(path: &str, code: &str) -> Faults {
     uses.collect()
 }
 
-/// The module of `folder` that a file belongs to, and whether that is a folder.
+/// Returns the module of `folder` that a file belongs to, and whether that is a folder.
 fn module_in<'a>(folder: &str, module: &[&'a str], path: &str) -> Option<(&'a str, bool)> {
     let own = below(folder, module)?;
     let is_file = path.strip_suffix(".rs") == Some(&format!("{folder}/{own}"));
     Some((own, !is_file))
 }
 
-/// The segment of a path after `folder`.
+/// Returns the segment of a path after `folder`.
 fn below<'a>(folder: &str, path: &[&'a str]) -> Option<&'a str> {
     let depth = folder.split('/').count();
     path.iter().copied().zip(folder.split('/')).all(|(a, b)| a == b).then(|| path.get(depth).copied())?

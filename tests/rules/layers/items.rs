@@ -37,7 +37,7 @@ pub struct Modules {
 pub type Uses = BTreeMap<(String, String), BTreeSet<String>>;
 
 impl Modules {
-    /// The modules below the crate's roots. `sources` has the code of each file, without comments and literals, by its
+    /// Returns the modules below the crate's roots. `sources` has the code of each file, without comments and literals, by its
     /// path relative to `src`.
     pub fn of(sources: &BTreeMap<String, String>) -> Modules {
         let mut all = Modules::default();
@@ -47,7 +47,7 @@ impl Modules {
         all
     }
 
-    /// What makes uses invisible.
+    /// Returns what makes uses invisible.
     pub fn faults(&self) -> &[String] {
         &self.faults
     }
@@ -101,14 +101,14 @@ impl Modules {
         before.body.push_str(&module.body);
     }
 
-    /// Each file, its module, and its code without tests and imports.
+    /// Returns each file, its module, and its code without tests and imports.
     pub fn code(&self) -> impl Iterator<Item = (&str, &[String], &str)> {
         self.modules
             .iter()
             .map(|(path, module)| (module.file.as_str(), path.as_slice(), module.body.as_str()))
     }
 
-    /// Which file uses which other file, and by what names.
+    /// Returns which file uses which other file, and by what names.
     pub fn uses(&self) -> Uses {
         let mut uses = Uses::new();
         for (path, module) in &self.modules {
@@ -123,7 +123,7 @@ impl Modules {
         uses
     }
 
-    /// The paths, seen from the module, that its file uses.
+    /// Returns the paths, seen from the module, that its file uses.
     fn names_in(&self, module: &Module) -> Vec<Vec<String>> {
         let imported = module.imports.values().filter(|import| !import.is_reexport);
         let mut names: Vec<Vec<String>> = imported.map(|import| import.path.clone()).collect();
@@ -152,7 +152,7 @@ impl Modules {
         names
     }
 
-    /// The file and the item that `path`, seen from the module `from`, names; `None` outside of the crate, and where it is
+    /// Returns the file and the item that `path`, seen from the module `from`, names; `None` outside of the crate, and where it is
     /// only a module.
     pub fn definition(&self, from: &[String], path: &[String]) -> Option<(String, String)> {
         self.definition_at(from, path, 0)
@@ -177,7 +177,7 @@ impl Modules {
         self.definition_below(&at, rest, depth, false)
     }
 
-    /// `may_be_outer`: the first name may be that of another crate.
+    /// Finds the definition that a path names. `may_be_outer`: the first name may be that of another crate.
     fn definition_below(
         &self,
         at: &[String],
@@ -208,7 +208,7 @@ impl Modules {
     }
 }
 
-/// The words that begin items of the file, not those inside of blocks; `const fn` begins with its `fn`.
+/// Returns the words that begin items of the file, not those inside of blocks; `const fn` begins with its `fn`.
 fn items(code: &str) -> Vec<(usize, &str)> {
     const KEYWORDS: [&str; 11] =
         ["use", "mod", "fn", "struct", "enum", "trait", "type", "const", "static", "union", "macro_rules"];
@@ -233,12 +233,12 @@ fn is_public(before: &str) -> bool {
         || (before.ends_with(')') && before.rfind('(').is_some_and(|at| before[..at].ends_with("pub")))
 }
 
-/// Whether the next word is the name of something new.
+/// Returns whether the next word is the name of something new.
 fn is_definition(before: &str) -> bool {
     before.ends_with(" fn") || before.ends_with("\nfn")
 }
 
-/// The paths of a `use` tree below `base`, and the names that they get.
+/// Returns the paths of a `use` tree below `base`, and the names that they get.
 fn imports(base: &[String], tree: &str) -> Vec<(Vec<String>, String)> {
     let tree = tree.trim_start();
     if let Some(group) = tree.strip_prefix('{') {
@@ -266,7 +266,7 @@ fn first_word(code: &str) -> &str {
     &code[..code.find(|char| !is_word(char)).unwrap_or(code.len())]
 }
 
-/// The path that `code` begins with.
+/// Returns the path that `code` begins with.
 fn path_at(code: &str) -> Vec<String> {
     let name = first_word(code);
     let after = code[name.len()..].trim_start().strip_prefix("::").map(str::trim_start);

@@ -117,7 +117,7 @@ fn faults_of(name: &str, text: &str) -> Faults {
 
 // --- the rules -----------------------------------------------------------------------------------
 
-/// What is long, and where.
+/// Returns what is long, and where.
 fn lengths(code: &str) -> Faults {
     let mut long = Faults::new();
     let lines = code.lines().count();
@@ -158,7 +158,7 @@ fn unsafe_code(name: &str, text: &str, code: &str) -> Faults {
     faults
 }
 
-/// `path` is relative to `src`.
+/// Returns the uses of layers above a file. `path` is relative to `src`.
 fn upward_uses(path: &str, code: &str) -> Faults {
     let module = module_of(path);
     let Some(own) = layer(module[0]) else {

@@ -2,7 +2,7 @@
 //!
 //! Uses nothing but the standard library.
 
-/// The code with comments and the insides of literals blanked, line breaks kept.
+/// Returns the code with comments and the insides of literals blanked, line breaks kept.
 pub fn without_text(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
     let at = |index: usize| chars.get(index).copied().unwrap_or('\0');
@@ -60,7 +60,7 @@ fn end_of_string(at: &impl Fn(usize) -> char, start: usize, length: usize) -> us
     (index + 1).min(length)
 }
 
-/// Also `r#name`, which is not a string and ends where it begins.
+/// Returns the end of a raw string. `r#name` is not a string and ends where it begins.
 fn end_of_raw_string(at: &impl Fn(usize) -> char, start: usize, length: usize) -> usize {
     let hashes = (start + 1..).take_while(|index| at(*index) == '#').count();
     let mut index = start + 1 + hashes;
@@ -78,7 +78,7 @@ fn end_of_raw_string(at: &impl Fn(usize) -> char, start: usize, length: usize) -
     }
 }
 
-/// Where `word` stands as a word of its own.
+/// Returns where `word` stands as a word of its own.
 pub fn occurrences<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> {
     code.match_indices(word).map(|(start, _)| start).filter(move |start| {
         let before = code[..*start].chars().next_back().is_some_and(is_word);
@@ -87,7 +87,7 @@ pub fn occurrences<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usi
     })
 }
 
-/// All words, and where they are.
+/// Returns all words, and where they are.
 pub fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut rest = 0;
     std::iter::from_fn(move || {
@@ -102,7 +102,7 @@ pub fn line_of(code: &str, position: usize) -> usize {
     code[..position].matches('\n').count() + 1
 }
 
-/// The position behind the block that begins after `start`; `None` where a `;` comes first.
+/// Returns the position behind the block that begins after `start`; `None` where a `;` comes first.
 pub fn end_of_block(code: &str, start: usize) -> Option<usize> {
     // `[u8; 4]` in a signature does not end it.
     let (mut braces, mut brackets) = (0_usize, 0_usize);
@@ -120,7 +120,7 @@ pub fn end_of_block(code: &str, start: usize) -> Option<usize> {
     None
 }
 
-/// The position behind the item, field or statement that begins at `start`, perhaps with attributes.
+/// Returns the position behind the item, field or statement that begins at `start`, perhaps with attributes.
 pub fn end_of_item(code: &str, start: usize) -> usize {
     let mut start = start;
     while let Some(attribute) = code[start..].strip_prefix('#') {
@@ -158,7 +158,7 @@ pub fn end_of_item(code: &str, start: usize) -> usize {
     code.len()
 }
 
-/// The position behind the bracket that closes the first one in `code`.
+/// Returns the position behind the bracket that closes the first one in `code`.
 fn end_of_brackets(code: &str) -> usize {
     let mut depth = 0_usize;
     for (offset, char) in code.char_indices() {
@@ -172,13 +172,13 @@ fn end_of_brackets(code: &str) -> usize {
     code.len()
 }
 
-/// How many `mod name { … }` in this file surround `position`.
+/// Returns how many `mod name { … }` in this file surround `position`.
 pub fn inline_modules(code: &str, position: usize) -> usize {
     let modules = occurrences(code, "mod").take_while(|start| *start < position);
     modules.filter(|start| end_of_block(code, *start).is_some_and(|end| end > position)).count()
 }
 
-/// The module of a file in `src`, one segment per name: `a/b/mod.rs` and `a/b.rs` are `["a", "b"]`.
+/// Returns the module of a file in `src`, one segment per name: `a/b/mod.rs` and `a/b.rs` are `["a", "b"]`.
 pub fn module_of(path: &str) -> Vec<&str> {
     path.trim_end_matches(".rs").trim_end_matches("/mod").split('/').collect()
 }
@@ -186,7 +186,7 @@ pub fn module_of(path: &str) -> Vec<&str> {
 /// A path that code uses: where it is, and its segments from the root of the crate.
 pub type Use<'a> = (usize, Vec<&'a str>);
 
-/// All paths in the code of a module that begin with `crate`, `zarrfs`, `self` or `super`; `{…}` groups are expanded.
+/// Returns all paths in the code of a module that begin with `crate`, `zarrfs`, `self` or `super`; `{…}` groups are expanded.
 pub fn used_paths<'a>(module: &[&'a str], code: &'a str) -> Vec<Use<'a>> {
     let mut uses = Vec::new();
     for word in ["crate", "zarrfs", "self", "super"] {
@@ -214,7 +214,7 @@ pub fn used_paths<'a>(module: &[&'a str], code: &'a str) -> Vec<Use<'a>> {
     uses
 }
 
-/// The paths of one use tree below `base`.
+/// Returns the paths of one use tree below `base`.
 fn expand<'a>(base: &[&'a str], tree: &'a str) -> Vec<Vec<&'a str>> {
     let tree = tree.trim_start();
     if let Some(group) = tree.strip_prefix('{') {
@@ -228,7 +228,7 @@ fn expand<'a>(base: &[&'a str], tree: &'a str) -> Vec<Vec<&'a str>> {
     }
 }
 
-/// The members of a group, from the text after its opening brace.
+/// Returns the members of a group, from the text after its opening brace.
 pub fn members(group: &str) -> Vec<&str> {
     let (mut members, mut depth, mut start) = (Vec::new(), 1, 0);
     for (index, char) in group.char_indices() {

@@ -8,7 +8,7 @@ use super::rust::{end_of_block, is_word, occurrences};
 /// How many of the largest types are shown.
 const SHOWN: usize = 5;
 
-/// A line for each of the types that have the most methods of their own; those of traits do not count.
+/// Returns a line for each of the types that have the most methods of their own; those of traits do not count.
 pub fn largest(modules: &Modules) -> Vec<String> {
     let mut types: BTreeMap<(String, String), (usize, BTreeSet<&str>)> = BTreeMap::new();
     for (file, path, code) in modules.code() {
@@ -27,7 +27,7 @@ pub fn largest(modules: &Modules) -> Vec<String> {
     shown.collect()
 }
 
-/// The types that have `impl` blocks without a trait here, and how many functions are in each.
+/// Returns the types that have `impl` blocks without a trait here, and how many functions are in each.
 fn inherent_methods(code: &str) -> Vec<(&str, usize)> {
     let blocks = occurrences(code, "impl").filter(|start| code[..*start].ends_with('\n') || *start == 0);
     let counted = blocks.filter_map(|start| {
@@ -42,7 +42,7 @@ fn inherent_methods(code: &str) -> Vec<(&str, usize)> {
     counted.collect()
 }
 
-/// `<'a, T> Name<T>` from its name on.
+/// Returns `<'a, T> Name<T>` from its name on.
 fn without_generics(head: &str) -> &str {
     let head = head.trim_start();
     if !head.starts_with('<') {

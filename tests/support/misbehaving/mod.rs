@@ -113,7 +113,7 @@ struct Shared {
 }
 
 impl Service {
-    /// A service for what is in `folder`.
+    /// Returns a service for what is in `folder`.
     pub fn start(folder: &Path) -> Service {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -139,52 +139,52 @@ impl Service {
         Service { shared, address, accepting }
     }
 
-    /// The endpoint's URL.
+    /// Returns the endpoint's URL.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// From now on a rule decides.
+    /// Lets a rule decide from now on.
     pub fn misbehave(&self, rule: impl FnMut(&Asked) -> Option<Fault> + Send + 'static) {
         *self.shared.rule.lock().unwrap() = Some(Box::new(rule));
     }
 
-    /// From now on nothing goes wrong. What drips or is silent stays so.
+    /// Lets nothing go wrong from now on. What drips or is silent stays so.
     pub fn be_well(&self) {
         *self.shared.rule.lock().unwrap() = None;
     }
 
-    /// Connections that drip or are silent end.
+    /// Ends connections that drip or are silent.
     pub fn hang_up(&self) {
         self.shared.health.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Every object has another ETag from now on.
+    /// Gives every object another ETag from now on.
     pub fn renew(&self) {
         self.shared.generation.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Objects have ETags, or only times.
+    /// Gives objects ETags, or only times.
     pub fn tags(&self, has_tags: bool) {
         self.shared.has_tags.store(has_tags, Ordering::SeqCst);
     }
 
-    /// Listings have these keys, too.
+    /// Lets listings have these keys, too.
     pub fn list_also(&self, keys: &[&str]) {
         *self.shared.odd_keys.lock().unwrap() = keys.iter().map(|key| (*key).to_owned()).collect();
     }
 
-    /// Metadata of objects is not kept from now on.
+    /// Drops the metadata of objects from now on.
     pub fn drop_metadata(&self) {
         self.shared.drops_metadata.store(true, Ordering::SeqCst);
     }
 
-    /// Listings stay as they are when they are first asked for, or show what is there.
+    /// Lets listings stay as they are when they are first asked for, or show what is there.
     pub fn stale_listings(&self, are_stale: bool) {
         *self.shared.stale_listings.lock().unwrap() = are_stale.then(HashMap::new);
     }
 
-    /// The port is closed, and all connections end.
+    /// Closes the port and all connections.
     pub fn die(&self) {
         self.shared.is_dead.store(true, Ordering::SeqCst);
         self.hang_up();
@@ -197,7 +197,7 @@ impl Service {
         }
     }
 
-    /// The port is open again.
+    /// Opens the port again.
     pub fn come_back(&self) {
         self.shared.is_dead.store(false, Ordering::SeqCst);
         let listener = TcpListener::bind(self.address).unwrap();
@@ -210,12 +210,12 @@ impl Service {
         late.into_iter().for_each(|late| late.join().unwrap());
     }
 
-    /// How many requests of this name there were: `GET`, `PUT`, `LIST`, the name of a fault, `chunk` and the status of one, ….
+    /// Returns how many requests of this name there were: `GET`, `PUT`, `LIST`, the name of a fault, `chunk` and the status of one, ….
     pub fn count(&self, name: &str) -> u64 {
         self.shared.counts.lock().unwrap().get(name).copied().unwrap_or(0)
     }
 
-    /// All counts, for the log.
+    /// Returns all counts, for the log.
     pub fn counts(&self) -> String {
         let counts = self.shared.counts.lock().unwrap();
         let mut counts: Vec<String> = counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
@@ -261,7 +261,7 @@ impl Answer {
         Answer(status, vec![("Content-Type", "application/xml".to_owned())], body.into_bytes())
     }
 
-    /// The object in another encoding, if it is one.
+    /// Returns the object in another encoding, if it is one.
     fn compressed(mut self) -> Answer {
         if self.0 == 200 {
             let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -351,7 +351,7 @@ impl Shared {
         }
     }
 
-    /// What is wrong with the reply, and nothing with the connection.
+    /// Returns what is wrong with the reply, and nothing with the connection.
     fn answer_badly(&self, stream: &TcpStream, asked: &Asked, fault: &Fault) -> Option<()> {
         match fault {
             Fault::OtherHost => send(stream, &self.of_other_host(asked.clone()), asked),

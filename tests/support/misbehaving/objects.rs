@@ -15,7 +15,7 @@ const HTTP_DATE: &str = "Tue, 01 Oct 2024 10:00:00 GMT";
 const OBJECT: &str = "<LastModified>2024-10-01T10:00:00.000Z</LastModified><ETag>\"1\"</ETag><Size>1</Size>";
 
 impl Answer {
-    /// The part of the object that is asked for.
+    /// Returns the part of the object that is asked for.
     pub(super) fn part(self, asked: &Asked) -> Answer {
         let Answer(status, mut headers, bytes) = self;
         let range = asked.range.as_ref().filter(|_| status == 200);
@@ -59,7 +59,7 @@ impl Shared {
         }
     }
 
-    /// All of one version of an object, with its time, and its ETag, which depends on its bytes as that of S3 does.
+    /// Opens all of one version of an object, with its time, and its ETag, which depends on its bytes as that of S3 does.
     fn open(&self, path: &Path) -> Option<(Vec<u8>, SystemTime, String)> {
         let (mut file, mut bytes) = (File::open(path).ok()?, Vec::new());
         file.read_to_end(&mut bytes).ok()?;
@@ -90,7 +90,7 @@ impl Shared {
         Answer(200, headers, bytes).part(asked)
     }
 
-    /// The reply of another host, with ETags of its own.
+    /// Returns the reply of another host, with ETags of its own.
     pub(super) fn of_other_host(&self, asked: Asked) -> Answer {
         let other = |tag: String| format!("\"other-{}", tag.trim_start_matches('"'));
         let own = |tag: String| match tag.strip_prefix("\"other-") {
@@ -147,7 +147,7 @@ impl Shared {
         Answer(200, vec![("Content-Type", "application/xml".to_owned())], xml.into_bytes())
     }
 
-    /// What a listing has of the odd keys.
+    /// Returns what a listing has of the odd keys.
     fn odd_listed(&self, prefix: &str, is_deep: bool) -> String {
         let encoded = |key: &str| -> String {
             let encode = |c: char| match c {
@@ -206,13 +206,13 @@ impl Shared {
     }
 }
 
-/// A time as headers have it.
+/// Returns a time as headers have it.
 fn present(time: SystemTime) -> String {
     let time = jiff::Timestamp::try_from(time).unwrap();
     time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
 
-/// A time as HTTP spells it, on one day.
+/// Returns a time as HTTP spells it, on one day.
 fn modified(time: SystemTime) -> String {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() % 86_400;
     let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);

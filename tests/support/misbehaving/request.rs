@@ -27,18 +27,18 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// The same without a range.
+    /// Returns the same without a range.
     pub fn of_all(self) -> Asked {
         Asked { range: None, ..self }
     }
 
-    /// Whether it is for an object other than a metadata document.
+    /// Returns whether it is for an object other than a metadata document.
     pub fn is_chunk(&self) -> bool {
         !self.is_listing && self.key.contains("/c/")
     }
 }
 
-/// The next request of a connection.
+/// Returns the next request of a connection.
 pub fn read_request(reader: &mut BufReader<TcpStream>, mut stream: &TcpStream) -> Option<Asked> {
     let mut line = String::new();
     reader.read_line(&mut line).ok().filter(|&length| length > 0)?;

@@ -11,7 +11,7 @@ use std::time::Instant;
 use zarrs::array::{Array, ArrayBytes, CodecOptions};
 use zarrs::filesystem::FilesystemStore;
 
-/// The moment at which the work begins.
+/// Returns the moment at which the work begins.
 fn ready() -> std::io::Result<Instant> {
     println!("ready");
     std::io::stdin().read_line(&mut String::new())?;
