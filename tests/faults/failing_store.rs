@@ -56,6 +56,14 @@ fn new_store() -> TempDir {
     store
 }
 
+/// Mounts a new store with a daemon that can be made to fail.
+fn faulty_mount(options: &[&str]) -> Option<(TempDir, Faults, Mount)> {
+    let store = new_store();
+    let faults = Faults::new(store.path(), "faults")?;
+    let mount = Mount::with_environment(store.path(), options, &faults.environment(), "faults")?;
+    Some((store, faults, mount))
+}
+
 /// Each operation on the way to the disk fails once: the fsync(2) that met it fails, the other descriptor gets the error at its next
 /// one, and neither gets it twice.
 #[test]
@@ -63,11 +71,7 @@ fn the_nth_operation_fails() {
     if own_process::has_run() {
         return;
     }
-    let store = new_store();
-    let Some(faults) = Faults::new(store.path(), "faults") else { return };
-    let Some(mount) = Mount::with_environment(store.path(), WRITABLE, &faults.environment(), "faults") else {
-        return;
-    };
+    let Some((store, faults, mount)) = faulty_mount(WRITABLE) else { return };
     let errnos = [libc::ENOSPC, libc::EIO, libc::EACCES, libc::EDQUOT];
     let mut cases = 0;
     for name in ["plain", "sharded"] {
@@ -166,11 +170,7 @@ fn deleting_fails() {
     if own_process::has_run() {
         return;
     }
-    let store = new_store();
-    let Some(faults) = Faults::new(store.path(), "faults") else { return };
-    let Some(mount) = Mount::with_environment(store.path(), WRITABLE, &faults.environment(), "faults") else {
-        return;
-    };
+    let Some((store, faults, mount)) = faulty_mount(WRITABLE) else { return };
     let file = open(&mount.path("sharded"));
     let size_bytes = file.metadata().unwrap().len();
     file.write_all_at(&content(size_bytes, 1), 0).unwrap();
@@ -196,11 +196,7 @@ fn close_reports_a_failure() {
     if own_process::has_run() {
         return;
     }
-    let store = new_store();
-    let Some(faults) = Faults::new(store.path(), "faults") else { return };
-    let Some(mount) = Mount::with_environment(store.path(), WRITABLE, &faults.environment(), "faults") else {
-        return;
-    };
+    let Some((store, faults, mount)) = faulty_mount(WRITABLE) else { return };
     let path = mount.path("plain");
     let input = store.path().with_extension("input");
     let new = content(fs::metadata(&path).unwrap().len(), 7);
@@ -243,12 +239,7 @@ fn writes_are_refused_and_pages_are_not() {
     if own_process::has_run() {
         return;
     }
-    let store = new_store();
-    let Some(faults) = Faults::new(store.path(), "faults") else { return };
-    let options = ["-o", "writable,dirty-limit=4K"];
-    let Some(mount) = Mount::with_environment(store.path(), &options, &faults.environment(), "faults") else {
-        return;
-    };
+    let Some((store, faults, mount)) = faulty_mount(&["-o", "writable,dirty-limit=4K"]) else { return };
     let file = open(&mount.path("plain"));
     let size_bytes = file.metadata().unwrap().len();
     let new = content(size_bytes, 3);
@@ -300,11 +291,7 @@ fn a_chunk_that_cannot_be_read_is_not_wiped() {
     if own_process::has_run() {
         return;
     }
-    let store = new_store();
-    let Some(faults) = Faults::new(store.path(), "faults") else { return };
-    let Some(mount) = Mount::with_environment(store.path(), WRITABLE, &faults.environment(), "faults") else {
-        return;
-    };
+    let Some((store, faults, mount)) = faulty_mount(WRITABLE) else { return };
     for (name, key) in [("plain", "plain/c/0/0"), ("sharded", "sharded/c/0/0"), ("fortran", "fortran/0.0")] {
         let path = mount.path(name);
         let size_bytes = fs::metadata(&path).unwrap().len();

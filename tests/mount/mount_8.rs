@@ -42,6 +42,13 @@ fn run(place: &Place, script: &str) {
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
 }
 
+/// Runs a script in a place with the sample hierarchy, if that is possible here.
+fn run_with_demo(script: &str) {
+    if possible() {
+        run(&Place::demo(), script);
+    }
+}
+
 fn possible() -> bool {
     if can_mount() && is_root() {
         return true;
@@ -52,12 +59,7 @@ fn possible() -> bool {
 
 #[test]
 fn mount_and_umount_by_their_helpers() {
-    if !possible() {
-        return;
-    }
-    let place = Place::demo();
-    run(
-        &place,
+    run_with_demo(
         r#"
 for type in zarrfs fuse.zarrfs; do
     mount -t $type -o ro,nosuid,nodev,noatime,_netdev,x-systemd.automount,cache_size=64M "$store" mnt
@@ -105,12 +107,7 @@ gone
 /// umount(8) of root looks no further than the kernel's type, which is `fuse`, where nothing in /run/mount/utab says more.
 #[test]
 fn umount_of_an_absolute_path_waits_and_refuses_as_well() {
-    if !possible() {
-        return;
-    }
-    let place = Place::demo();
-    run(
-        &place,
+    run_with_demo(
         r#"
 # In use: the helper names the user, umount itself would say 'target is busy'.
 for how in "mount -t zarrfs -o x-some=thing" "mount -t fuse.zarrfs" "./zarrfs mount"; do
@@ -143,12 +140,7 @@ forgotten
 /// Whoever detaches a mount while its daemon registers it finds no entry to remove; fusermount3 and the kernel know nothing of entries.
 #[test]
 fn entries_for_umount_go_with_their_mounts() {
-    if !possible() {
-        return;
-    }
-    let place = Place::demo();
-    run(
-        &place,
+    run_with_demo(
         r#"
 ./zarrfs mount "$store" "$mnt"
 known

@@ -181,20 +181,27 @@ fn looking_at_a_mount_leaves_its_figures_unchanged() {
     let is_at_rest =
         |stats: &Value| stats["zarrfs_open_handles"] == 0 && stats["zarrfs_readahead_chunks"] == 0;
     wait_for(|| is_at_rest(&stat()["stats"]));
-    let before = stat();
-    let open = fs::File::open(mount.path("__zarrfs__/last_error")).unwrap();
-    for _ in 0..3 {
+    let look = || {
         stdout(&zarrfs(&["stat", &point]));
         stdout(&zarrfs(&["mounts"]));
         for name in ["stats", "slow", "unsaved", "last_error", "config.json"] {
             fs::read(mount.path("__zarrfs__").join(name)).unwrap();
         }
         assert_eq!(fs::read_dir(mount.path("__zarrfs__")).unwrap().count(), 5);
-    }
-    let after = stat();
+    };
+    let (before, after) = loop {
+        let before = stat();
+        let _open = fs::File::open(mount.path("__zarrfs__/last_error")).unwrap();
+        (0..3).for_each(|_| look());
+        let after = stat();
+        // When the machine is short of memory, the cache gives some up at any time.
+        let pressure = |all: &Value| all["stats"]["zarrfs_memory_pressure_total"].clone();
+        if pressure(&before) == pressure(&after) {
+            break (before, after);
+        }
+    };
     assert_eq!(after["stats"], before["stats"]);
     assert_eq!(after["slow"], before["slow"]);
-    drop(open);
     fs::read(mount.path("climate/temperature")).unwrap();
     assert_ne!(stat()["stats"], before["stats"], "requests of others count");
     mount.unmount();
