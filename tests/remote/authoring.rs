@@ -384,10 +384,10 @@ fn commits_to_a_bucket_are_killed_and_repeated() {
         if !has_fired {
             break;
         }
-        number += 1 + number / 4;
+        number += level::pick(3 + number / 2, 1 + number / 4);
     }
     say(format!(
         "commits to a bucket: killed at {kills} of {number} changes and repeated, 0 lost in {rounds} rounds"
     ));
-    assert!(kills > 5, "{kills}");
+    assert!(kills > level::pick(2, 5), "{kills}");
 }

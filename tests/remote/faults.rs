@@ -13,7 +13,7 @@ const NAMES: [&str; 4] = ["raw", "zstd", "shards", "raw_shards"];
 fn phase_time() -> Duration {
     level::pick(Duration::from_millis(700), Duration::from_secs(2))
 }
-const SMALL_CACHE: [&str; 2] = ["--cache-size", "4M"];
+const SMALL_CACHE: [&str; 2] = ["--cache-size", "2M"];
 
 /// Returns a scene with a mount of it.
 fn scene(what: &str) -> Option<(Scene, Mount, Expected)> {

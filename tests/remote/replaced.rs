@@ -103,7 +103,7 @@ fn read_either(path: &Path, versions: &Versions, seed: u64, is_over: &AtomicBool
         for _ in 0..24 {
             let length = if is_in_order { 128 * RUN_BYTES } else { RUN_BYTES };
             offset = match is_in_order {
-                true => offset + length,
+                true => (offset + length) % versions.bytes[0].len(),
                 false => numbers.below((versions.bytes[0].len() / RUN_BYTES) as u64) as usize * RUN_BYTES,
             };
             let mut buffer = vec![0; length];
@@ -158,7 +158,7 @@ fn between_index_and_chunk() {
     for is_web in [false, true].into_iter().take(level::pick(1, 2)) {
         scene.service.tags(!is_web);
         let mount = if is_web { Scene::mount_web } else { Scene::mount };
-        let options = [&["--cache-size", "4M", "--log-level", "error"], &SHORT_DEADLINE[..]].concat();
+        let options = [&["--cache-size", "2M", "--log-level", "error"], &SHORT_DEADLINE[..]].concat();
         let Some(mount) = mount(&scene, &options, "replaced shards") else { return };
         for (name, versions) in names.iter().zip(&all) {
             let (mut count, swapped) = (0, Arc::clone(versions));

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::support::misbehaving::{BUCKET, Service};
 use crate::support::mounted::Mount;
-use crate::support::{Numbers, fixtures, say};
+use crate::support::{Numbers, fixtures, level, say};
 
 /// `--request-deadline` of the mounts, unless a test waits for it: the busiest machine is quicker.
 const DEADLINE: &str = "120";
@@ -32,18 +32,19 @@ const BLOCK_BYTES: usize = 16 << 10;
 const MAKE: &str = r#"
 import os, sys, numpy, zarr
 folder, version, names = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+rows = 1024 if os.environ.get("ZARRFS_TEST_LEVEL") == "full" else 512
 kinds = {
-    "raw": dict(shape=(1024, 1024), chunks=(128, 1024), compressors=None),
-    "zstd": dict(shape=(1024, 1024), chunks=(128, 512), compressors=[zarr.codecs.ZstdCodec()]),
-    "shards": dict(shape=(2048, 1024), chunks=(256, 256), shards=(2048, 1024), compressors=[zarr.codecs.ZstdCodec()]),
-    "raw_shards": dict(shape=(2048, 1024), chunks=(256, 256), shards=(2048, 1024), compressors=None),
+    "raw": dict(shape=(rows, 1024), chunks=(128, 1024), compressors=None),
+    "zstd": dict(shape=(rows, 1024), chunks=(128, 512), compressors=[zarr.codecs.ZstdCodec()]),
+    "shards": dict(shape=(2 * rows, 1024), chunks=(256, 256), shards=(2 * rows, 1024), compressors=[zarr.codecs.ZstdCodec()]),
+    "raw_shards": dict(shape=(2 * rows, 1024), chunks=(256, 256), shards=(2 * rows, 1024), compressors=None),
     "large": dict(shape=(16, 1024, 1024), chunks=(1, 1024, 1024), compressors=[zarr.codecs.ZstdCodec()]),
 }
 for name in names:
     kind = kinds[name.rstrip("0123456789")]
     data = numpy.random.default_rng(version * 1000 + len(name)).integers(1, 60000, kind["shape"]).astype("i4")
     # Another inner chunk is missing in each version, so what follows is elsewhere in the shard, which is as long as before.
-    start = version % 2 * 768
+    start = version % 2 * 256
     data[start : start + 256, start : start + 256] = 0
     path = f"{folder}/store/{name}"
     array = zarr.open_array(path) if os.path.exists(path) else zarr.create_array(path, dtype="i4", **kind)
@@ -162,7 +163,7 @@ fn copy_first_version(python: &Path, names: &[&str], to: &Path) {
     let mut made = MADE.lock().unwrap();
     let made = made.get_or_insert_with(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("scenes");
-        let stamp = fixtures::stamp(python) + MAKE;
+        let stamp = format!("{} {}{MAKE}", fixtures::stamp(python), level::is_full());
         if fs::read_to_string(folder.join("stamp")).is_ok_and(|found| found == stamp) {
             return folder;
         }

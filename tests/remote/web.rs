@@ -13,7 +13,7 @@ const ALL: [&str; 3] = ["raw", "zstd", "shards"];
 /// For servers that send all of an object whatever was asked for: that of small ones.
 const SMALL: [&str; 2] = ["raw", "zstd"];
 /// The chunks do not fit, so each way of reading asks the server.
-const SMALL_CACHE: [&str; 2] = ["--cache-size", "4M"];
+const SMALL_CACHE: [&str; 2] = ["--cache-size", "2M"];
 
 /// Reads arrays from a web server with this rule, and once more after open(2) has compared what was read.
 fn is_read(what: &str, names: &[&str], rule: impl FnMut(&Asked) -> Option<Fault> + Send + 'static) {
