@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::{Map, Value};
 use zarrfs::metadata::{self, ArrayMetadata, ByteOrder, DataType, Document};
 
-/// Returns the lines of one part of the script; `None`, loudly, where Python or a package is missing.
+/// Returns the lines of one part of the script; `None`, with a message, where Python or a package is missing.
 fn oracle(part: &str) -> Option<Vec<Value>> {
     let python = std::env::var("ZARRFS_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/metadata.py");

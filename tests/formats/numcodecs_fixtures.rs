@@ -1,7 +1,7 @@
 //! numcodecs' golden files: every `encoded.NN.dat` decodes to its `array.NN.npy`, and what we encode with its configuration is
 //! decoded by numcodecs to the same as the golden file.
 //!
-//! `ZARRFS_CORPUS` is the folder that holds `numcodecs/` (its `fixture` tree); without it the test says loudly that it
+//! `ZARRFS_CORPUS` is the folder that holds `numcodecs/` (its `fixture` tree); without it the test says that it
 //! was skipped. **To add a codec**: add its folder to `CODECS`.
 
 use std::fs;

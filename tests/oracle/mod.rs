@@ -1,7 +1,7 @@
 //! zarr-python as a referee, in a process of its own (`codecs.py`), and chains of ours built from a document.
 //!
 //! `ZARRFS_TEST_PYTHON` is the interpreter (default `python3`) with the packages of `tests/requirements/quick.txt`. Without
-//! it a test says loudly that it was skipped, and fails where `CI` is `true`.
+//! it a test says that it was skipped, and fails where `CI` is `true`.
 #![allow(dead_code)] // each test binary uses its part
 
 use std::io::{BufRead, BufReader, Write};
@@ -32,7 +32,7 @@ struct Interpreter {
 static IDLE: Mutex<Vec<Interpreter>> = Mutex::new(Vec::new());
 
 impl Oracle {
-    /// Starts one unless one is idle; `None` (said loudly) where there is none with zarr in it.
+    /// Starts one unless one is idle; `None` (with a message) where there is none with zarr in it.
     pub fn start() -> Option<Oracle> {
         if let Some(interpreter) = IDLE.lock().unwrap().pop() {
             return Some(Oracle(Some(interpreter)));

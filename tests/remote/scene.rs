@@ -89,7 +89,7 @@ pub struct Tally {
 }
 
 impl Scene {
-    /// Returns a service with these arrays, in version 0. `None`, said loudly, without zarr-python.
+    /// Returns a service with these arrays, in version 0. `None`, with a message, without zarr-python.
     pub fn new(names: &[&str], what: &str) -> Option<Scene> {
         let python = fixtures::python(what)?;
         let folder = tempfile::tempdir().unwrap();

@@ -56,7 +56,7 @@ impl Disk {
         Some(disk)
     }
 
-    /// Mounts `ext4` or `xfs` in a file behind a loop device. `None`, said loudly, where the machine has neither.
+    /// Mounts `ext4` or `xfs` in a file behind a loop device. `None`, with a message, where the machine has neither.
     pub fn in_file(kind: &str, what: &str) -> Option<Disk> {
         let disk = Disk::new(what)?;
         let image = disk.image();

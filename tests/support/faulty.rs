@@ -81,7 +81,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Makes a set without faults for a daemon over this store. `None`, said loudly, without a C compiler.
+    /// Makes a set without faults for a daemon over this store. `None`, with a message, without a C compiler.
     pub fn new(store: &Path, what: &str) -> Option<Faults> {
         library(what)?;
         let shared = NamedTempFile::new().unwrap();
@@ -141,7 +141,7 @@ fn library(what: &str) -> Option<&'static Path> {
     LIBRARY.get_or_init(|| compiled("faulty.c", &["-shared", "-fPIC"], what)).as_deref()
 }
 
-/// Compiles one of tests/programs. `None`, said loudly, without a C compiler.
+/// Compiles one of tests/programs. `None`, with a message, without a C compiler.
 pub fn compiled(source: &str, options: &[&str], what: &str) -> Option<PathBuf> {
     if Command::new("cc").arg("--version").output().is_err() {
         skip(what, "cc is not installed", true);

@@ -49,7 +49,7 @@ pub struct Fixtures {
     pub arrays: Vec<Expected>,
 }
 
-/// Returns the interpreter to use: `ZARRFS_TEST_PYTHON`, or python3. `None` (said loudly) where it has no zarr.
+/// Returns the interpreter to use: `ZARRFS_TEST_PYTHON`, or python3. `None` (with a message) where it has no zarr.
 pub fn python(what: &str) -> Option<PathBuf> {
     let python = PathBuf::from(std::env::var_os("ZARRFS_TEST_PYTHON").unwrap_or_else(|| "python3".into()));
     if has_modules(&python, "zarr numcodecs") {
@@ -189,7 +189,7 @@ pub fn errno_by_name(name: &str) -> i32 {
     }
 }
 
-/// Returns the corpus of stores that others wrote (`ZARRFS_CORPUS`), never part of the project. `None`, said loudly, without it.
+/// Returns the corpus of stores that others wrote (`ZARRFS_CORPUS`), never part of the project. `None`, with a message, without it.
 pub fn corpus(what: &str) -> Option<PathBuf> {
     let corpus = std::env::var_os("ZARRFS_CORPUS").map(PathBuf::from);
     if corpus.is_none() {

@@ -22,7 +22,7 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts `store` with further options. `None`, said loudly, where there is no FUSE.
+    /// Mounts `store` with further options. `None`, with a message, where there is no FUSE.
     pub fn new(store: &Path, options: &[&str], what: &str) -> Option<Mount> {
         Mount::with_environment(store, options, &[], what)
     }
