@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// What went wrong.
+/// An error, with the store key that it concerns.
 #[derive(Clone, Debug)]
 pub enum Error {
     /// The store itself failed on this key (permission, I/O, a link out of the store, …).
@@ -16,24 +16,24 @@ pub enum Error {
         key: String,
         /// The operation, as a verb: "open", "read", "list"; empty where `source` is a sentence of its own.
         operation: &'static str,
-        /// What the operating system said.
+        /// The operating system's error.
         source: Arc<std::io::Error>,
     },
-    /// A metadata document that breaks the rules: not JSON, a member missing or of the wrong kind.
+    /// A metadata document that breaks the rules: it is not JSON, or a member is missing or of the wrong type.
     Metadata {
         /// The store key of the document.
         key: String,
         /// The member and what is wrong with it.
         reason: String,
     },
-    /// Something well-formed that this program does not support: a codec, a data type, an extension.
+    /// A well-formed feature that this program does not support: a codec, a data type, an extension.
     Unsupported {
         /// The store key of the document that asks for it.
         key: String,
         /// The feature, by its stored name.
         reason: String,
     },
-    /// A folder that the service does not list, or not for this caller: what else is in it is unknown.
+    /// A folder that the service does not list, or not for this caller. Its other contents are unknown.
     Unlisted {
         /// The store key of the folder.
         key: String,
@@ -44,10 +44,10 @@ pub enum Error {
     Corrupt {
         /// The store key of the object.
         key: String,
-        /// What the decoder found.
+        /// The decoder's reason.
         reason: String,
     },
-    /// More than the limit of memory for one file.
+    /// A file that exceeds the memory limit.
     TooLarge {
         /// The store key of the array's document, or of the object.
         key: String,
@@ -65,38 +65,38 @@ pub enum Error {
     InvalidValue(String),
     /// A file that was cut short (O_TRUNC, ftruncate) and closed before it was written to its end.
     CutShort {
-        /// How far it was written.
+        /// The bytes that were written.
         written_bytes: u64,
-        /// How long it is.
+        /// The length of the file.
         size_bytes: u64,
     },
-    /// The metadata changed under an open array; the handle no longer fits what is stored.
+    /// The metadata of an open array changed: the handle no longer fits the stored data.
     Stale {
         /// The store key of the document.
         key: String,
     },
-    /// An object is not, or no longer, what the change of it was made from.
+    /// An object is not, or no longer, the version that a change was based on.
     Changed {
         /// The store key.
         key: String,
     },
     /// The mount or the store takes no writes.
     ReadOnly(String),
-    /// A store operation passed its deadline.
+    /// A store operation exceeded its deadline.
     TimedOut {
         /// The store key.
         key: String,
     },
-    /// The work for a request ended early, because the request has its reply already. No program sees this error.
+    /// The work for a request ended early, because the request already has its reply. Programs never see this error.
     Cancelled {
-        /// The store key that was next.
+        /// The next store key.
         key: String,
     },
-    /// A mistake of the user: a bad option, a wrong path. The text is one sentence that says what to do.
+    /// A user error: a bad option, a wrong path. The text is one sentence that says what to do.
     Usage(String),
 }
 
-/// The result of everything that can fail here.
+/// The result of an operation that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
@@ -231,7 +231,7 @@ mod tests {
 
     /// The errnos that docs/semantics.md promises.
     #[test]
-    fn every_kind_has_its_errno() {
+    fn every_variant_has_its_errno() {
         let key = || "a".to_owned();
         let too_large = Error::TooLarge { key: key(), reason: "r".to_owned() };
         let denied = std::io::Error::from(std::io::ErrorKind::PermissionDenied);

@@ -7,7 +7,7 @@ use zarrfs::error::Error;
 use zarrfs::hierarchy::author::{self, Place, names};
 use zarrfs::hierarchy::{Node, Tree};
 use zarrfs::metadata::author::{ArraySpec, ElementType, NodeDocument, group_documents};
-use zarrfs::metadata::json::fault::Fault;
+use zarrfs::metadata::json::parse_error::ParseError;
 use zarrfs::metadata::{ZarrFormat, json};
 use zarrfs::store::overlay::Access;
 use zarrfs::store::{Store, StoreOptions, is_remote, is_repository, join, local_path};
@@ -106,8 +106,8 @@ pub struct Destination {
 }
 
 /// The sentence for what the command line asks for and cannot be.
-pub fn refused(fault: Fault) -> Exit {
-    Exit::Usage(fault.to_string())
+pub fn refused(error: ParseError) -> Exit {
+    Exit::Usage(error.to_string())
 }
 
 impl PlaceArguments {

@@ -1,8 +1,8 @@
 //! Typed, strict reading of a codec's configuration.
 //!
-//! A constructor takes a [`Configuration`] of its [`Context`], asks for each member it knows by name and kind, and
-//! ends with [`Configuration::finish`], which rejects every member that was not read: an unknown member may
-//! change what the bytes mean. A member that is `null` counts as absent (numcodecs writes `"typesize": null`).
+//! A constructor creates a [`Configuration`] from its [`Context`], reads each member that it knows by name and type, and
+//! ends with [`Configuration::finish`]. That rejects every member that was not read, since an unknown member may change
+//! what the bytes mean. A member that is `null` counts as absent (numcodecs writes `"typesize": null`).
 //! Every error names the codec and the member. Spec: v3 core, "Extension definition"; v2, "compressor", "filters".
 //! Uses `metadata`.
 
@@ -22,7 +22,7 @@ pub struct Configuration<'a> {
 
 impl<'a> Configuration<'a> {
     /// Creates a reader of the configuration in a constructor's context.
-    pub fn of(context: &Context<'a>) -> Self {
+    pub fn new(context: &Context<'a>) -> Self {
         Configuration { codec: context.name, members: context.configuration, asked: Vec::new() }
     }
 
@@ -131,13 +131,13 @@ impl<'a> Configuration<'a> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::codec::{EncodedSize, Input};
+    use crate::codec::{CodecInput, EncodedSize};
     use crate::metadata::CodecFamily;
 
     fn with<T>(json: &str, test: impl FnOnce(Configuration<'_>) -> T) -> T {
         let members: Map<String, Value> = serde_json::from_str(json).unwrap();
-        let input = Input::Bytes { size: EncodedSize::Exact(1), item_size: 1, items: None };
-        test(Configuration::of(&Context {
+        let input = CodecInput::Bytes { size: EncodedSize::Exact(1), item_size: 1, items: None };
+        test(Configuration::new(&Context {
             family: CodecFamily::V3,
             name: "gzip",
             configuration: &members,

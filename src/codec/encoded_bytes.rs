@@ -1,7 +1,7 @@
-//! A chunk as the codecs have encoded it, on its way into an object.
+//! An encoded chunk on its way into an object.
 //!
-//! Where there are many of them, the bytes lie on pages of their own, huge ones where the system has them: so they are written
-//! past the page cache from where they are (`store/output.rs`), and a disk gets few long pieces. Uses `scratch` and `memory`.
+//! A long one has pages of its own, huge pages if the system has them. It can then be written past the page cache without a
+//! copy (`store/output.rs`), and a disk gets few long pieces. Uses `scratch` and `memory`.
 
 use std::fmt;
 use std::ops::Deref;
@@ -9,12 +9,12 @@ use std::ops::Deref;
 use super::{CodecError, CodecResult, scratch};
 use crate::memory::{Buffer, MIN_PAGES_BYTES};
 
-/// The bytes of one encoded chunk. Dropped when they are stored: their memory is used again.
+/// The bytes of one encoded chunk. When they are dropped, their memory is recycled.
 pub struct EncodedBytes(Buffer);
 
 impl EncodedBytes {
     /// Creates the bytes that `encode` writes to a buffer of `bound` bytes. `encode` returns their number.
-    pub(super) fn of(
+    pub(super) fn encode(
         bound: usize,
         encode: impl FnOnce(&mut [u8]) -> CodecResult<usize>,
     ) -> CodecResult<EncodedBytes> {
@@ -30,7 +30,7 @@ impl EncodedBytes {
         if length >= buffer.capacity() / 2 {
             return Ok(EncodedBytes(buffer));
         }
-        // Most of the memory is empty: the next encoder has more use for it.
+        // Most of the memory is unused, so it goes back to the pool for the next encoder.
         Ok(EncodedBytes(Buffer::from(&*buffer)))
     }
 }
@@ -68,8 +68,8 @@ mod tests {
     const PAGE_BYTES: usize = 4096;
     const MIB: usize = 1 << 20;
 
-    fn of(bound: usize, length: usize) -> CodecResult<EncodedBytes> {
-        EncodedBytes::of(bound, |out| {
+    fn encode(bound: usize, length: usize) -> CodecResult<EncodedBytes> {
+        EncodedBytes::encode(bound, |out| {
             let rest = out.get_mut(..length).unwrap_or_default();
             rest.iter_mut().zip(0u32..).for_each(|(byte, at)| *byte = (at >> 8) as u8 ^ at as u8);
             Ok(length)
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn many_begin_on_a_page_and_few_take_no_more_than_they_need() {
+    fn long_ones_begin_on_a_page_and_short_ones_waste_no_memory() {
         for (bound, length) in [
             (0, 0),
             (1000, 999),
@@ -86,7 +86,7 @@ mod tests {
             (9 * MIB, 3),
             (4 * MIB, MIB),
         ] {
-            let encoded = of(bound, length).unwrap();
+            let encoded = encode(bound, length).unwrap();
             assert_eq!(encoded.len(), length);
             assert!(encoded.iter().zip(0u32..).all(|(&byte, at)| byte == (at >> 8) as u8 ^ at as u8));
             let is_placed = length >= MIN_PAGES_BYTES;
@@ -97,8 +97,8 @@ mod tests {
 
     #[test]
     fn an_encoder_that_fails_or_tells_too_many_is_an_error() {
-        assert!(EncodedBytes::of(2 * MIB, |_| Err(CodecError::new("no"))).is_err());
-        assert!(EncodedBytes::of(2 * MIB, |_| Ok(2 * MIB + 1)).is_err());
-        assert!(of(usize::MAX, 1).is_err());
+        assert!(EncodedBytes::encode(2 * MIB, |_| Err(CodecError::new("no"))).is_err());
+        assert!(EncodedBytes::encode(2 * MIB, |_| Ok(2 * MIB + 1)).is_err());
+        assert!(encode(usize::MAX, 1).is_err());
     }
 }

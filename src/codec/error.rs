@@ -1,4 +1,4 @@
-//! The error of codecs, which know no key.
+//! The error of codecs. It has no store key, since codecs do not know it.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub struct CodecError {
     /// One sentence, without a key.
     pub reason: String,
-    /// Whether the request is well-formed and this program does not support it (EOPNOTSUPP rather than EIO).
+    /// Whether the request is well-formed but not supported (EOPNOTSUPP rather than EIO).
     pub is_unsupported: bool,
 }
 

@@ -1,9 +1,8 @@
 //! Whether an array's fill value survives its codecs as the same number. Uses `metadata`.
 //!
 //! Spec: zarr-extensions, codecs/cast_value, "data_type": a fill value that cannot survive the cast and the cast
-//! back is an error. The check covers the whole chain, not `cast_value` alone: what `scale_offset` makes of a
-//! fill value is rarely a whole number to the last bit, and casting it to an integer and scaling it back still
-//! gives the fill value.
+//! back is an error. The check covers the whole chain, not `cast_value` alone: `scale_offset` rarely turns a fill value
+//! into an exact whole number, and casting the result to an integer and scaling it back still gives the fill value.
 
 use super::{ArrayToArray, CodecError, CodecResult, Representation};
 

@@ -7,7 +7,7 @@
 //! - Array data between codecs is canonical (see `metadata::data_type`): C order, packed, little-endian.
 //! - A decoder never writes or allocates more than its limit (`out.len()`, `limit_bytes`); a stored size is compared
 //!   with that limit before it sizes an allocation.
-//! - A codec is built for one [`Representation`] and rejects at that moment what it does not support.
+//! - A codec is built for one [`Representation`]. Its constructor rejects what it does not support.
 //! - Errors are [`CodecError`]s without a key; the layer above knows the key and adds it.
 
 mod array_to_array;
@@ -40,7 +40,7 @@ pub use error::{CodecError, CodecResult};
 pub use kernels::byte_swap;
 pub use pipeline::Pipeline;
 
-/// The most codecs in a chain: each stage is a call within the call of the one after it.
+/// The limit of codecs in a chain: each stage calls the one before it.
 pub const MAX_CODECS: usize = 128;
 
 /// Refuses a chain that is too long to be built.
@@ -48,11 +48,11 @@ pub fn check_chain_length(specs: &[CodecSpec]) -> CodecResult<()> {
     if specs.len() <= MAX_CODECS {
         return Ok(());
     }
-    let reason = format_args!("{} codecs in a chain, more than the {MAX_CODECS} that are taken", specs.len());
+    let reason = format_args!("{} codecs in a chain, more than the limit of {MAX_CODECS}", specs.len());
     Err(CodecError::unsupported(reason))
 }
 
-/// The array that goes into a codec: what it needs to know to be built.
+/// The array that goes into a codec, as far as its constructor needs to know.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Representation {
     /// Elements per dimension of the chunk.
@@ -155,7 +155,7 @@ pub trait ArrayToBytes: Send + Sync {
     fn with_big_endian_elements(&self) -> Option<Box<dyn ArrayToBytes>> {
         None
     }
-    /// Returns the codec that encodes shards: see [`sharding_indexed::ShardingIndexed::of`].
+    /// Returns the codec that encodes shards: see [`sharding_indexed::ShardingIndexed::downcast`].
     fn as_sharding(&self) -> Option<&dyn Any> {
         None
     }
@@ -165,8 +165,8 @@ pub trait ArrayToBytes: Send + Sync {
     }
 }
 
-/// Elements that are stored in place, up to a fix-up such as a byte swap. A bytes-to-bytes codec can then decode straight into the
-/// chunk, and ranges of a chunk can be read alone.
+/// Elements that are stored in place, up to a fix-up such as a byte swap. A bytes-to-bytes codec can then decode directly into
+/// the chunk, and ranges of a chunk can be read alone.
 pub trait InPlace {
     /// Turns any whole number of encoded elements into canonical ones.
     fn decode(&self, data: &mut [u8]) -> CodecResult<()>;
@@ -295,12 +295,12 @@ pub enum Codec {
 
 /// A codec's input when a chain is built: the output of the codec before it.
 #[derive(Clone, Copy, Debug)]
-pub enum Input<'a> {
+pub enum CodecInput<'a> {
     /// An array (before the array-to-bytes codec).
     Array(&'a Representation),
     /// Bytes (after it).
     Bytes {
-        /// How many.
+        /// Their number.
         size: EncodedSize,
         /// Bytes per item, which blosc and shuffle use when their configuration does not say: the size of the
         /// array-to-bytes codec's input type, or of a v2 filter's output type.
@@ -331,15 +331,15 @@ pub struct Context<'a> {
     /// The stored configuration.
     pub configuration: &'a Map<String, Value>,
     /// The codec's input.
-    pub input: Input<'a>,
+    pub input: CodecInput<'a>,
 }
 
 impl<'a> Context<'a> {
     /// Returns the input array, or an error if the input is bytes.
     pub fn array(&self) -> CodecResult<&'a Representation> {
         match self.input {
-            Input::Array(representation) => Ok(representation),
-            Input::Bytes { .. } => Err(CodecError::new(format_args!(
+            CodecInput::Array(representation) => Ok(representation),
+            CodecInput::Bytes { .. } => Err(CodecError::new(format_args!(
                 "codec \"{}\" takes an array, but follows the codec that turns the array into bytes",
                 self.name
             ))),
@@ -349,8 +349,8 @@ impl<'a> Context<'a> {
     /// Returns the size and item size of the input bytes, or an error if the input is an array.
     pub fn bytes(&self) -> CodecResult<(EncodedSize, usize)> {
         match self.input {
-            Input::Bytes { size, item_size, .. } => Ok((size, item_size)),
-            Input::Array(_) => Err(CodecError::new(format_args!(
+            CodecInput::Bytes { size, item_size, .. } => Ok((size, item_size)),
+            CodecInput::Array(_) => Err(CodecError::new(format_args!(
                 "codec \"{}\" takes bytes, but no codec before it turns the array into bytes",
                 self.name
             ))),
@@ -359,7 +359,7 @@ impl<'a> Context<'a> {
 }
 
 /// One codec in the registry: its names and its constructor.
-pub struct Entry {
+pub struct CodecEntry {
     /// Names in v3's `codecs`.
     pub v3: &'static [&'static str],
     /// Ids in v2's `filters` and `compressor`.

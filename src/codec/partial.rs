@@ -1,6 +1,6 @@
-//! Decoding a part of a chunk: where the codec can, only the stored bytes that the part needs are read.
+//! Decoding a part of a chunk. If the codec can do that, only the stored bytes that the part needs are read.
 //!
-//! Uses the pipeline. Invariant: a part has the same bytes as that range of the whole decoded chunk; it may succeed although
+//! Uses the pipeline. Invariant: a part has the same bytes as that range of the whole decoded chunk; it may succeed even if
 //! stored bytes outside of it are damaged.
 
 use super::{

@@ -5,21 +5,21 @@
 //!
 //! Invariants:
 //! - Adjacent permutations are merged, and a permutation that moves nothing is dropped.
-//! - A decompressor writes straight into the chunk where only a fix-up in place follows it; intermediate results
-//!   are in the thread's scratch buffers.
+//! - A decompressor writes directly into the chunk if only a fix-up in place follows it. Intermediate results are in the
+//!   thread's scratch buffers.
 //! - `decode` writes exactly the chunk, or fails; no encoded byte sizes an allocation.
 
 use super::array_to_array::transpose::Transpose;
 use super::array_to_bytes::sharding::ShardingIndexed;
 use super::kernels::byte_swap::SwapPlan;
 use super::{
-    ArrayToArray, ArrayToBytes, BytesToBytes, Codec, CodecError, CodecResult, EncodedBytes, EncodedSize,
-    InPlace, Input, Items, Representation, check_chain_length, fill_round_trip, registry, scratch,
+    ArrayToArray, ArrayToBytes, BytesToBytes, Codec, CodecError, CodecInput, CodecResult, EncodedBytes,
+    EncodedSize, InPlace, Items, Representation, check_chain_length, fill_round_trip, registry, scratch,
 };
 use crate::metadata::{ByteOrder, CodecFamily, CodecSpec};
 
-/// A codec with the name it was stored under, for error texts.
-struct Named<T: ?Sized> {
+/// A codec with its stored name, for error messages.
+struct NamedCodec<T: ?Sized> {
     name: String,
     codec: Box<T>,
 }
@@ -29,11 +29,11 @@ pub struct Pipeline {
     specs: Vec<CodecSpec>,
     skipped: Vec<String>,
     decoded_bytes: usize,
-    array_codecs: Vec<Named<dyn ArrayToArray>>,
-    array_to_bytes: Named<dyn ArrayToBytes>,
+    array_codecs: Vec<NamedCodec<dyn ArrayToArray>>,
+    array_to_bytes: NamedCodec<dyn ArrayToBytes>,
     /// Bytes of the input array of `array_to_bytes`.
     array_bytes: usize,
-    bytes_codecs: Vec<Named<dyn BytesToBytes>>,
+    bytes_codecs: Vec<NamedCodec<dyn BytesToBytes>>,
     /// The size before each of `bytes_codecs`, and after the last.
     sizes: Vec<EncodedSize>,
     /// From canonical to served byte order, where no codec converts it already.
@@ -67,9 +67,9 @@ pub struct Sharded<'a> {
 struct Builder {
     specs: Vec<CodecSpec>,
     skipped: Vec<String>,
-    array_codecs: Vec<Named<dyn ArrayToArray>>,
-    array_to_bytes: Option<Named<dyn ArrayToBytes>>,
-    bytes_codecs: Vec<Named<dyn BytesToBytes>>,
+    array_codecs: Vec<NamedCodec<dyn ArrayToArray>>,
+    array_to_bytes: Option<NamedCodec<dyn ArrayToBytes>>,
+    bytes_codecs: Vec<NamedCodec<dyn BytesToBytes>>,
     sizes: Vec<EncodedSize>,
 }
 
@@ -157,7 +157,7 @@ impl Pipeline {
     pub fn has_checksum(&self) -> bool {
         let of_inner_chunks = |codec: &ShardingIndexed| codec.inner().has_checksum();
         self.bytes_codecs.iter().any(|stage| stage.codec.has_checksum())
-            || ShardingIndexed::of(self.array_to_bytes.codec.as_ref()).is_some_and(of_inner_chunks)
+            || ShardingIndexed::downcast(self.array_to_bytes.codec.as_ref()).is_some_and(of_inner_chunks)
     }
 
     /// Returns the codec that fixes up any whole number of elements, if encoded chunks are the decoded elements in
@@ -188,7 +188,7 @@ impl Pipeline {
         Some(Sharded {
             prefix: self.specs.get(..place.prefix_length)?,
             permutation: &place.permutation,
-            codec: ShardingIndexed::of(self.array_to_bytes.codec.as_ref())?,
+            codec: ShardingIndexed::downcast(self.array_to_bytes.codec.as_ref())?,
             fill: &place.fill,
         })
     }
@@ -218,7 +218,7 @@ impl Pipeline {
             return array_to_bytes.codec.decode(encoded, out).map_err(|error| array_to_bytes.blame(error));
         };
         let (Some(stage), Some(&size)) = (self.bytes_codecs.get(before), self.sizes.get(before)) else {
-            return Err(CodecError::new("no such codec"));
+            return Err(CodecError::new("the codec is unknown"));
         };
         let blame = |error| stage.blame(error);
         if before == 0
@@ -245,7 +245,7 @@ impl Pipeline {
     /// Undoes the last `stages` array → array codecs.
     fn decode_array(&self, stages: usize, input: &[u8], out: &mut [u8]) -> CodecResult<()> {
         let Some(stage) = stages.checked_sub(1).and_then(|last| self.array_codecs.get(last)) else {
-            return Err(CodecError::new("no such codec"));
+            return Err(CodecError::new("the codec is unknown"));
         };
         let Some(before) = stages.checked_sub(2).and_then(|last| self.array_codecs.get(last)) else {
             return stage.codec.decode(input, out).map_err(|error| stage.blame(error));
@@ -307,11 +307,11 @@ fn is_identity(codec: &dyn ArrayToBytes) -> bool {
     codec.in_place().is_some_and(|codec| codec.is_identity())
 }
 
-impl Named<dyn BytesToBytes> {
+impl NamedCodec<dyn BytesToBytes> {
     fn encode(&self, decoded: &[u8]) -> CodecResult<EncodedBytes> {
         let encoded = match self.codec.bounded() {
             Some(encoder) => {
-                EncodedBytes::of(encoder.bound(decoded.len()), |out| encoder.encode_into(decoded, out))
+                EncodedBytes::encode(encoder.bound(decoded.len()), |out| encoder.encode_into(decoded, out))
             }
             None => self.codec.encode(decoded).map(Into::into),
         };
@@ -319,7 +319,7 @@ impl Named<dyn BytesToBytes> {
     }
 }
 
-impl<T: ?Sized> Named<T> {
+impl<T: ?Sized> NamedCodec<T> {
     /// Adds the codec's name to an error.
     fn blame(&self, error: CodecError) -> CodecError {
         CodecError { reason: format!("codec \"{}\": {}", self.name, error.reason), ..error }
@@ -334,19 +334,21 @@ impl Builder {
         }
         let array = self.array_codecs.last().map_or(decoded, |last| last.codec.encoded());
         let input = match &self.array_to_bytes {
-            None => Input::Array(array),
+            None => CodecInput::Array(array),
             Some(_) => self.bytes_input(array)?,
         };
         let name = spec.name.clone();
         match (registry::build(spec, input)?, input) {
-            (Codec::ArrayToArray(codec), Input::Array(_)) => self.array_codecs.push(Named { name, codec }),
-            (Codec::ArrayToBytes(codec), Input::Array(_)) => {
-                self.sizes.push(codec.encoded_size());
-                self.array_to_bytes = Some(Named { name, codec });
+            (Codec::ArrayToArray(codec), CodecInput::Array(_)) => {
+                self.array_codecs.push(NamedCodec { name, codec })
             }
-            (Codec::BytesToBytes(codec), Input::Bytes { size, .. }) => {
+            (Codec::ArrayToBytes(codec), CodecInput::Array(_)) => {
+                self.sizes.push(codec.encoded_size());
+                self.array_to_bytes = Some(NamedCodec { name, codec });
+            }
+            (Codec::BytesToBytes(codec), CodecInput::Bytes { size, .. }) => {
                 self.sizes.push(codec.encoded_size(size));
-                self.bytes_codecs.push(Named { name, codec });
+                self.bytes_codecs.push(NamedCodec { name, codec });
             }
             _ => return Err(CodecError::new(format_args!("codec \"{name}\" cannot be at this position"))),
         }
@@ -355,7 +357,7 @@ impl Builder {
     }
 
     /// Returns the input of the next bytes → bytes codec, after an array → bytes codec with the input `array`.
-    fn bytes_input<'a>(&'a self, array: &Representation) -> CodecResult<Input<'a>> {
+    fn bytes_input<'a>(&'a self, array: &Representation) -> CodecResult<CodecInput<'a>> {
         let size = self.sizes.last().copied().unwrap_or(EncodedSize::Exact(0));
         let is_v2 = self.specs.last().is_some_and(|spec| spec.family == CodecFamily::V2);
         let items: Option<&Items> = match self.bytes_codecs.last() {
@@ -367,7 +369,7 @@ impl Builder {
             None if is_v2 || !self.bytes_codecs.is_empty() => 1,
             None => array.item_size()?,
         };
-        Ok(Input::Bytes { size, item_size, items })
+        Ok(CodecInput::Bytes { size, item_size, items })
     }
 }
 
@@ -378,14 +380,14 @@ impl ShardPlace {
         specs: &[CodecSpec],
         decoded: &Representation,
         array_count: usize,
-        array_to_bytes: &Named<dyn ArrayToBytes>,
+        array_to_bytes: &NamedCodec<dyn ArrayToBytes>,
         served_swap: &SwapPlan,
     ) -> CodecResult<Option<ShardPlace>> {
         let Some((_, prefix)) = specs.split_last() else { return Ok(None) };
-        if ShardingIndexed::of(array_to_bytes.codec.as_ref()).is_none() || array_count != prefix.len() {
+        if ShardingIndexed::downcast(array_to_bytes.codec.as_ref()).is_none() || array_count != prefix.len() {
             return Ok(None);
         }
-        // The prefix again, for a chunk of one element: what is left of it works on elements and on their order.
+        // The prefix again, for a chunk of one element: its codecs work on elements and on their order.
         let one = Representation { shape: vec![1; decoded.shape.len()], ..decoded.clone() };
         let mut builder = Builder::default();
         let mut permutation: Vec<usize> = (0..decoded.shape.len()).collect();
@@ -421,10 +423,10 @@ fn compose(first: &[usize], second: &[usize]) -> Vec<usize> {
 
 /// Merges adjacent permutations, and drops one that moves nothing.
 fn join_permutations(
-    stages: Vec<Named<dyn ArrayToArray>>,
+    stages: Vec<NamedCodec<dyn ArrayToArray>>,
     decoded: &Representation,
-) -> CodecResult<Vec<Named<dyn ArrayToArray>>> {
-    let mut joined: Vec<Named<dyn ArrayToArray>> = Vec::with_capacity(stages.len());
+) -> CodecResult<Vec<NamedCodec<dyn ArrayToArray>>> {
+    let mut joined: Vec<NamedCodec<dyn ArrayToArray>> = Vec::with_capacity(stages.len());
     let mut pending: Option<(String, Vec<usize>)> = None;
     for stage in stages {
         if let Some(order) = stage.codec.permutation() {
@@ -443,7 +445,7 @@ fn join_permutations(
 }
 
 fn flush_permutation(
-    joined: &mut Vec<Named<dyn ArrayToArray>>,
+    joined: &mut Vec<NamedCodec<dyn ArrayToArray>>,
     pending: Option<(String, Vec<usize>)>,
     decoded: &Representation,
 ) -> CodecResult<()> {
@@ -451,7 +453,7 @@ fn flush_permutation(
     let input = joined.last().map_or(decoded, |last| last.codec.encoded());
     let transpose = Transpose::new(order, input)?;
     if !transpose.is_identity() {
-        joined.push(Named { name, codec: Box::new(transpose) });
+        joined.push(NamedCodec { name, codec: Box::new(transpose) });
     }
     Ok(())
 }

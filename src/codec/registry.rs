@@ -1,14 +1,14 @@
 //! The table of codecs: one line each, by kind, in alphabetical order.
 //!
-//! A new codec is one file with an [`Entry`] and one line here. Spec: v3 core, "Extension naming"; v2 codec ids
+//! A new codec is one file with a [`CodecEntry`] and one line here. Spec: v3 core, "Extension naming"; v2 codec ids
 //! are numcodecs'. Uses `metadata`.
 
-use super::{Codec, CodecError, CodecResult, Context, Entry, Input};
+use super::{Codec, CodecEntry, CodecError, CodecInput, CodecResult, Context};
 use super::{array_to_array, array_to_bytes, bytes_to_bytes, numcodecs};
 use crate::metadata::{CodecFamily, CodecSpec};
 
 /// The table.
-const CODECS: &[&Entry] = &[
+const CODECS: &[&CodecEntry] = &[
     &array_to_array::bitround::ENTRY,
     &array_to_array::cast_value::ENTRY,
     &array_to_array::reshape::ENTRY,
@@ -43,16 +43,16 @@ const CODECS: &[&Entry] = &[
 ];
 
 /// Codecs of views.
-const OF_VIEWS: &[&Entry] = &[&array_to_array::unpack::ENTRY];
+const VIEW_CODECS: &[&CodecEntry] = &[&array_to_array::unpack::ENTRY];
 
 /// Returns every codec that documents can name.
-pub fn entries() -> impl Iterator<Item = &'static Entry> {
+pub fn entries() -> impl Iterator<Item = &'static CodecEntry> {
     CODECS.iter().copied()
 }
 
 /// Returns the codec named `name` in a family's table.
-pub fn find(family: CodecFamily, name: &str) -> Option<&'static Entry> {
-    let entries = if family == CodecFamily::View { OF_VIEWS } else { CODECS };
+pub fn find(family: CodecFamily, name: &str) -> Option<&'static CodecEntry> {
+    let entries = if family == CodecFamily::View { VIEW_CODECS } else { CODECS };
     entries.iter().copied().find(|entry| match family {
         CodecFamily::V3 | CodecFamily::View => entry.v3.contains(&name),
         CodecFamily::V2 => entry.v2.contains(&name),
@@ -61,7 +61,7 @@ pub fn find(family: CodecFamily, name: &str) -> Option<&'static Entry> {
 
 /// Builds the codec that `spec` describes, for an input. A name that is not in the table is an
 /// error that is [`CodecError::unsupported`].
-pub fn build(spec: &CodecSpec, input: Input<'_>) -> CodecResult<Codec> {
+pub fn build(spec: &CodecSpec, input: CodecInput<'_>) -> CodecResult<Codec> {
     let Some(entry) = find(spec.family, &spec.name) else {
         return Err(CodecError::unsupported(format!("codec \"{}\"", spec.name)));
     };

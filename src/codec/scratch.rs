@@ -1,20 +1,20 @@
 //! Buffers between the codecs of a chain: short ones kept by each thread, long ones from the pool of `memory`.
 //!
-//! A fresh buffer costs a page fault per 4 KiB, several times what a fast decoder costs, so what one chunk used
-//! the next one uses again. Uses `memory`.
+//! A fresh buffer costs a page fault per 4 KiB, several times as much as a fast decoder. So the next chunk reuses the
+//! buffers of the last one. Uses `memory`.
 
 use std::cell::RefCell;
 
 use super::{CodecError, CodecResult};
 use crate::memory::{Buffer, MIN_PAGES_BYTES};
 
-/// Where a buffer may begin that the system copies a file to: on a cache line. A large block of malloc begins 16 bytes after
+/// The alignment of a buffer that the system copies a file to: a cache line. A large block of malloc begins 16 bytes after
 /// a page's start, and copying to such an address from the start of a page takes five times as long on processors that
 /// copy with `rep movsb` and slow down where the target is less than 32 bytes ahead of the source modulo a page (1.9
 /// against 10 GB/s, AMD EPYC).
 const LINE_BYTES: usize = 64;
 
-/// Short buffers that a thread keeps: what a chain has in hand at once, before and after an array → array codec.
+/// Short buffers that a thread keeps. A chain uses this many at once, before and after an array → array codec.
 const KEPT_BUFFERS: usize = 2;
 
 thread_local! {

@@ -176,24 +176,13 @@ pub mod tests {
     use crate::formats::geometry::axis::plain_text;
     use crate::formats::{FORMATS, Format, Place, Surroundings};
     use crate::hierarchy::{Child, OpenArrays, SharedArray, Tree};
+    pub use crate::metadata::test_documents::v3_array as document;
     use crate::store::{MemoryStore, Store};
     use serde_json::{Value, json};
 
     /// Layouts in which arrays are served.
     pub const LITTLE: Layout = Layout { order: Order::C, byte_order: ByteOrder::Little };
     pub const BIG_F: Layout = Layout { order: Order::F, byte_order: ByteOrder::Big };
-
-    /// The document of an array without chunks; its members are replaced by those of `more`.
-    pub fn document(shape: &[u64], data_type: &str, more: Value) -> Value {
-        let mut document = json!({
-            "zarr_format": 3, "node_type": "array", "shape": shape, "data_type": data_type, "fill_value": 0,
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": shape.iter().map(|n| (*n).max(1)).collect::<Vec<_>>()}},
-            "chunk_key_encoding": {"name": "default"},
-            "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}], "attributes": {},
-        });
-        document.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        document
-    }
 
     /// A store with these documents, by path. `""` is the root group if it is not among them.
     pub fn store(documents: &[(&str, Value)]) -> Arc<dyn Store> {

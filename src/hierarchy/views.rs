@@ -100,7 +100,7 @@ impl View {
         match self {
             View::COrder | View::FOrder | View::LittleEndian => {}
             View::BigEndian => drop(metadata.data_type.components()?),
-            View::Unpacked => match Packing::of(metadata) {
+            View::Unpacked => match Packing::read(metadata) {
                 Packing::None => {}
                 Packing::Packed(packed) => return Some(Cow::Owned(Arc::new(unpacked(metadata, &packed)?))),
                 Packing::Malformed => return None,

@@ -10,9 +10,9 @@ use crate::sys::{Pages, Untouched};
 /// Shorter buffers come from the allocator.
 pub const MIN_PAGES_BYTES: usize = 64 << 10;
 
-/// Shorter buffers take two pages at most: nothing is to be saved.
+/// Shorter buffers take at most two pages, so sparse ones would save nothing.
 const MIN_SPARSE_BYTES: usize = 8 << 10;
-/// The system has a limit of mapped areas (65,530 by default, of which each buffer may take three).
+/// The system limits mapped areas (65,530 by default), and each buffer may take three.
 const MAX_SPARSE_BUFFERS: usize = 16 << 10;
 static SPARSE_BUFFERS: AtomicUsize = AtomicUsize::new(0);
 
@@ -21,12 +21,12 @@ const MIN_PROVIDED_BYTES: usize = 2 << 20;
 
 /// Bytes in memory of their own. A buffer of at least 64 KiB begins on a page.
 pub struct Buffer {
-    memory: Memory,
-    /// How many bytes of the memory the buffer uses.
+    memory: BufferMemory,
+    /// The bytes of the memory that the buffer uses.
     length: usize,
 }
 
-enum Memory {
+enum BufferMemory {
     Allocated(Vec<u8>),
     Pooled(Pages),
     /// Small pages. They return to the system one by one or all together.
@@ -36,18 +36,18 @@ enum Memory {
 impl Buffer {
     /// Creates a buffer of `length` bytes for long use. Its content is undefined (stale or zero).
     pub fn new(length: usize) -> Buffer {
-        Buffer::of(length, Fit::Close).unwrap_or_else(|| Buffer::allocated(vec![0; length]))
+        Buffer::with_fit(length, Fit::Close).unwrap_or_else(|| Buffer::allocated(vec![0; length]))
     }
 
     /// Creates a buffer as [`Buffer::new`] does, or returns `None` if the system has no more memory.
     pub fn try_new(length: usize) -> Option<Buffer> {
-        Buffer::of(length, Fit::Close)
+        Buffer::with_fit(length, Fit::Close)
     }
 
     /// Creates a buffer of `length` bytes for brief use. Its content is undefined. Its memory is often recycled and
     /// may be longer. `None` if the system has no more memory.
     pub fn transient(length: usize) -> Option<Buffer> {
-        Buffer::of(length, Fit::Loose)
+        Buffer::with_fit(length, Fit::Loose)
     }
 
     /// Creates a buffer of `length` zeros for scattered writes. Its small pages take memory only when they are
@@ -58,15 +58,16 @@ impl Buffer {
         match is_possible.then(|| Pages::small(length)).flatten() {
             Some(pages) => {
                 SPARSE_BUFFERS.fetch_add(1, Ordering::Relaxed);
-                Buffer { memory: Memory::Sparse(pages), length }
+                Buffer { memory: BufferMemory::Sparse(pages), length }
             }
             None => Buffer::allocated(vec![0; length]),
         }
     }
 
-    fn of(length: usize, fit: Fit) -> Option<Buffer> {
+    fn with_fit(length: usize, fit: Fit) -> Option<Buffer> {
         if length >= MIN_PAGES_BYTES {
-            return pool::take(length, fit).map(|pages| Buffer { memory: Memory::Pooled(pages), length });
+            return pool::take(length, fit)
+                .map(|pages| Buffer { memory: BufferMemory::Pooled(pages), length });
         }
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(length).ok()?;
@@ -75,12 +76,12 @@ impl Buffer {
     }
 
     fn allocated(bytes: Vec<u8>) -> Buffer {
-        Buffer { length: bytes.len(), memory: Memory::Allocated(bytes) }
+        Buffer { length: bytes.len(), memory: BufferMemory::Allocated(bytes) }
     }
 
     /// Returns whether only touched pages take memory.
     pub fn is_sparse(&self) -> bool {
-        matches!(self.memory, Memory::Sparse(_))
+        matches!(self.memory, BufferMemory::Sparse(_))
     }
 
     /// Drops the bytes from `length` on. They still take memory.
@@ -91,15 +92,15 @@ impl Buffer {
     /// Returns the memory that the buffer takes, used or not.
     pub fn capacity(&self) -> usize {
         match &self.memory {
-            Memory::Allocated(bytes) => bytes.capacity(),
-            Memory::Pooled(pages) | Memory::Sparse(pages) => pages.len(),
+            BufferMemory::Allocated(bytes) => bytes.capacity(),
+            BufferMemory::Pooled(pages) | BufferMemory::Sparse(pages) => pages.len(),
         }
     }
 
     /// Returns a handle with which another thread can provide the memory before it is filled, if that is worth a task.
     pub fn untouched(&self) -> Option<Untouched> {
         match &self.memory {
-            Memory::Pooled(pages) if pages.len() >= MIN_PROVIDED_BYTES => Some(pages.untouched()),
+            BufferMemory::Pooled(pages) if pages.len() >= MIN_PROVIDED_BYTES => Some(pages.untouched()),
             _ => None,
         }
     }
@@ -135,8 +136,8 @@ impl Deref for Buffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         let memory = match &self.memory {
-            Memory::Allocated(bytes) => bytes,
-            Memory::Pooled(pages) | Memory::Sparse(pages) => &**pages,
+            BufferMemory::Allocated(bytes) => bytes,
+            BufferMemory::Pooled(pages) | BufferMemory::Sparse(pages) => &**pages,
         };
         memory.get(..self.length).unwrap_or_default()
     }
@@ -145,8 +146,8 @@ impl Deref for Buffer {
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         let memory = match &mut self.memory {
-            Memory::Allocated(bytes) => bytes,
-            Memory::Pooled(pages) | Memory::Sparse(pages) => &mut **pages,
+            BufferMemory::Allocated(bytes) => bytes,
+            BufferMemory::Pooled(pages) | BufferMemory::Sparse(pages) => &mut **pages,
         };
         memory.get_mut(..self.length).unwrap_or_default()
     }
@@ -154,12 +155,12 @@ impl DerefMut for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        match std::mem::replace(&mut self.memory, Memory::Allocated(Vec::new())) {
-            Memory::Pooled(pages) => pool::give_back(pages),
-            Memory::Sparse(_) => {
+        match std::mem::replace(&mut self.memory, BufferMemory::Allocated(Vec::new())) {
+            BufferMemory::Pooled(pages) => pool::give_back(pages),
+            BufferMemory::Sparse(_) => {
                 SPARSE_BUFFERS.fetch_sub(1, Ordering::Relaxed);
             }
-            Memory::Allocated(_) => {}
+            BufferMemory::Allocated(_) => {}
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::sys::Pages;
 const MAX_IDLE_BYTES: usize = 32 << 20;
 /// The limit for the smallest cache.
 const MIN_IDLE_BYTES: usize = 2 << 20;
-/// One part in this many of the cache limit may be idle.
+/// The cache limit divided by the limit of idle bytes.
 const PART_OF_CACHE: u64 = 4;
 /// Several shorter blocks are mapped at once, so that they share huge pages.
 const MAPPED_AT_ONCE_BYTES: usize = 4 << 20;
@@ -25,11 +25,11 @@ static POOL: Pool = Pool::new();
 
 /// Idle blocks, in the order in which they were returned.
 struct Pool {
-    blocks: Mutex<Blocks>,
+    blocks: Mutex<IdleBlocks>,
     limit_bytes: AtomicUsize,
 }
 
-struct Blocks {
+struct IdleBlocks {
     idle: Vec<Pages>,
     bytes: usize,
 }
@@ -73,7 +73,7 @@ fn class_bytes(length: usize) -> Option<usize> {
 
 impl Pool {
     const fn new() -> Self {
-        let blocks = Blocks { idle: Vec::new(), bytes: 0 };
+        let blocks = IdleBlocks { idle: Vec::new(), bytes: 0 };
         Pool { blocks: Mutex::new(blocks), limit_bytes: AtomicUsize::new(MAX_IDLE_BYTES) }
     }
 

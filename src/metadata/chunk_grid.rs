@@ -1,4 +1,4 @@
-//! Chunk grids: how a document cuts an array into chunks. The arithmetic on them is the array layer's.
+//! Chunk grids: how a document cuts an array into chunks. The array layer has the arithmetic on them.
 //!
 //! Spec: v3 "Regular chunk grid", the registered extension "rectilinear"
 //! (`{"kind": "inline", "chunk_shapes": [4, [1, 2, [3, 5]]]}`), v2 "chunks". Uses `json`, `codec_spec`.
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::codec_spec::extension;
 use super::json;
-use super::json::fault::{Fault, ParseResult};
+use super::json::parse_error::{ParseError, ParseResult};
 use super::{ChunkGrid, MAX_CHUNK_BYTES};
 
 impl ChunkGrid {
@@ -40,21 +40,23 @@ impl ChunkGrid {
         let longest = self.longest_chunk();
         if longest.len() != shape.len() {
             let (grid, array) = (longest.len(), shape.len());
-            return Err(Fault::invalid(format_args!("the grid has {grid} dimensions, the shape {array}")));
+            return Err(ParseError::invalid(format_args!(
+                "the grid has {grid} dimensions, the shape {array}"
+            )));
         }
         for (axis, (&n, &length)) in shape.iter().zip(&longest).enumerate() {
             if n > 0 && length == 0 {
-                return Err(Fault::invalid(format_args!(
+                return Err(ParseError::invalid(format_args!(
                     "chunks of length 0 in dimension {axis} of length {n}"
                 )));
             }
         }
         if let ChunkGrid::Rectilinear(axes) = self {
             for (axis, (&n, runs)) in shape.iter().zip(axes).enumerate() {
-                let reach = reach(runs).map_err(|fault| fault.within(axis))?;
+                let reach = reach(runs).map_err(|error| error.within(axis))?;
                 if reach < n {
-                    return Err(Fault::invalid(format_args!(
-                        "the chunks of dimension {axis} end at {reach}, before the array's {n}"
+                    return Err(ParseError::invalid(format_args!(
+                        "the chunks of dimension {axis} end at {reach}, before the array's end at {n}"
                     )));
                 }
             }
@@ -65,8 +67,8 @@ impl ChunkGrid {
         });
         let fits = item_size.is_none() || bytes.is_some_and(|bytes| bytes <= MAX_CHUNK_BYTES);
         if !fits && !longest.contains(&0) {
-            return Err(Fault::invalid(format_args!(
-                "a chunk has more than {MAX_CHUNK_BYTES} bytes, the most that are taken"
+            return Err(ParseError::invalid(format_args!(
+                "a chunk has more than the limit of {MAX_CHUNK_BYTES} bytes"
             )));
         }
         Ok(())
@@ -92,7 +94,7 @@ fn reach(runs: &[(u64, u64)]) -> ParseResult<u64> {
     runs.iter()
         .try_fold(0u64, |end, &(length, count)| end.checked_add(length.checked_mul(count)?))
         .filter(|&end| i64::try_from(end).is_ok())
-        .ok_or_else(|| Fault::invalid("the chunks reach past 2^63"))
+        .ok_or_else(|| ParseError::invalid("the chunks reach past 2^63"))
 }
 
 /// Reads v3's `chunk_grid` for an array of `shape`. `must_understand: false` does not help an unknown one.
@@ -100,13 +102,13 @@ pub fn parse_v3(value: &Value, shape: &[u64]) -> ParseResult<ChunkGrid> {
     let extension = extension(value)?;
     let empty = Map::new();
     let configuration = extension.configuration.unwrap_or(&empty);
-    let in_member = |name: &'static str| move |fault: Fault| fault.within(name).within("configuration");
+    let in_member = |name: &'static str| move |error: ParseError| error.within(name).within("configuration");
     match extension.name {
         "regular" => {
             json::refuse_unknown(configuration, &["chunk_shape"])
-                .map_err(|fault| fault.within("configuration"))?;
+                .map_err(|error| error.within("configuration"))?;
             let value = json::required(configuration, "chunk_shape")
-                .map_err(|fault| fault.within("configuration"))?;
+                .map_err(|error| error.within("configuration"))?;
             let mixed = value
                 .as_array()
                 .is_some_and(|axes| axes.iter().any(Value::is_array) && !axes.iter().all(Value::is_array));
@@ -118,18 +120,20 @@ pub fn parse_v3(value: &Value, shape: &[u64]) -> ParseResult<ChunkGrid> {
         }
         "rectilinear" => {
             json::refuse_unknown(configuration, &["kind", "chunk_shapes"])
-                .map_err(|fault| fault.within("configuration"))?;
+                .map_err(|error| error.within("configuration"))?;
             let kind =
-                json::required(configuration, "kind").map_err(|fault| fault.within("configuration"))?;
+                json::required(configuration, "kind").map_err(|error| error.within("configuration"))?;
             if json::text(kind).map_err(in_member("kind"))? != "inline" {
                 let kind = json::shown(kind);
-                return Err(Fault::unsupported(format_args!("a rectilinear chunk grid of the kind {kind}")));
+                return Err(ParseError::unsupported(format_args!(
+                    "a rectilinear chunk grid of the kind {kind}"
+                )));
             }
             let value = json::required(configuration, "chunk_shapes")
-                .map_err(|fault| fault.within("configuration"))?;
+                .map_err(|error| error.within("configuration"))?;
             rectilinear(value, shape).map_err(in_member("chunk_shapes"))
         }
-        other => Err(Fault::unsupported(format_args!("the chunk grid {}", json::shown_text(other)))),
+        other => Err(ParseError::unsupported(format_args!("the chunk grid {}", json::shown_text(other)))),
     }
 }
 
@@ -137,10 +141,10 @@ fn rectilinear(value: &Value, shape: &[u64]) -> ParseResult<ChunkGrid> {
     let axes = json::list(value)?;
     if axes.len() != shape.len() {
         let (grid, array) = (axes.len(), shape.len());
-        return Err(Fault::invalid(format_args!("the grid has {grid} dimensions, the shape {array}")));
+        return Err(ParseError::invalid(format_args!("the grid has {grid} dimensions, the shape {array}")));
     }
     let axis = |(axis, (value, &n)): (usize, (&Value, &u64))| {
-        axis_runs(value, n).map_err(|fault| fault.within(format_args!("dimension {axis}")))
+        axis_runs(value, n).map_err(|error| error.within(format_args!("dimension {axis}")))
     };
     axes.iter().zip(shape).enumerate().map(axis).collect::<ParseResult<_>>().map(ChunkGrid::Rectilinear)
 }
@@ -152,18 +156,18 @@ fn axis_runs(value: &Value, n: u64) -> ParseResult<Vec<(u64, u64)>> {
         return Ok(if n == 0 { Vec::new() } else { vec![(length, n.div_ceil(length))] });
     };
     if entries.is_empty() {
-        return Err(Fault::invalid("the list of chunk lengths is empty"));
+        return Err(ParseError::invalid("the list of chunk lengths is empty"));
     }
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for entry in entries {
         let (length, count) = match entry.as_array().map(Vec::as_slice) {
             None => (edge(entry)?, 1),
             Some([length, count]) => (edge(length)?, positive(count)?),
-            Some(_) => return Err(Fault::invalid("a run must be [length, count]")),
+            Some(_) => return Err(ParseError::invalid("a run must be [length, count]")),
         };
         match runs.last_mut() {
             Some(last) if last.0 == length => {
-                last.1 = last.1.checked_add(count).ok_or_else(|| Fault::invalid("too many chunks"))?;
+                last.1 = last.1.checked_add(count).ok_or_else(|| ParseError::invalid("too many chunks"))?;
             }
             _ => runs.push((length, count)),
         }
@@ -188,8 +192,8 @@ fn positive(value: &Value) -> ParseResult<u64> {
     value.as_u64().filter(|&number| number > 0).ok_or_else(|| not_positive(value))
 }
 
-fn not_positive(value: &Value) -> Fault {
-    Fault::invalid(format_args!("must be a positive integer, not {}", json::shown(value)))
+fn not_positive(value: &Value) -> ParseError {
+    ParseError::invalid(format_args!("must be a positive integer, not {}", json::shown(value)))
 }
 
 #[cfg(test)]
@@ -254,7 +258,11 @@ mod tests {
                 vec![4],
                 "configuration: chunk_shape: 0: must be an integer from 0 to 2^64-1, not -1",
             ),
-            (inline(json!([[2, 1]])), vec![4], "the chunks of dimension 0 end at 3, before the array's 4"),
+            (
+                inline(json!([[2, 1]])),
+                vec![4],
+                "the chunks of dimension 0 end at 3, before the array's end at 4",
+            ),
             (
                 inline(json!([[0, 4]])),
                 vec![4],
@@ -271,15 +279,11 @@ mod tests {
                 "configuration: chunk_shapes: dimension 0: the list of chunk lengths is empty",
             ),
             (inline(json!([[[u64::MAX, 2]]])), vec![4], "0: the chunks reach past 2^63"),
-            (
-                regular(json!([1u64 << 40])),
-                vec![4],
-                "a chunk has more than 1099511627776 bytes, the most that are taken",
-            ),
+            (regular(json!([1u64 << 40])), vec![4], "a chunk has more than the limit of 1099511627776 bytes"),
             (
                 regular(json!([u64::MAX, u64::MAX])),
                 vec![4, 4],
-                "a chunk has more than 1099511627776 bytes, the most that are taken",
+                "a chunk has more than the limit of 1099511627776 bytes",
             ),
         ] {
             let result = parse_v3(&grid, &shape).and_then(|grid| grid.check(&shape, Some(8)));

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::ChunkKeyEncoding;
 use super::codec_spec::extension;
 use super::json;
-use super::json::fault::{Fault, ParseResult};
+use super::json::parse_error::{ParseError, ParseResult};
 
 impl ChunkKeyEncoding {
     /// Returns the key of the chunk at `index` (one number per dimension), relative to the array. Without dimensions
@@ -38,13 +38,13 @@ pub fn parse_v3(value: &Value) -> ParseResult<ChunkKeyEncoding> {
         && let Some(separator) = members.get("separator")
     {
         json::refuse_unknown(members, &["name", "separator"])?;
-        let name = json::name(json::required(members, "name")?).map_err(|fault| fault.within("name"))?;
+        let name = json::name(json::required(members, "name")?).map_err(|error| error.within("name"))?;
         return encoding(name, Some(separator));
     }
     let extension = extension(value)?;
     let empty = Map::new();
     let configuration = extension.configuration.unwrap_or(&empty);
-    json::refuse_unknown(configuration, &["separator"]).map_err(|fault| fault.within("configuration"))?;
+    json::refuse_unknown(configuration, &["separator"]).map_err(|error| error.within("configuration"))?;
     encoding(extension.name, configuration.get("separator"))
 }
 
@@ -54,12 +54,12 @@ fn encoding(name: &str, separator_member: Option<&Value>) -> ParseResult<ChunkKe
         "v2" => (false, '.'),
         other => {
             let name = json::shown_text(other);
-            return Err(Fault::unsupported(format_args!("the chunk key encoding {name}")));
+            return Err(ParseError::unsupported(format_args!("the chunk key encoding {name}")));
         }
     };
     let separator = match separator_member {
         None => default,
-        Some(value) => separator(value).map_err(|fault| fault.within("separator"))?,
+        Some(value) => separator(value).map_err(|error| error.within("separator"))?,
     };
     Ok(ChunkKeyEncoding { prefixed, separator, separator_is_assumed: false })
 }
@@ -68,7 +68,7 @@ fn encoding(name: &str, separator_member: Option<&Value>) -> ParseResult<ChunkKe
 pub fn parse_v2(dimension_separator: Option<&Value>) -> ParseResult<ChunkKeyEncoding> {
     let (separator, separator_is_assumed) = match dimension_separator {
         None | Some(Value::Null) => ('.', true),
-        Some(value) => (separator(value).map_err(|fault| fault.within("dimension_separator"))?, false),
+        Some(value) => (separator(value).map_err(|error| error.within("dimension_separator"))?, false),
     };
     Ok(ChunkKeyEncoding { prefixed: false, separator, separator_is_assumed })
 }
@@ -77,7 +77,7 @@ fn separator(value: &Value) -> ParseResult<char> {
     match value.as_str() {
         Some("/") => Ok('/'),
         Some(".") => Ok('.'),
-        _ => Err(Fault::invalid(format_args!("must be \"/\" or \".\", not {}", json::shown(value)))),
+        _ => Err(ParseError::invalid(format_args!("must be \"/\" or \".\", not {}", json::shown(value)))),
     }
 }
 
@@ -116,8 +116,8 @@ mod tests {
 
     #[test]
     fn others_are_refused_even_with_must_understand_false() {
-        let fault = parse_v3(&json!({"name": "fanout", "must_understand": false})).unwrap_err();
-        assert_eq!(fault, Fault::unsupported("the chunk key encoding \"fanout\""));
+        let error = parse_v3(&json!({"name": "fanout", "must_understand": false})).unwrap_err();
+        assert_eq!(error, ParseError::unsupported("the chunk key encoding \"fanout\""));
         assert!(parse_v3(&json!({"name": "default", "configuration": {"separator": "-"}})).is_err());
         assert!(parse_v3(&json!({"name": "default", "configuration": {"prefix": "d"}})).is_err());
     }

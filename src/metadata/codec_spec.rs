@@ -1,4 +1,4 @@
-//! Codecs as a document names them: opaque here, built by the codec layer.
+//! Codecs as a document names them. They are opaque here: the codec layer builds them.
 //!
 //! Spec: v3 core, "Extension definition" (objects, short-hand names, `must_understand`); v2, "compressor" and
 //! "filters". `{"name": "gzip", "configuration": {"level": 5}}` and `"crc32c"` in v3, `{"id": "zlib", "level": 1}` in v2.
@@ -7,7 +7,7 @@
 use serde_json::{Map, Value};
 
 use super::json;
-use super::json::fault::{Fault, ParseResult};
+use super::json::parse_error::{ParseError, ParseResult};
 use super::{CodecFamily, CodecSpec};
 
 /// An extension as v3 names it: an object or a short-hand name.
@@ -30,18 +30,18 @@ pub fn extension(value: &Value) -> ParseResult<Extension<'_>> {
         Value::Object(members) => members,
         other => {
             let found = json::shown(other);
-            return Err(Fault::invalid(format_args!(
+            return Err(ParseError::invalid(format_args!(
                 "must be an object with a name, or a name, not {found}"
             )));
         }
     };
-    let name = json::name(json::required(members, "name")?).map_err(|fault| fault.within("name"))?;
-    let in_this = |fault: Fault| fault.within(json::shown_text(name));
+    let name = json::name(json::required(members, "name")?).map_err(|error| error.within("name"))?;
+    let in_this = |error: ParseError| error.within(json::shown_text(name));
     json::refuse_unknown(members, &["name", "configuration", "must_understand"]).map_err(in_this)?;
     let configuration = match members.get("configuration") {
         None | Some(Value::Null) => None,
         Some(value) => {
-            Some(json::object(value).map_err(|fault| fault.within("configuration")).map_err(in_this)?)
+            Some(json::object(value).map_err(|error| error.within("configuration")).map_err(in_this)?)
         }
     };
     let must_understand = match members.get("must_understand") {
@@ -50,7 +50,7 @@ pub fn extension(value: &Value) -> ParseResult<Extension<'_>> {
         Some(other) => {
             let found = json::shown(other);
             let reason = format_args!("must_understand: must be true or false, not {found}");
-            return Err(in_this(Fault::invalid(reason)));
+            return Err(in_this(ParseError::invalid(reason)));
         }
     };
     Ok(Extension { name, configuration, must_understand })
@@ -61,9 +61,9 @@ pub fn extension(value: &Value) -> ParseResult<Extension<'_>> {
 pub fn v3_list(value: &Value) -> ParseResult<Vec<CodecSpec>> {
     let items = json::list(value)?;
     if items.is_empty() {
-        return Err(Fault::invalid("the list is empty; it must hold an array-to-bytes codec"));
+        return Err(ParseError::invalid("the list is empty; it must hold an array-to-bytes codec"));
     }
-    items.iter().enumerate().map(|(i, item)| v3(item, i).map_err(|fault| fault.within(i))).collect()
+    items.iter().enumerate().map(|(i, item)| v3(item, i).map_err(|error| error.within(i))).collect()
 }
 
 fn v3(value: &Value, index: usize) -> ParseResult<CodecSpec> {
@@ -85,7 +85,7 @@ fn v3(value: &Value, index: usize) -> ParseResult<CodecSpec> {
 pub fn v2(value: &Value, place: String) -> ParseResult<CodecSpec> {
     let mut configuration = json::object(value)?.clone();
     let id = json::required(&configuration, "id")?;
-    let name = json::name(id).map_err(|fault| fault.within("id"))?.to_owned();
+    let name = json::name(id).map_err(|error| error.within("id"))?.to_owned();
     configuration.shift_remove("id");
     Ok(CodecSpec { family: CodecFamily::V2, name, configuration, must_understand: true, place })
 }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_codec_is_refused_with_its_place() {
+    fn invalid_codecs_are_refused_with_their_place() {
         for (list, reason) in [
             (json!([]), "the list is empty; it must hold an array-to-bytes codec"),
             (json!({}), "must be a list, not an object"),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_v2_codec_keeps_its_members_but_the_id() {
+    fn a_v2_codec_keeps_its_members_except_the_id() {
         let spec = v2(&json!({"level": 1, "id": "zlib"}), "compressor".to_owned()).unwrap();
         assert_eq!((spec.family, spec.name.as_str()), (CodecFamily::V2, "zlib"));
         assert_eq!(Value::Object(spec.configuration), json!({"level": 1}));

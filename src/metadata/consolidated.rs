@@ -4,13 +4,13 @@
 //! v3: `consolidated_metadata` in the group's `zarr.json`, `{"kind": "inline", "must_understand": false,
 //! "metadata": {"a": {…}}}`. Uses `json`, `v2` and `v3`.
 //!
-//! The copy goes stale: where a store can be read node by node, the nodes' own documents win.
+//! The copy may be stale: if a store can be read node by node, the nodes' own documents win.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::json::fault::{Fault, ParseResult};
+use super::json::parse_error::{ParseError, ParseResult};
 use super::{Document, GroupMetadata, ZarrFormat};
 use super::{json, v2, v3};
 use crate::error::Result;
@@ -20,12 +20,12 @@ pub fn zmetadata(key: &str, document: &[u8]) -> Option<Map<String, Value>> {
     let documents =
         json::parse_object(document).and_then(|mut members| match members.shift_remove("metadata") {
             Some(Value::Object(documents)) => Ok(documents),
-            _ => Err(Fault::invalid("metadata: must be an object")),
+            _ => Err(ParseError::invalid("metadata: must be an object")),
         });
     match documents {
         Ok(documents) => Some(documents),
-        Err(fault) => {
-            log::warn!("{key}: ignoring the .zmetadata in the same folder: {fault}");
+        Err(error) => {
+            log::warn!("{key}: ignoring the .zmetadata in the same folder: {error}");
             None
         }
     }
@@ -48,22 +48,22 @@ pub fn consolidated_node(group: &GroupMetadata, relative_path: &str) -> Option<R
         let key = format!("{folder}{below}zarr.json");
         let document = documents.get(relative_path)?;
         let node = members(document).and_then(|members| v3::parse(&key, members));
-        return Some(node.map(without_consolidated).map_err(|fault| fault.into_error(&key)));
+        return Some(node.map(without_consolidated).map_err(|error| error.into_error(&key)));
     }
-    let attributes = |key: &str| v2::attributes_of(key, get(".zattrs").map(members));
+    let attributes = |key: &str| v2::parsed_attributes(key, get(".zattrs").map(members));
     if let Some(zarray) = get(".zarray") {
         let key = format!("{folder}{below}.zarray");
         let node = members(zarray).and_then(|members| v2::parse_array(&key, members, attributes(&key)));
-        return Some(node.map(Document::Array).map_err(|fault| fault.into_error(&key)));
+        return Some(node.map(Document::Array).map_err(|error| error.into_error(&key)));
     }
     let zgroup = get(".zgroup")?;
     let key = format!("{folder}{below}.zgroup");
     let node = members(zgroup).and_then(|members| v2::parse_group(&key, &members, attributes(&key), None));
-    Some(node.map(Document::Group).map_err(|fault| fault.into_error(&key)))
+    Some(node.map(Document::Group).map_err(|error| error.into_error(&key)))
 }
 
 fn members(document: &Value) -> ParseResult<Map<String, Value>> {
-    json::object(document).cloned().map_err(|fault| fault.within("consolidated metadata"))
+    json::object(document).cloned().map_err(|error| error.within("consolidated metadata"))
 }
 
 fn without_consolidated(document: Document) -> Document {
@@ -106,13 +106,12 @@ pub fn consolidated_children(group: &GroupMetadata, relative_path: &str) -> Vec<
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+    use crate::metadata::test_documents::v3_array;
     use crate::metadata::{parse_v2_group, parse_v3};
     use serde_json::json;
 
     fn array_v3() -> Value {
-        json!({"zarr_format": 3, "node_type": "array", "shape": [4], "data_type": "int16", "fill_value": 0,
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
-            "chunk_key_encoding": "default", "codecs": ["bytes"]})
+        v3_array(&[4], "int16", json!({}))
     }
 
     fn group_v3() -> Value {

@@ -1,10 +1,10 @@
-//! What decides how the stored bytes of an array decode, and which elements a key has, as one number: the data type, the fill value,
-//! the chunks and their keys, and the codecs. Uses `store` for the number's type only.
+//! The form of an array: one number for everything that decides how its stored bytes decode and which elements a key holds.
+//! That is the data type, the fill value, the chunks and their keys, and the codecs. Uses `store` only for the number's type.
 //!
-//! Attributes and lengths are not in it: chunks of an array that was made longer, or shorter, are where they were. Neither are
-//! parameters of codecs whose output says itself how it decodes, since programs that rewrite a document may spell them out.
+//! Attributes and lengths do not count: the chunks of an array that grows or shrinks stay where they are. Parameters of
+//! codecs with self-describing output do not count either, since programs that rewrite a document may spell them out.
 //!
-//! Overlays keep the number, so what it is made of must not change.
+//! Overlays store the number, so its definition must not change.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{ArrayMetadata, ChunkGrid, ZarrFormat, parse_array};
 use crate::store::Form;
 
-/// Codecs whose output says how it decodes.
+/// Codecs with output that describes how it decodes.
 const SELF_DESCRIBING: [&str; 6] = ["blosc", "bz2", "gzip", "lz4", "zlib", "zstd"];
 
 impl ArrayMetadata {
@@ -25,17 +25,17 @@ impl ArrayMetadata {
             ZarrFormat::V3 => "zarr.json",
         };
         let stored = Value::Object(self.document.clone()).to_string();
-        form_of_document(name, stored.as_bytes()).unwrap_or_else(|| form_of(self))
+        document_form(name, stored.as_bytes()).unwrap_or_else(|| array_form(self))
     }
 }
 
 /// Returns the form that a document describes; `None` if it does not describe an array. The key says which version of
 /// Zarr it is.
-pub fn form_of_document(key: &str, document: &[u8]) -> Option<Form> {
-    parse_array(key, document).ok().flatten().map(|metadata| form_of(&metadata))
+pub fn document_form(key: &str, document: &[u8]) -> Option<Form> {
+    parse_array(key, document).ok().flatten().map(|metadata| array_form(&metadata))
 }
 
-fn form_of(metadata: &ArrayMetadata) -> Form {
+fn array_form(metadata: &ArrayMetadata) -> Form {
     let mut text = format!("{} ", metadata.shape.len());
     let data_type = metadata.document.get("data_type").or_else(|| metadata.document.get("dtype"));
     put_sorted(&mut text, data_type.unwrap_or(&Value::Null));
@@ -48,7 +48,7 @@ fn form_of(metadata: &ArrayMetadata) -> Form {
             let _ = write!(text, " regular {lengths:?}");
         }
         ChunkGrid::Rectilinear(axes) => {
-            // An array that is made longer gets more of them.
+            // An array that grows gets more chunks, so only the first length of each axis counts.
             let first: Vec<u64> =
                 axes.iter().filter_map(|axis| axis.first()).map(|(length, _)| *length).collect();
             let _ = write!(text, " rectilinear {first:?}");
@@ -105,11 +105,11 @@ mod tests {
         for (name, value) in changes.as_object().unwrap() {
             document[name] = value.clone();
         }
-        form_of_document(".zarray", document.to_string().as_bytes()).unwrap()
+        document_form(".zarray", document.to_string().as_bytes()).unwrap()
     }
 
     #[test]
-    fn what_decodes_otherwise_has_another_form() {
+    fn arrays_that_decode_differently_have_different_forms() {
         let form = v2(json!({}));
         let same = [
             json!({"shape": [99, 4]}),
@@ -133,8 +133,8 @@ mod tests {
             assert_ne!(v2(changes.clone()), form, "{changes}");
         }
         let group = json!({"zarr_format": 3, "node_type": "group"}).to_string();
-        assert_eq!(form_of_document("a/zarr.json", group.as_bytes()), None);
-        // Overlays keep it.
+        assert_eq!(document_form("a/zarr.json", group.as_bytes()), None);
+        // Overlays store it.
         assert_eq!(form.to_string(), "28c0975f116c3217");
     }
 }

@@ -1,4 +1,4 @@
-//! Limits on what documents may say, checked before anything is allocated for it.
+//! Limits for documents, checked before anything is allocated.
 
 /// The most dimensions an array may have.
 pub const MAX_RANK: usize = 32;

@@ -4,7 +4,7 @@
 //! rewritten in v3's terms (a chunk grid, a chunk key encoding, a chain of codecs), so that one
 //! pipeline serves all versions. Spec: v3 core, "Metadata"; v2 and v1, "Metadata". Uses `error` only.
 //!
-//! Invariants of what comes out: `shape`, the grid and `dimension_names` have the same rank (≤
+//! Invariants of the result: `shape`, the grid and `dimension_names` have the same rank (≤
 //! [`MAX_RANK`]); `product(shape) × item size` fits i64; no chunk is longer than [`MAX_CHUNK_BYTES`];
 //! the fill value has exactly one item's bytes; a chunk length is 0 only where the dimension is. A type without a
 //! fixed element size ([`DataType::VariableLength`]) parses, has no item size, and says why it has no flat form.
@@ -23,6 +23,8 @@ mod limits;
 pub mod no_data;
 mod node;
 pub mod packing;
+#[cfg(test)]
+pub mod test_documents;
 mod v1;
 mod v2;
 mod v3;
@@ -36,7 +38,7 @@ pub use data_type::v2::{Dtype, StoredDataType, parse as parse_dtype_v2};
 pub use data_type::v3::parse as parse_data_type_v3;
 pub use data_type::{ByteOrder, DataType, VariableLength};
 pub use fill_value::FillValue;
-pub use form::form_of_document;
+pub use form::document_form;
 pub use json::edit as json_spans;
 pub use limits::{MAX_CHUNK_BYTES, MAX_DOCUMENT_BYTES, MAX_RANK};
 pub use node::{
@@ -46,19 +48,19 @@ pub use node::{
 /// Reads a v3 `zarr.json`. `key` is its store key, for error texts and `document_key`.
 pub fn parse_v3(key: &str, document: &[u8]) -> Result<Document> {
     let parsed = json::parse_object(document).and_then(|members| v3::parse(key, members));
-    parsed.map_err(|fault| fault.into_error(key))
+    parsed.map_err(|error| error.into_error(key))
 }
 
-/// Reads a v2 array: `.zarray`, and `.zattrs` where there is one. `key` is that of the `.zarray`. A broken
-/// `.zattrs` costs the attributes alone.
+/// Reads a v2 array: `.zarray`, and `.zattrs` if it exists. `key` is that of the `.zarray`. If `.zattrs` is broken, only
+/// the attributes are lost.
 pub fn parse_v2_array(key: &str, zarray: &[u8], zattrs: Option<&[u8]>) -> Result<ArrayMetadata> {
     let parsed = json::parse_object(zarray)
         .and_then(|members| v2::parse_array(key, members, v2::attributes(key, zattrs)));
-    parsed.map_err(|fault| fault.into_error(key))
+    parsed.map_err(|error| error.into_error(key))
 }
 
-/// Reads a v2 group: `.zgroup`, `.zattrs` and `.zmetadata` where there are such. `key` is that of the `.zgroup`.
-/// A broken `.zattrs` costs the attributes alone, a broken `.zmetadata` nothing else.
+/// Reads a v2 group: `.zgroup`, and `.zattrs` and `.zmetadata` if they exist. `key` is that of the `.zgroup`. If
+/// `.zattrs` is broken, only the attributes are lost; a broken `.zmetadata` is ignored.
 pub fn parse_v2_group(
     key: &str,
     zgroup: &[u8],
@@ -68,19 +70,19 @@ pub fn parse_v2_group(
     let consolidated = zmetadata.and_then(|document| consolidated::zmetadata(key, document));
     let parsed = json::parse_object(zgroup)
         .and_then(|members| v2::parse_group(key, &members, v2::attributes(key, zattrs), consolidated));
-    parsed.map_err(|fault| fault.into_error(key))
+    parsed.map_err(|error| error.into_error(key))
 }
 
-/// Reads a v1 array: `meta`, and `attrs` where there is one. `key` is that of `meta`. A broken `attrs` costs the
-/// attributes alone.
+/// Reads a v1 array: `meta`, and `attrs` if it exists. `key` is that of `meta`. If `attrs` is broken, only the attributes
+/// are lost.
 pub fn parse_v1_array(key: &str, meta: &[u8], attrs: Option<&[u8]>) -> Result<ArrayMetadata> {
     let parsed = json::parse_object(meta)
         .and_then(|members| v1::parse_array(key, members, v2::attributes(key, attrs)));
-    parsed.map_err(|fault| fault.into_error(key))
+    parsed.map_err(|error| error.into_error(key))
 }
 
-/// Reads an array's document of any version; `key` tells which it is. `None` where it describes no array. v1 and v2 keep
-/// the attributes elsewhere: they are left out.
+/// Reads an array's document of any version, which `key` decides. `None` if it does not describe an array. v1 and v2 keep
+/// the attributes elsewhere, so they are left out.
 pub fn parse_array(key: &str, document: &[u8]) -> Result<Option<ArrayMetadata>> {
     match key.rsplit('/').next() {
         Some("zarr.json") => Ok(match parse_v3(key, document)? {

@@ -1,13 +1,13 @@
-//! Which elements of an array stand for missing data. Views, companion files, sidecars and statistics all ask here.
+//! The elements of an array that stand for missing data. Views, companion files, sidecars and statistics all use this.
 //!
 //! Spec: CF conventions, 2.5.1 "Missing data"; GDAL's `nodata`; for v2 the convention of xarray and NCZarr. Uses `fill_value` and
-//! `data_type`. The first of these that is given comes first, and formats that can name one value name that:
+//! `data_type`. The values come in this order, and a format with room for one value shows the first:
 //!
 //! 1. the attribute `_FillValue`, or without it the document's fill value where `fill_marks_missing`;
 //! 2. the attribute `missing_value`;
 //! 3. the attribute `nodata`.
 //!
-//! An attribute is one value of the array's type, or a list of values. Invariant: every value is one element in canonical form.
+//! An attribute is one value of the array's type, or a list of values. Invariant: each value is one element in canonical form.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -27,7 +27,7 @@ pub const FILL_ATTRIBUTE: &str = "_FillValue";
 pub const MISSING_ATTRIBUTE: &str = "missing_value";
 /// GDAL's value of elements without data.
 pub const NODATA_ATTRIBUTE: &str = "nodata";
-/// All attributes that name values without data, in the order in which they count.
+/// All attributes that name such values, in the order in which they count.
 pub const ATTRIBUTES: [&str; 3] = [FILL_ATTRIBUTE, MISSING_ATTRIBUTE, NODATA_ATTRIBUTE];
 /// The most values of one attribute.
 const MAX_VALUES: usize = 64;
@@ -37,14 +37,14 @@ const MAX_VALUES: usize = 64;
 pub struct NoData {
     /// Their values, each once.
     pub values: Vec<NoDataValue>,
-    /// The attributes that name something else than values of the array's type.
+    /// The attributes with values that are not of the array's type.
     pub malformed: Vec<&'static str>,
 }
 
 /// A value that stands for missing data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoDataValue {
-    /// The attribute that names it; `_FillValue` also of the document's fill value.
+    /// The attribute that names it; `_FillValue` also for the document's fill value.
     pub attribute: &'static str,
     /// One element in canonical form.
     pub bytes: Vec<u8>,
@@ -52,7 +52,7 @@ pub struct NoDataValue {
 
 impl NoData {
     /// Reads the values from an array's metadata.
-    pub fn of(metadata: &ArrayMetadata) -> Self {
+    pub fn read(metadata: &ArrayMetadata) -> Self {
         let mut no_data = NoData::default();
         if !has_numbers(&metadata.data_type) {
             let given = ATTRIBUTES.into_iter().filter(|name| metadata.attributes.contains_key(*name));
@@ -139,11 +139,11 @@ fn elements(metadata: &ArrayMetadata, value: &Value) -> Option<Vec<Vec<u8>>> {
     }
     let stored = &metadata.data_type;
     let read_as = read_as(metadata).filter(|read_as| read_as != stored);
-    let of_value = |value: &Value| {
-        // With `_Unsigned` both spellings count.
+    let read = |value: &Value| {
+        // With `_Unsigned`, a value may be written as either type.
         element(stored, value).or_else(|| element(read_as.as_ref()?, value))
     };
-    values.iter().map(of_value).collect()
+    values.iter().map(read).collect()
 }
 
 /// Returns the type that elements are read as. `_Unsigned` changes the sign of an integer type. `None` if the
@@ -176,7 +176,7 @@ fn element(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
         return None;
     }
     let fill = parse(value).or_else(|| parse(&encoded_float(data_type, value)?))?;
-    // A number beyond the range of the type is not infinity.
+    // A number out of range must not become infinity.
     let is_infinite = float(&fill.to_json(data_type)).is_some_and(f64::is_infinite);
     (!is_infinite || !value.is_number()).then_some(fill.bytes)
 }
@@ -218,7 +218,8 @@ fn float(value: &Value) -> Option<f64> {
 mod tests {
     #![allow(clippy::panic)]
     use super::*;
-    use crate::metadata::{Document, parse_v2_array, parse_v3};
+    use crate::metadata::parse_v2_array;
+    use crate::metadata::test_documents::{parsed_v3_array, v3_array};
     use serde_json::json;
 
     fn v3(data_type: &str, attributes: Value) -> ArrayMetadata {
@@ -227,13 +228,7 @@ mod tests {
             "bool" => json!(false),
             _ => json!(7),
         };
-        let document = json!({"zarr_format": 3, "node_type": "array", "shape": [2], "data_type": data_type, "fill_value": fill,
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}}, "attributes": attributes,
-            "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}]});
-        match parse_v3("a/zarr.json", document.to_string().as_bytes()) {
-            Ok(Document::Array(metadata)) => metadata,
-            other => panic!("{other:?}"),
-        }
+        parsed_v3_array(&v3_array(&[2], data_type, json!({"fill_value": fill, "attributes": attributes})))
     }
 
     fn v2(dtype: &str, fill: Value, attributes: Value) -> ArrayMetadata {
@@ -248,12 +243,12 @@ mod tests {
 
     /// Returns each value with the attribute that names it.
     fn found(metadata: &ArrayMetadata) -> Value {
-        let values = NoData::of(metadata).values;
+        let values = NoData::read(metadata).values;
         values.iter().map(|value| json!([value.attribute, value.to_json(&metadata.data_type)])).collect()
     }
 
     #[test]
-    fn the_order_of_what_counts() {
+    fn the_order_of_attributes() {
         let all = json!({"nodata": -1, "missing_value": [3, -1], "_FillValue": 3});
         assert_eq!(found(&v3("int16", all)), json!([["_FillValue", 3], ["missing_value", -1]]));
         assert_eq!(found(&v3("int16", json!({"nodata": -1}))), json!([["nodata", -1]]));
@@ -296,7 +291,7 @@ mod tests {
             ("float32", json!((0..65).collect::<Vec<_>>())),
             ("bool", json!(true)),
         ] {
-            let malformed = NoData::of(&v3(data_type, json!({"missing_value": value})));
+            let malformed = NoData::read(&v3(data_type, json!({"missing_value": value})));
             assert_eq!((malformed.values.len(), malformed.malformed), (0, vec!["missing_value"]), "{value}");
         }
         let unsigned = v3("int8", json!({"_FillValue": 255, "_Unsigned": "true"}));
@@ -304,13 +299,13 @@ mod tests {
     }
 
     #[test]
-    fn what_one_value_shows() {
+    fn a_format_with_room_for_one_value() {
         let no_data =
-            NoData::of(&v3("int16", json!({"_FillValue": 1, "missing_value": [1, 2], "nodata": 1})));
+            NoData::read(&v3("int16", json!({"_FillValue": 1, "missing_value": [1, 2], "nodata": 1})));
         assert_eq!(ATTRIBUTES.map(|name| no_data.is_shown(name)), [true, false, true]);
         let float = |data_type, value: Value| {
             let metadata = v3(data_type, json!({"_FillValue": value}));
-            NoData::of(&metadata).first().and_then(|value| value.to_f64(&metadata.data_type))
+            NoData::read(&metadata).first().and_then(|value| value.to_f64(&metadata.data_type))
         };
         assert_eq!(float("uint64", json!(u64::MAX)), None, "no float has this value");
         assert_eq!(float("int64", json!(1u64 << 52)), Some((1u64 << 52) as f64));

@@ -1,4 +1,4 @@
-//! What a document says of an array or a group, whatever its version.
+//! The metadata of an array or a group, whatever the version of its document.
 
 use serde_json::{Map, Value};
 
@@ -6,7 +6,7 @@ use super::data_type::DataType;
 use super::fill_value::FillValue;
 use super::json;
 
-/// Which version of the Zarr specification wrote a document.
+/// The version of the Zarr specification that a document follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZarrFormat {
     /// `meta` and `attrs`.
@@ -33,12 +33,12 @@ pub struct ChunkKeyEncoding {
     pub prefixed: bool,
     /// `/` or `.`.
     pub separator: char,
-    /// v2 only: the document named no separator. `.` is meant; stores with `/` keys exist, so a reader
-    /// probes for them when no `.` key is there.
+    /// v2 only: the document does not name a separator. It means `.`, but stores with `/` keys exist, so a reader probes
+    /// for them if there is no `.` key.
     pub separator_is_assumed: bool,
 }
 
-/// Which table of names a codec's name belongs to.
+/// The table of names in which a codec's name is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CodecFamily {
     /// Registered and `numcodecs.*` names of v3.
@@ -59,40 +59,40 @@ pub struct CodecSpec {
     pub name: String,
     /// The configuration object (v3) or the remaining members (v2).
     pub configuration: Map<String, Value>,
-    /// v3 core "must_understand": false lets a reader skip what it does not know.
+    /// Whether a reader must know the codec (v3 core, "must_understand").
     pub must_understand: bool,
-    /// Where the document has it, for error texts: `codecs[0]`, `filters[1]`, `compressor`.
+    /// The place in the document, for error messages: `codecs[0]`, `filters[1]`, `compressor`.
     pub place: String,
 }
 
-/// All that is needed to read an array.
+/// Everything that is needed to read an array.
 #[derive(Clone, Debug)]
 pub struct ArrayMetadata {
     /// Version of the document.
     pub zarr_format: ZarrFormat,
-    /// The store key of the document, for error texts.
+    /// The store key of the document, for error messages.
     pub document_key: String,
     /// Elements per dimension.
     pub shape: Vec<u64>,
     /// Type of the elements.
     pub data_type: DataType,
-    /// What a missing chunk holds.
+    /// The value of every element of a missing chunk.
     pub fill_value: FillValue,
-    /// How it is cut.
+    /// How it is cut into chunks.
     pub chunk_grid: ChunkGrid,
-    /// Where the chunks are.
+    /// How chunk indices become keys.
     pub chunk_keys: ChunkKeyEncoding,
     /// From the array's elements to stored bytes, in the order of encoding.
     pub codecs: Vec<CodecSpec>,
-    /// Names of the dimensions, where given (v3, or `_ARRAY_DIMENSIONS`).
+    /// Names of the dimensions, if given (v3, or `_ARRAY_DIMENSIONS`).
     pub dimension_names: Option<Vec<Option<String>>>,
     /// The user's attributes, verbatim (bare NaN and Infinity as strings).
     pub attributes: Map<String, Value>,
-    /// Why the attributes' own document (`.zattrs`, `attrs`) could not be read. The node is served
-    /// all the same, with no attributes.
+    /// Why the attributes' own document (`.zattrs`, `attrs`) could not be read. The node is still served, without
+    /// attributes.
     pub attributes_error: Option<String>,
-    /// Names of extensions that the document asks for and lets readers skip (`"must_understand": false`), and
-    /// that were skipped: such an array must not be written.
+    /// Names of extensions that were skipped because the document allows it (`"must_understand": false`). An array with
+    /// skipped extensions must not be written.
     pub skipped: Vec<String>,
     /// The document's own members as stored, without `attributes` (bare NaN as strings).
     pub document: Map<String, Value>,
@@ -150,7 +150,8 @@ impl ArrayMetadata {
                 "fill_value: the data type has no {fill}; it is read as 2^-127, as tensorstore does"
             ));
         }
-        is_number_for_bool.then(|| format!("fill_value: {fill} is no bool of Zarr v3; it is read as {truth}"))
+        is_number_for_bool
+            .then(|| format!("fill_value: {fill} is not a bool of Zarr v3; it is read as {truth}"))
     }
 }
 
@@ -159,14 +160,14 @@ impl ArrayMetadata {
 pub struct GroupMetadata {
     /// Version, `None` for a folder without a document (an implicit group).
     pub zarr_format: Option<ZarrFormat>,
-    /// The store key of the document; of the folder where there is none.
+    /// The store key of the document, or of the folder if there is no document.
     pub document_key: String,
     /// The user's attributes, verbatim.
     pub attributes: Map<String, Value>,
     /// As [`ArrayMetadata::attributes_error`].
     pub attributes_error: Option<String>,
-    /// Documents of nodes below, where the group carries a consolidated copy: by relative path in v3 (`a/b`), by
-    /// relative key in v2 (`a/b/.zarray`). Read with [`super::consolidated_node`] and [`super::consolidated_children`].
+    /// Documents of nodes below, if the group has a consolidated copy: by relative path in v3 (`a/b`), by relative key in
+    /// v2 (`a/b/.zarray`). Read with [`super::consolidated_node`] and [`super::consolidated_children`].
     pub consolidated: Option<Map<String, Value>>,
 }
 
@@ -177,7 +178,7 @@ impl GroupMetadata {
     }
 }
 
-/// What a metadata document describes.
+/// The node that a metadata document describes.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant)] // one lives at a time, until it is taken apart
 pub enum Document {

@@ -1,4 +1,4 @@
-//! CF packing: what the attributes of an array say about the numbers that its elements stand for.
+//! CF packing: how the attributes of an array turn its elements into the numbers that they stand for.
 //!
 //! Spec: CF conventions, 8.1 "Packed Data"; `_Unsigned` from the NetCDF Users Guide. Uses `no_data` and `data_type`.
 //! docs/views.md has the rules.
@@ -15,27 +15,27 @@ const OFFSET_ATTRIBUTE: &str = "add_offset";
 /// Attributes with packed values.
 const PACKED_RANGE: [&str; 3] = ["valid_min", "valid_max", "valid_range"];
 
-/// What the packing attributes of an array say.
+/// The packing that the attributes of an array describe.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Packing {
-    /// The elements are what they are.
+    /// The elements are the numbers themselves.
     None,
     /// The elements stand for other numbers.
     Packed(Packed),
-    /// They contradict each other, or the data type, or are no numbers.
+    /// The attributes contradict each other or the data type, or are not numbers.
     Malformed,
 }
 
 /// How packed elements become numbers: `element × scale_factor + add_offset`, NaN for missing ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Packed {
-    /// The type that elements are read as. `_Unsigned` makes that another one than the stored.
+    /// The type that elements are read as. With `_Unsigned` it differs from the stored type.
     pub read_as: DataType,
     /// The type of the numbers.
     pub unpacked: DataType,
-    /// Multiplied first, if given.
+    /// The factor that is applied first, if given.
     pub scale_factor: Option<f64>,
-    /// Added then, if given.
+    /// The number that is then added, if given.
     pub add_offset: Option<f64>,
     /// Elements without data, each as its canonical bytes.
     pub missing: Vec<Vec<u8>>,
@@ -43,7 +43,7 @@ pub struct Packed {
 
 impl Packing {
     /// Reads the packing from an array's attributes.
-    pub fn of(metadata: &ArrayMetadata) -> Self {
+    pub fn read(metadata: &ArrayMetadata) -> Self {
         let attributes = &metadata.attributes;
         let names =
             [FILL_ATTRIBUTE, MISSING_ATTRIBUTE, SCALE_ATTRIBUTE, OFFSET_ATTRIBUTE, UNSIGNED_ATTRIBUTE];
@@ -95,8 +95,8 @@ fn read(metadata: &ArrayMetadata) -> Option<(&DataType, Packed)> {
         return None;
     }
     let read_as = read_as(metadata)?;
-    let no_data = NoData::of(metadata);
-    // `nodata` is not CF's: as anything else it may mean something else.
+    let no_data = NoData::read(metadata);
+    // `nodata` is not an attribute of CF, so a malformed one may have another meaning.
     if no_data.malformed.iter().any(|name| *name != NODATA_ATTRIBUTE) {
         return None;
     }
@@ -144,18 +144,14 @@ mod tests {
     #![allow(clippy::panic)]
     use super::*;
     use crate::metadata::no_data::DIMENSIONS_ATTRIBUTE;
-    use crate::metadata::{Document, parse_v2_array, parse_v3};
+    use crate::metadata::parse_v2_array;
+    use crate::metadata::test_documents::{parsed_v3_array, v3_array};
     use serde_json::json;
 
     fn packing(data_type: &str, attributes: Value) -> Packing {
         let fill = if data_type == "complex64" { json!([0, 0]) } else { json!(0) };
-        let document = json!({"zarr_format": 3, "node_type": "array", "shape": [2], "data_type": data_type, "fill_value": fill,
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}}, "attributes": attributes,
-            "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}]});
-        match parse_v3("a/zarr.json", document.to_string().as_bytes()) {
-            Ok(Document::Array(metadata)) => Packing::of(&metadata),
-            other => panic!("{other:?}"),
-        }
+        let document = v3_array(&[2], data_type, json!({"fill_value": fill, "attributes": attributes}));
+        Packing::read(&parsed_v3_array(&document))
     }
 
     fn packed(data_type: &str, attributes: Value) -> Packed {
@@ -191,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing() {
+    fn missing_elements() {
         let missing = |data_type, attributes| packed(data_type, attributes).missing;
         assert_eq!(
             missing("int8", json!({"_FillValue": -1, "missing_value": [-1, 2]})),
@@ -253,7 +249,7 @@ mod tests {
                 "compressor": null, "filters": null, "fill_value": fill});
             let attributes = attributes.to_string();
             match parse_v2_array("t/.zarray", zarray.to_string().as_bytes(), Some(attributes.as_bytes())) {
-                Ok(metadata) => Packing::of(&metadata),
+                Ok(metadata) => Packing::read(&metadata),
                 Err(error) => panic!("{error}"),
             }
         };

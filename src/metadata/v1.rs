@@ -1,13 +1,13 @@
 //! `meta` and `attrs`: Zarr v1, rewritten in v3's terms.
 //!
 //! Spec: v1, "Metadata", "Chunks", "Attributes". `compression` is a numcodecs id, `compression_opts` its
-//! parameters: an object, or one number with a meaning of the library's (`{"compression": "zlib",
+//! parameters: an object, or one number whose meaning depends on the codec (`{"compression": "zlib",
 //! "compression_opts": 1}`). Uses `v2` for what the two versions share.
 
 use serde_json::{Map, Value};
 
-use super::json::fault::{Fault, ParseResult};
-use super::v2::{Attributes, Layout, dimension_names};
+use super::json::parse_error::{ParseError, ParseResult};
+use super::v2::{StorageLayout, StoredAttributes, dimension_names};
 use super::{ArrayMetadata, ChunkKeyEncoding, CodecFamily, CodecSpec, FillValue, ZarrFormat};
 use super::{array, data_type, json};
 
@@ -15,35 +15,34 @@ use super::{array, data_type, json};
 pub fn parse_array(
     key: &str,
     members: Map<String, Value>,
-    attributes: Attributes,
+    attributes: StoredAttributes,
 ) -> ParseResult<ArrayMetadata> {
     array::expect_format(&members, 1)?;
     let dtype = json::required(&members, "dtype")?;
-    let element = match data_type::v2::parse(dtype).map_err(|fault| fault.within("dtype"))? {
+    let element = match data_type::v2::parse(dtype).map_err(|error| error.within("dtype"))? {
         data_type::v2::Dtype::Fixed(stored) => stored,
-        data_type::v2::Dtype::Object => return Err(Fault::unsupported("dtype: objects in a v1 array")),
+        data_type::v2::Dtype::Object => return Err(ParseError::unsupported("dtype: objects in a v1 array")),
     };
     let fill_value = match members.get("fill_value") {
         None => FillValue::undefined(&element.data_type),
         Some(value) => {
-            FillValue::from_v1(&element.data_type, value).map_err(|fault| fault.within("fill_value"))?
+            FillValue::from_v1(&element.data_type, value).map_err(|error| error.within("fill_value"))?
         }
     };
     let compressor = compressor(&members)?;
-    let layout = Layout::parse(&members, &element)?;
-    let (attributes, attributes_error) = attributes;
+    let layout = StorageLayout::parse(&members, &element)?;
     let metadata = ArrayMetadata {
         zarr_format: ZarrFormat::V1,
         document_key: key.to_owned(),
-        dimension_names: dimension_names(&attributes, layout.shape.len()),
+        dimension_names: dimension_names(&attributes.members, layout.shape.len()),
         shape: layout.shape,
         data_type: element.data_type,
         fill_value,
         chunk_grid: layout.chunk_grid,
         chunk_keys: ChunkKeyEncoding { prefixed: false, separator: '.', separator_is_assumed: false },
         codecs: layout.codecs.into_iter().chain(compressor).collect(),
-        attributes,
-        attributes_error,
+        attributes: attributes.members,
+        attributes_error: attributes.error,
         skipped: Vec::new(),
         document: members,
     };
@@ -54,7 +53,7 @@ pub fn parse_array(
 fn compressor(members: &Map<String, Value>) -> ParseResult<Option<CodecSpec>> {
     let name = match members.get("compression") {
         None | Some(Value::Null) => return Ok(None),
-        Some(name) => json::name(name).map_err(|fault| fault.within("compression"))?,
+        Some(name) => json::name(name).map_err(|error| error.within("compression"))?,
     };
     if name == "none" {
         return Ok(None);
@@ -75,7 +74,7 @@ fn compressor(members: &Map<String, Value>) -> ParseResult<Option<CodecSpec>> {
         }
         Some(other) => {
             let found = json::shown(other);
-            return Err(Fault::invalid(format_args!(
+            return Err(ParseError::invalid(format_args!(
                 "compression_opts: must be an object or a number, not {found}"
             )));
         }

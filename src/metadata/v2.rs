@@ -3,60 +3,64 @@
 //! Spec: v2, "Metadata", "Filters", "Hierarchies", "Attributes"; NCZarr and xarray for what they add. Uses the other
 //! files of this folder.
 //!
-//! `order: "F"` becomes a `transpose` codec, `dtype`'s byte order a `bytes` codec, both of the family V2; the filters
-//! and the compressor follow as they are. Members that v2 does not know are ignored, as the text asks.
+//! `order: "F"` becomes a `transpose` codec, and `dtype`'s byte order a `bytes` codec, both of the family V2. The filters
+//! and the compressor follow unchanged. Unknown members are ignored, as the specification asks.
 //!
-//! Attributes have a document of their own, so a broken one costs the attributes alone: the node is served
-//! with none, and says why.
+//! Attributes have a document of their own. If it is broken, the node is served without attributes and says why.
 
 use serde_json::{Map, Value, json as object};
 
 use super::data_type::v2::{Dtype, StoredDataType};
 use super::data_type::{ByteOrder, DataType, VariableLength};
-use super::json::fault::{Fault, ParseResult};
+use super::json::parse_error::{ParseError, ParseResult};
 use super::{ArrayMetadata, ChunkGrid, CodecFamily, CodecSpec, FillValue, GroupMetadata, ZarrFormat};
 use super::{array, chunk_keys, codec_spec, data_type, json};
 
-/// The attributes of a node, and why there are none where their document could not be read.
-pub type Attributes = (Map<String, Value>, Option<String>);
+/// The attributes of a node, from a document of their own.
+#[derive(Debug, Default)]
+pub struct StoredAttributes {
+    /// The attributes. None if their document could not be read.
+    pub members: Map<String, Value>,
+    /// Why the document could not be read.
+    pub error: Option<String>,
+}
 
 /// Reads the members of a `.zarray`.
 pub fn parse_array(
     key: &str,
     members: Map<String, Value>,
-    attributes: Attributes,
+    attributes: StoredAttributes,
 ) -> ParseResult<ArrayMetadata> {
     array::expect_format(&members, 2)?;
     let member = |name: &'static str| json::required(&members, name);
-    let filters = codecs_of(members.get("filters"))?;
+    let filters = parse_filters(members.get("filters"))?;
     let compressor = match members.get("compressor") {
         None | Some(Value::Null) => None,
         Some(value) => {
-            Some(codec_spec::v2(value, "compressor".to_owned()).map_err(|fault| fault.within("compressor"))?)
+            Some(codec_spec::v2(value, "compressor".to_owned()).map_err(|error| error.within("compressor"))?)
         }
     };
     let element =
-        element(member("dtype")?, &filters, compressor.as_ref()).map_err(|fault| fault.within("dtype"))?;
+        element(member("dtype")?, &filters, compressor.as_ref()).map_err(|error| error.within("dtype"))?;
     let fill_value = match members.get("fill_value") {
         None => FillValue::undefined(&element.data_type),
         Some(value) => FillValue::from_v2(&element.data_type, &element.big_endian, value)
-            .map_err(|fault| fault.within("fill_value"))?,
+            .map_err(|error| error.within("fill_value"))?,
     };
     let chunk_keys = chunk_keys::parse_v2(members.get("dimension_separator"))?;
-    let layout = Layout::parse(&members, &element)?;
-    let (attributes, attributes_error) = attributes;
+    let layout = StorageLayout::parse(&members, &element)?;
     let metadata = ArrayMetadata {
         zarr_format: ZarrFormat::V2,
         document_key: key.to_owned(),
-        dimension_names: dimension_names(&attributes, layout.shape.len()),
+        dimension_names: dimension_names(&attributes.members, layout.shape.len()),
         shape: layout.shape,
         data_type: element.data_type,
         fill_value,
         chunk_grid: layout.chunk_grid,
         chunk_keys,
         codecs: layout.codecs.into_iter().chain(filters).chain(compressor).collect(),
-        attributes,
-        attributes_error,
+        attributes: attributes.members,
+        attributes_error: attributes.error,
         skipped: Vec::new(),
         document: members,
     };
@@ -68,39 +72,39 @@ pub fn parse_array(
 pub fn parse_group(
     key: &str,
     members: &Map<String, Value>,
-    attributes: Attributes,
+    attributes: StoredAttributes,
     consolidated: Option<Map<String, Value>>,
 ) -> ParseResult<GroupMetadata> {
     array::expect_format(members, 2)?;
-    let (attributes, attributes_error) = attributes;
     Ok(GroupMetadata {
         zarr_format: Some(ZarrFormat::V2),
         document_key: key.to_owned(),
-        attributes,
-        attributes_error,
+        attributes: attributes.members,
+        attributes_error: attributes.error,
         consolidated,
     })
 }
 
 /// Reads a document of attributes that is not the node's own document.
-pub fn attributes(key: &str, document: Option<&[u8]>) -> Attributes {
-    attributes_of(key, document.map(json::parse_object))
+pub fn attributes(key: &str, document: Option<&[u8]>) -> StoredAttributes {
+    parsed_attributes(key, document.map(json::parse_object))
 }
 
 /// Does the same as [`attributes`] for a document that is already parsed.
-pub fn attributes_of(key: &str, parsed: Option<ParseResult<Map<String, Value>>>) -> Attributes {
+pub fn parsed_attributes(key: &str, parsed: Option<ParseResult<Map<String, Value>>>) -> StoredAttributes {
     match parsed {
-        None => (Map::new(), None),
-        Some(Ok(attributes)) => (attributes, None),
-        Some(Err(fault)) => {
-            log::warn!("{key}: ignoring the attributes in the same folder: {fault}");
-            (Map::new(), Some(fault.to_string()))
+        None => StoredAttributes::default(),
+        Some(Ok(members)) => StoredAttributes { members, error: None },
+        Some(Err(error)) => {
+            log::warn!("{key}: ignoring the attributes in the same folder: {error}");
+            StoredAttributes { members: Map::new(), error: Some(error.to_string()) }
         }
     }
 }
 
-/// What v1 and v2 say in the same words: `shape`, `chunks`, `order`, and the codecs that `order` and `dtype` mean.
-pub struct Layout {
+/// The part of an array's document that v1 and v2 have in common: `shape`, `chunks`, `order`, and the codecs that `order`
+/// and `dtype` stand for.
+pub struct StorageLayout {
     /// Elements per dimension.
     pub shape: Vec<u64>,
     /// A regular grid.
@@ -109,22 +113,22 @@ pub struct Layout {
     pub codecs: Vec<CodecSpec>,
 }
 
-impl Layout {
-    /// Reads them.
+impl StorageLayout {
+    /// Reads the members of a document.
     pub fn parse(members: &Map<String, Value>, element: &StoredDataType) -> ParseResult<Self> {
         let shape = array::shape(json::required(members, "shape")?)?;
         let chunk_grid = json::required(members, "chunks")
             .and_then(json::unsigned_list)
             .map(ChunkGrid::Regular)
             .and_then(|grid| grid.check(&shape, element.data_type.item_size()).map(|()| grid))
-            .map_err(|fault| fault.within("chunks"))?;
+            .map_err(|error| error.within("chunks"))?;
         let order = json::required(members, "order")?;
         let is_transposed = match order.as_str() {
             Some("C") => false,
             Some("F") => shape.len() > 1,
             _ => {
                 let found = json::shown(order);
-                return Err(Fault::invalid(format_args!("order: must be \"C\" or \"F\", not {found}")));
+                return Err(ParseError::invalid(format_args!("order: must be \"C\" or \"F\", not {found}")));
             }
         };
         let mut codecs = Vec::new();
@@ -134,7 +138,7 @@ impl Layout {
         if element.data_type.item_size().is_some() {
             codecs.push(bytes_codec(element));
         }
-        Ok(Layout { shape, chunk_grid, codecs })
+        Ok(StorageLayout { shape, chunk_grid, codecs })
     }
 }
 
@@ -164,14 +168,14 @@ fn bytes_codec(element: &StoredDataType) -> CodecSpec {
     )
 }
 
-fn codecs_of(filters: Option<&Value>) -> ParseResult<Vec<CodecSpec>> {
+fn parse_filters(filters: Option<&Value>) -> ParseResult<Vec<CodecSpec>> {
     let items = match filters {
         None | Some(Value::Null) => return Ok(Vec::new()),
-        Some(value) => json::list(value).map_err(|fault| fault.within("filters"))?,
+        Some(value) => json::list(value).map_err(|error| error.within("filters"))?,
     };
     let one = |(i, item)| {
         codec_spec::v2(item, format!("filters[{i}]"))
-            .map_err(|fault: Fault| fault.within(format_args!("filters: {i}")))
+            .map_err(|error: ParseError| error.within(format_args!("filters: {i}")))
     };
     items.iter().enumerate().map(one).collect()
 }
@@ -342,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_v2_does_not_know_is_ignored() {
+    fn unknown_members_are_ignored() {
         let array = array(json!({"_nczarr_array": {"dimrefs": ["/x"]}, "node_type": "array"}));
         assert!(array.document.contains_key("_nczarr_array"));
     }

@@ -3,13 +3,13 @@
 //! Spec: v3 core, "Array metadata", "Group metadata", "Extensions"; the inline `consolidated_metadata` of groups is
 //! zarr-python's. Uses the other files of this folder.
 //!
-//! A member that is not understood fails the node, unless it is an object with `"must_understand": false`; the same
-//! of a storage transformer lets it be skipped, and the array is then read-only.
+//! An unknown member makes the node an error, unless it is an object with `"must_understand": false`. A storage
+//! transformer with that member is skipped, and the array is then read-only.
 
 use serde_json::{Map, Value};
 
 use super::data_type::{ByteOrder, DataType};
-use super::json::fault::{Fault, ParseResult};
+use super::json::parse_error::{ParseError, ParseResult};
 use super::node::is_zero_without_sign;
 use super::{ArrayMetadata, Document, FillValue, GroupMetadata, ZarrFormat};
 use super::{array, chunk_grid, chunk_keys, codec_spec, data_type, fill_value, json};
@@ -32,10 +32,10 @@ const GROUP_MEMBERS: [&str; 4] = ["zarr_format", "node_type", "attributes", "con
 /// Reads the members of a document.
 pub fn parse(key: &str, members: Map<String, Value>) -> ParseResult<Document> {
     array::expect_format(&members, 3)?;
-    match json::text(json::required(&members, "node_type")?).map_err(|fault| fault.within("node_type"))? {
+    match json::text(json::required(&members, "node_type")?).map_err(|error| error.within("node_type"))? {
         "array" => parse_array(key, members).map(Document::Array),
         "group" => parse_group(key, members).map(Document::Group),
-        other => Err(Fault::invalid(format_args!(
+        other => Err(ParseError::invalid(format_args!(
             "node_type: must be \"array\" or \"group\", not {}",
             json::shown_text(other)
         ))),
@@ -47,7 +47,7 @@ fn parse_group(key: &str, mut members: Map<String, Value>) -> ParseResult<GroupM
     let attributes = take_attributes(&mut members)?;
     let consolidated = match members.shift_remove("consolidated_metadata") {
         None => None,
-        Some(value) => inline_copy(value).map_err(|fault| fault.within("consolidated_metadata"))?,
+        Some(value) => inline_copy(value).map_err(|error| error.within("consolidated_metadata"))?,
     };
     Ok(GroupMetadata {
         zarr_format: Some(ZarrFormat::V3),
@@ -63,7 +63,7 @@ fn inline_copy(value: Value) -> ParseResult<Option<Map<String, Value>>> {
     let Value::Object(mut members) = value else {
         return match value {
             Value::Null => Ok(None),
-            other => Err(Fault::invalid(format_args!("must be an object, not {}", json::shown(&other)))),
+            other => Err(ParseError::invalid(format_args!("must be an object, not {}", json::shown(&other)))),
         };
     };
     match (members.get("kind").and_then(Value::as_str), members.get("must_understand")) {
@@ -72,12 +72,12 @@ fn inline_copy(value: Value) -> ParseResult<Option<Map<String, Value>>> {
         (kind, _) => {
             let kind = kind
                 .map_or_else(|| "no kind".to_owned(), |kind| format!("the kind {}", json::shown_text(kind)));
-            return Err(Fault::unsupported(format_args!("consolidated metadata of {kind}")));
+            return Err(ParseError::unsupported(format_args!("consolidated metadata of {kind}")));
         }
     }
     match members.shift_remove("metadata") {
         Some(Value::Object(documents)) => Ok(Some(documents)),
-        _ => Err(Fault::invalid("metadata: must be an object")),
+        _ => Err(ParseError::invalid("metadata: must be an object")),
     }
 }
 
@@ -86,18 +86,18 @@ fn parse_array(key: &str, mut members: Map<String, Value>) -> ParseResult<ArrayM
     let attributes = take_attributes(&mut members)?;
     let member = |name: &'static str| json::required(&members, name);
     let shape = array::shape(member("shape")?)?;
-    let data_type = data_type::v3::parse(member("data_type")?).map_err(|fault| fault.within("data_type"))?;
+    let data_type = data_type::v3::parse(member("data_type")?).map_err(|error| error.within("data_type"))?;
     let chunk_grid = chunk_grid::parse_v3(member("chunk_grid")?, &shape)
         .and_then(|grid| grid.check(&shape, data_type.item_size()).map(|()| grid))
-        .map_err(|fault| fault.within("chunk_grid"))?;
+        .map_err(|error| error.within("chunk_grid"))?;
     let chunk_keys = chunk_keys::parse_v3(member("chunk_key_encoding")?)
-        .map_err(|fault| fault.within("chunk_key_encoding"))?;
-    let codecs = codec_spec::v3_list(member("codecs")?).map_err(|fault| fault.within("codecs"))?;
+        .map_err(|error| error.within("chunk_key_encoding"))?;
+    let codecs = codec_spec::v3_list(member("codecs")?).map_err(|error| error.within("codecs"))?;
     let stored_fill = member("fill_value")?;
     let mut fill_value = if is_zero_without_sign(&data_type, stored_fill) {
         FillValue::zeros(&data_type)
     } else {
-        FillValue::from_v3(&data_type, stored_fill).map_err(|fault| fault.within("fill_value"))?
+        FillValue::from_v3(&data_type, stored_fill).map_err(|error| error.within("fill_value"))?
     };
     let is_packed_struct = matches!(data_type, DataType::Struct(_)) && stored_fill.is_string();
     if is_packed_struct && bytes_order(&codecs) == ByteOrder::Big {
@@ -105,11 +105,11 @@ fn parse_array(key: &str, mut members: Map<String, Value>) -> ParseResult<ArrayM
         fill_value::swap(&mut fill_value.bytes, &data_type.components().unwrap_or_default());
     }
     let skipped = storage_transformers(members.get("storage_transformers"))
-        .map_err(|fault| fault.within("storage_transformers"))?;
+        .map_err(|error| error.within("storage_transformers"))?;
     let dimension_names = match members.get("dimension_names") {
         None | Some(Value::Null) => None,
         Some(names) => {
-            Some(dimension_names(names, shape.len()).map_err(|fault| fault.within("dimension_names"))?)
+            Some(dimension_names(names, shape.len()).map_err(|error| error.within("dimension_names"))?)
         }
     };
     let metadata = ArrayMetadata {
@@ -136,9 +136,10 @@ fn take_attributes(members: &mut Map<String, Value>) -> ParseResult<Map<String, 
     match members.shift_remove("attributes") {
         None | Some(Value::Null) => Ok(Map::new()),
         Some(Value::Object(attributes)) => Ok(attributes),
-        Some(other) => {
-            Err(Fault::invalid(format_args!("attributes: must be an object, not {}", json::shown(&other))))
-        }
+        Some(other) => Err(ParseError::invalid(format_args!(
+            "attributes: must be an object, not {}",
+            json::shown(&other)
+        ))),
     }
 }
 
@@ -160,7 +161,7 @@ fn storage_transformers(value: Option<&Value>) -> ParseResult<Vec<String>> {
     let name = |item| match codec_spec::extension(item)? {
         extension if extension.must_understand => {
             let name = json::shown_text(extension.name);
-            Err(Fault::unsupported(format_args!("the storage transformer {name}")))
+            Err(ParseError::unsupported(format_args!("the storage transformer {name}")))
         }
         extension => Ok(extension.name.to_owned()),
     };
@@ -171,7 +172,7 @@ fn dimension_names(value: &Value, rank: usize) -> ParseResult<Vec<Option<String>
     let items = json::list(value)?;
     if items.len() != rank {
         let found = items.len();
-        return Err(Fault::invalid(format_args!("{found} names for {rank} dimensions")));
+        return Err(ParseError::invalid(format_args!("{found} names for {rank} dimensions")));
     }
     let name = |item: &Value| match item {
         Value::Null => Ok(None),
@@ -185,30 +186,22 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::error::Error;
+    use crate::metadata::test_documents::{parsed_v3_array, v3_array};
     use crate::metadata::{ChunkGrid, parse_v3};
     use serde_json::json;
 
     /// Returns a small valid array with the members of `changes` inserted (null removes one).
     fn document(changes: Value) -> Value {
-        let mut document = json!({
-            "zarr_format": 3, "node_type": "array", "shape": [4, 6], "data_type": "int16",
+        let mut members = json!({
             "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2, 3]}},
-            "chunk_key_encoding": {"name": "default"}, "fill_value": 7, "codecs": ["bytes"],
+            "fill_value": 7, "codecs": ["bytes"], "attributes": null,
         });
-        for (name, value) in changes.as_object().unwrap() {
-            match value {
-                Value::Null => drop(document.as_object_mut().unwrap().remove(name)),
-                value => document[name] = value.clone(),
-            }
-        }
-        document
+        members.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        v3_array(&[4, 6], "int16", members)
     }
 
     fn array(changes: Value) -> ArrayMetadata {
-        match parse_v3("a/zarr.json", document(changes).to_string().as_bytes()).unwrap() {
-            Document::Array(array) => array,
-            Document::Group(_) => panic!(),
-        }
+        parsed_v3_array(&document(changes))
     }
 
     fn error(changes: Value) -> Error {
@@ -237,7 +230,7 @@ mod tests {
             assert!(array.deviation().is_some_and(|sentence| sentence.contains("2^-127")));
         }
         let refused = error(json!({"data_type": "float8_e8m0fnu", "fill_value": -1.0})).to_string();
-        assert!(refused.contains("no value near to -1.0"), "{refused}");
+        assert!(refused.contains("no value near -1.0"), "{refused}");
     }
 
     #[test]
@@ -262,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be_understood() {
+    fn unknown_members_and_must_understand() {
         let skippable = json!({"must_understand": false, "name": "x"});
         assert!(array(json!({"extra": skippable})).skipped.is_empty());
         for extra in [json!(5), json!({"must_understand": true}), json!({}), json!(false)] {
@@ -300,7 +293,7 @@ mod tests {
             (json!({"shape": [4]}), "chunk_grid: the grid has 2 dimensions, the shape 1"),
             (json!({"shape": [-4, 6]}), "shape: 0: must be an integer from 0 to 2^64-1, not -4"),
             (json!({"shape": [4.0, 6]}), "shape: 0: must be an integer from 0 to 2^64-1, not 4.0"),
-            (json!({"shape": vec![1; 1000]}), "shape: 1000 dimensions, more than the 32 that are taken"),
+            (json!({"shape": vec![1; 1000]}), "shape: 1000 dimensions, more than the limit of 32"),
             (json!({"shape": [1u64 << 62, 6]}), "shape: the array has more than 2^63-1 bytes"),
             (json!({"shape": [u64::MAX, 0]}), "shape: the array has more than 2^63-1 bytes"),
             (json!({"fill_value": 70000}), "fill_value: 70000 is not from -32768 to 32767"),

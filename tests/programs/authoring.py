@@ -350,11 +350,11 @@ def names(folder):
         refused(sentence, "create", store, path, *make)
     refused("the group above is of Zarr v3", "create", store, "b", "--zarr-format", "2", *make)
     for options, sentence in [
-        (["--shape", "4"], "--dtype"), (["--shape", "4", "--dtype", "float31"], "no data type"),
+        (["--shape", "4"], "--dtype"), (["--shape", "4", "--dtype", "float31"], "not a data type"),
         (["--shape", "x", "--dtype", "i4"], "not a length"), ([*make, "--chunks", "2,2"], "chunks: 2 for a shape of 1"),
-        ([*make, "--codecs", "zst"], "codec 'zst' is none of"), ([*make, "--fill-value", "1.5"], "fill value"),
+        ([*make, "--codecs", "zst"], "codec 'zst' is not one of"), ([*make, "--fill-value", "1.5"], "fill value"),
         ([*make, "--codecs", '[{"name": "nonsense"}]'], "nonsense"), ([*make, "--attr", "k"], "KEY=JSON"),
-        (["--shape", "4", "--dtype", "T"], "no data type"), ([*make, "--codecs", "zstd:99"], "'99' is no number from -131072 to 22"),
+        (["--shape", "4", "--dtype", "T"], "not a data type"), ([*make, "--codecs", "zstd:99"], "'99' is not a number from -131072 to 22"),
     ]:
         refused(sentence, "create", store, "b", *options)
     refused("refusing to remove the array 'a' without a terminal to confirm", "rm", store, "a")

@@ -22,7 +22,7 @@ use crate::array::sync::atomic::AtomicU64;
 use crate::codec::Representation;
 use crate::codec::byte_swap::SwapPlan;
 use crate::error::{Error, Result};
-use crate::metadata::{ArrayMetadata, ByteOrder, CodecFamily, CodecSpec, ZarrFormat, form_of_document};
+use crate::metadata::{ArrayMetadata, ByteOrder, CodecFamily, CodecSpec, ZarrFormat, document_form};
 use crate::store::{ArrayForm, Store};
 
 /// What is opened: an array of a store.
@@ -115,7 +115,7 @@ fn store_of_form(
         path,
         document_key: &metadata.document_key,
         form: &|| metadata.form(),
-        of_document: form_of_document,
+        of_document: document_form,
     })
 }
 

@@ -17,7 +17,7 @@ use crate::codec::shard_index::ShardIndex;
 use crate::codec::sharding_indexed::ShardingIndexed;
 use crate::codec::vlen::Vlen;
 use crate::codec::{
-    ArrayToBytes, BytesToBytes, Codec, CodecError, CodecResult, EncodedSize, Input, Representation,
+    ArrayToBytes, BytesToBytes, Codec, CodecError, CodecInput, CodecResult, EncodedSize, Representation,
     check_chain_length, registry,
 };
 use crate::error::{Error, Result};
@@ -78,7 +78,7 @@ impl VariableChain {
                 if is_known || spec.must_understand {
                     bytes_codecs.push((spec.name.clone(), bytes_codec(spec).map_err(at(spec))?));
                 }
-            } else if let Some(found) = Vlen::of(spec.family, &spec.name) {
+            } else if let Some(found) = Vlen::find(spec.family, &spec.name) {
                 if found != vlen {
                     let reason = format!("codec \"{}\" does not match the data type", spec.name);
                     return Err(at(spec)(CodecError::unsupported(reason)));
@@ -127,7 +127,7 @@ impl VariableChain {
                 into.elements.put(origin, chunk, &elements, into.held, into.key)
             }
             ChainEnd::Shard { codec, steps, inner } => {
-                let Some(sharding) = ShardingIndexed::of(codec.as_ref()) else {
+                let Some(sharding) = ShardingIndexed::downcast(codec.as_ref()) else {
                     return Err(Error::corrupt(into.key, "the codec is not a sharding codec"));
                 };
                 let place = sharding.index_range(bytes.len() as u64).map_err(corrupt(into.key))?;
@@ -207,7 +207,7 @@ fn misplaced(spec: &CodecSpec) -> CodecError {
 /// Returns the order of a transpose: axis i after it is axis `order[i]` before it.
 fn permutation(spec: &CodecSpec, shape: &[u64]) -> CodecResult<Vec<usize>> {
     // The smallest chunk is enough, because no elements are moved.
-    let order = match registry::build(spec, Input::Array(&stand_in(&vec![1; shape.len()])))? {
+    let order = match registry::build(spec, CodecInput::Array(&stand_in(&vec![1; shape.len()])))? {
         Codec::ArrayToArray(codec) => codec.permutation().map(<[usize]>::to_vec),
         _ => None,
     };
@@ -215,7 +215,7 @@ fn permutation(spec: &CodecSpec, shape: &[u64]) -> CodecResult<Vec<usize>> {
 }
 
 fn bytes_codec(spec: &CodecSpec) -> CodecResult<Box<dyn BytesToBytes>> {
-    let input = Input::Bytes { size: EncodedSize::AtMost(u64::MAX), item_size: 1, items: None };
+    let input = CodecInput::Bytes { size: EncodedSize::AtMost(u64::MAX), item_size: 1, items: None };
     match registry::build(spec, input)? {
         Codec::BytesToBytes(codec) => Ok(codec),
         _ => Err(misplaced(spec)),
@@ -228,10 +228,10 @@ fn shard(spec: &CodecSpec, shape: &[u64], axes: &[usize], vlen: Vlen, level: usi
     }
     let mut of_bytes = spec.clone();
     let stored = of_bytes.configuration.insert("codecs".to_owned(), json!(["bytes"]));
-    let Codec::ArrayToBytes(codec) = registry::build(&of_bytes, Input::Array(&stand_in(shape)))? else {
+    let Codec::ArrayToBytes(codec) = registry::build(&of_bytes, CodecInput::Array(&stand_in(shape)))? else {
         return Err(misplaced(spec));
     };
-    let sharding = ShardingIndexed::of(codec.as_ref()).ok_or_else(|| misplaced(spec))?;
+    let sharding = ShardingIndexed::downcast(codec.as_ref()).ok_or_else(|| misplaced(spec))?;
     let stored =
         stored.ok_or_else(|| CodecError::new("codec \"sharding_indexed\": \"codecs\" is required"))?;
     let inner_specs = codec_spec::v3_list(&stored)

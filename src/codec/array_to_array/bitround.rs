@@ -17,23 +17,24 @@ use std::borrow::Cow;
 
 use crate::codec::config::Configuration;
 use crate::codec::{
-    ArrayToArray, BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, Input, Items,
-    Representation,
+    ArrayToArray, BytesToBytes, Codec, CodecEntry, CodecError, CodecInput, CodecResult, Context, EncodedSize,
+    Items, Representation,
 };
 use crate::metadata::DataType;
 use crate::metadata::data_type::exact_number::ScalarFormat;
 
 /// The codec in the registry.
-pub const ENTRY: Entry = Entry { v3: &["bitround", "numcodecs.bitround"], v2: &["bitround"], build };
+pub const ENTRY: CodecEntry =
+    CodecEntry { v3: &["bitround", "numcodecs.bitround"], v2: &["bitround"], build };
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
-    let mut configuration = Configuration::of(context);
+    let mut configuration = Configuration::new(context);
     let keep_bits = configuration.integer("keepbits", 0..=i64::from(u32::MAX))?;
     let keep_bits = configuration.require("keepbits", keep_bits)?;
     let keep_bits = u32::try_from(keep_bits).unwrap_or(u32::MAX);
     configuration.finish()?;
     match context.input {
-        Input::Array(input) => match Rounding::of(&input.data_type, keep_bits) {
+        CodecInput::Array(input) => match BitRounding::new(&input.data_type, keep_bits) {
             Some(rounding) => {
                 Ok(Codec::ArrayToArray(Box::new(ArrayBitRound { encoded: input.clone(), rounding })))
             }
@@ -45,61 +46,48 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
                 )))
             }
         },
-        Input::Bytes { items, .. } => {
-            let rounding = items.and_then(|items| Rounding::of(&items.data_type, keep_bits));
+        CodecInput::Bytes { items, .. } => {
+            let rounding = items.and_then(|items| BitRounding::new(&items.data_type, keep_bits));
             // numcodecs rounds floats only.
-            let rounding = rounding.filter(|rounding| matches!(rounding.kind, Kind::Float(_)));
+            let rounding = rounding.filter(|rounding| matches!(rounding.format, ScalarFormat::Float(_)));
             Ok(Codec::BytesToBytes(Box::new(BytesBitRound { items: items.cloned(), rounding })))
         }
     }
 }
 
-/// What the bits of a number mean.
-#[derive(Clone, Copy)]
-enum Kind {
-    /// Bits of the fraction.
-    Float(u32),
-    Signed,
-    Unsigned,
-}
-
 /// How the components of elements are rounded.
 #[derive(Clone, Copy)]
-struct Rounding {
-    kind: Kind,
-    /// Bytes of a component.
-    width: usize,
+struct BitRounding {
+    /// The format of a component.
+    format: ScalarFormat,
     keep_bits: u32,
 }
 
-impl Rounding {
-    fn of(data_type: &DataType, keep_bits: u32) -> Option<Rounding> {
-        let format = match data_type {
+impl BitRounding {
+    /// Returns the rounding of elements of a type: floats of at least 16 bits, integers of at least 8 bits, and times.
+    fn new(data_type: &DataType, keep_bits: u32) -> Option<BitRounding> {
+        let number = match data_type {
             DataType::DateTime64(_) | DataType::TimeDelta64(_) => DataType::Int64.number_format()?,
             _ => data_type.number_format()?,
         };
-        let kind = match format.scalar {
-            ScalarFormat::Float(float) if float.bits() >= 16 => Kind::Float(float.mantissa_bits),
-            ScalarFormat::Integer(integer) if integer.bits < 8 => return None,
-            ScalarFormat::Integer(integer) if integer.is_signed => Kind::Signed,
-            ScalarFormat::Integer(_) => Kind::Unsigned,
-            ScalarFormat::Float(_) => return None,
+        let is_rounded = match number.scalar {
+            ScalarFormat::Float(format) => format.bits() >= 16,
+            ScalarFormat::Integer(format) => format.bits >= 8,
         };
-        let width = format.scalar.width();
-        Some(Rounding { kind, width, keep_bits })
+        is_rounded.then_some(BitRounding { format: number.scalar, keep_bits })
     }
 
     /// Returns whether rounding changes nothing.
     fn keeps_all(self) -> bool {
-        match self.kind {
-            Kind::Float(fraction_bits) => self.keep_bits >= fraction_bits,
-            Kind::Signed | Kind::Unsigned => self.keep_bits as usize >= self.width * 8,
+        match self.format {
+            ScalarFormat::Float(format) => self.keep_bits >= format.mantissa_bits,
+            ScalarFormat::Integer(format) => self.keep_bits >= format.bits,
         }
     }
 
     /// Rounds every component in place.
     fn run(self, data: &mut [u8], is_big_endian: bool) {
-        match self.width {
+        match self.format.width() {
             1 => self.each::<1>(data, is_big_endian),
             2 => self.each::<2>(data, is_big_endian),
             4 => self.each::<4>(data, is_big_endian),
@@ -114,10 +102,9 @@ impl Rounding {
                 bytes.reverse();
             }
             let code = bytes.iter().rev().fold(0, |code, &byte| code << 8 | u64::from(byte));
-            let rounded = match self.kind {
-                Kind::Float(fraction_bits) => self.float(code, N as u32 * 8, fraction_bits),
-                Kind::Signed => self.integer(code, N as u32 * 8, true),
-                Kind::Unsigned => self.integer(code, N as u32 * 8, false),
+            let rounded = match self.format {
+                ScalarFormat::Float(format) => self.float(code, N as u32 * 8, format.mantissa_bits),
+                ScalarFormat::Integer(format) => self.integer(code, N as u32 * 8, format.is_signed),
             };
             *bytes = rounded.to_le_bytes().first_chunk::<N>().copied().unwrap_or([0; N]);
             if is_big_endian {
@@ -168,7 +155,7 @@ impl Rounding {
 /// In v3: between arrays.
 struct ArrayBitRound {
     encoded: Representation,
-    rounding: Rounding,
+    rounding: BitRounding,
 }
 
 fn copy(input: &[u8], out: &mut [u8]) -> CodecResult<()> {
@@ -207,13 +194,13 @@ impl ArrayToArray for ArrayBitRound {
 /// As a v2 filter: between bytes that are elements, in their stored byte order.
 struct BytesBitRound {
     items: Option<Items>,
-    /// `None` where the bytes are not floats: nothing to do when decoding, and an error when encoding.
-    rounding: Option<Rounding>,
+    /// `None` if the bytes are not floats: decoding then does nothing, and encoding is an error.
+    rounding: Option<BitRounding>,
 }
 
 impl BytesToBytes for BytesBitRound {
     fn is_lossless(&self) -> bool {
-        self.rounding.is_none_or(Rounding::keeps_all)
+        self.rounding.is_none_or(BitRounding::keeps_all)
     }
 
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
@@ -236,7 +223,7 @@ impl BytesToBytes for BytesBitRound {
 
     fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>> {
         let Some(rounding) = self.rounding else {
-            return Err(CodecError::new("codec \"bitround\" rounds floats, and these bytes are none"));
+            return Err(CodecError::new("codec \"bitround\" rounds floats, and these bytes are not floats"));
         };
         let mut out = decoded.to_vec();
         rounding.run(&mut out, self.items.as_ref().is_some_and(|items| items.is_big_endian));
@@ -269,7 +256,7 @@ mod tests {
     fn of_array(data_type: DataType, keep_bits: i64) -> CodecResult<Box<dyn ArrayToArray>> {
         let fill_value = FillValue { bytes: vec![0; data_type.item_size().unwrap()], is_undefined: false };
         let input = Representation { shape: vec![1], data_type, fill_value };
-        match registry::build(&spec(CodecFamily::V3, "bitround", keep_bits), Input::Array(&input))? {
+        match registry::build(&spec(CodecFamily::V3, "bitround", keep_bits), CodecInput::Array(&input))? {
             Codec::ArrayToArray(codec) => Ok(codec),
             _ => panic!("not array to array"),
         }
@@ -358,7 +345,7 @@ mod tests {
     fn as_a_v2_filter_the_byte_order_is_the_stored_one() {
         let item = |data_type| Items { shape: vec![2], data_type, is_big_endian: true };
         let build = |items: Option<&Items>| {
-            let input = Input::Bytes { size: EncodedSize::Exact(8), item_size: 4, items };
+            let input = CodecInput::Bytes { size: EncodedSize::Exact(8), item_size: 4, items };
             match registry::build(&spec(CodecFamily::V2, "bitround", 1), input).unwrap() {
                 Codec::BytesToBytes(codec) => codec,
                 _ => panic!("not bytes to bytes"),

@@ -13,17 +13,19 @@
 use serde_json::Value;
 
 use crate::codec::config::Configuration;
-use crate::codec::{ArrayToArray, Codec, CodecError, CodecResult, Context, Entry, Input, Representation};
+use crate::codec::{
+    ArrayToArray, Codec, CodecEntry, CodecError, CodecInput, CodecResult, Context, Representation,
+};
 use crate::metadata::MAX_RANK;
 
 /// The codec in the registry.
-pub const ENTRY: Entry = Entry { v3: &["reshape"], v2: &[], build };
+pub const ENTRY: CodecEntry = CodecEntry { v3: &["reshape"], v2: &[], build };
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
-    let Input::Array(input) = context.input else {
+    let CodecInput::Array(input) = context.input else {
         return Err(CodecError::new("codec \"reshape\" needs an array before it, and got bytes"));
     };
-    let mut configuration = Configuration::of(context);
+    let mut configuration = Configuration::new(context);
     let lengths = configuration.list("shape")?;
     let lengths = configuration.require("shape", lengths)?;
     let shape = lengths
@@ -175,7 +177,7 @@ mod tests {
             data_type: DataType::Int16,
             fill_value: FillValue { bytes: vec![1, 2], is_undefined: false },
         };
-        match crate::codec::registry::build(&spec, Input::Array(&input))? {
+        match crate::codec::registry::build(&spec, CodecInput::Array(&input))? {
             Codec::ArrayToArray(codec) => {
                 assert_eq!(codec.encoded().fill_value, input.fill_value);
                 assert!(!codec.is_elementwise());

@@ -13,10 +13,10 @@ use serde_json::Value;
 
 use crate::codec::config::Configuration;
 use crate::codec::kernels::permute::Permute;
-use crate::codec::{ArrayToArray, Codec, CodecError, CodecResult, Context, Entry, Representation};
+use crate::codec::{ArrayToArray, Codec, CodecEntry, CodecError, CodecResult, Context, Representation};
 
 /// `transpose`.
-pub const ENTRY: Entry = Entry { v3: &["transpose"], v2: &["transpose"], build };
+pub const ENTRY: CodecEntry = CodecEntry { v3: &["transpose"], v2: &["transpose"], build };
 
 /// A permutation of dimensions, for one shape.
 pub struct Transpose {
@@ -30,7 +30,7 @@ pub struct Transpose {
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
     let input = context.array()?;
     let rank = input.shape.len();
-    let mut configuration = Configuration::of(context);
+    let mut configuration = Configuration::new(context);
     let order: Option<Vec<usize>> = match configuration.value("order") {
         Some(Value::String(draft)) if draft == "C" => Some((0..rank).collect()),
         Some(Value::String(draft)) if draft == "F" => Some((0..rank).rev().collect()),

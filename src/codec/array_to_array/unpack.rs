@@ -9,8 +9,10 @@ use serde_json::{Map, Value, json};
 
 use crate::codec::config::Configuration;
 use crate::codec::kernels::dtype::computed_type;
-use crate::codec::kernels::element::{Element, Number};
-use crate::codec::{ArrayToArray, Codec, CodecError, CodecResult, Context, Entry, Input, Representation};
+use crate::codec::kernels::element::{Element, WideNumber};
+use crate::codec::{
+    ArrayToArray, Codec, CodecEntry, CodecError, CodecInput, CodecResult, Context, Representation,
+};
 use crate::metadata::data_type::numeric::{NumericType, with_numeric_type};
 use crate::metadata::packing::Packed;
 use crate::metadata::{ByteOrder, CodecFamily, CodecSpec, DataType, FillValue, parse_data_type_v3};
@@ -19,15 +21,15 @@ use crate::metadata::{ByteOrder, CodecFamily, CodecSpec, DataType, FillValue, pa
 const NAME: &str = "unpack";
 
 /// The codec in the registry.
-pub const ENTRY: Entry = Entry { v3: &[NAME], v2: &[], build };
+pub const ENTRY: CodecEntry = CodecEntry { v3: &[NAME], v2: &[], build };
 
 /// From packed elements to numbers.
-type Kernel = Box<dyn Fn(&[u8], &mut [u8]) + Send + Sync>;
+type UnpackKernel = Box<dyn Fn(&[u8], &mut [u8]) + Send + Sync>;
 
 /// The codec for one representation.
 struct Unpack {
     encoded: Representation,
-    kernel: Kernel,
+    kernel: UnpackKernel,
 }
 
 /// Returns the codec of an array with stored elements of this type and this fill value.
@@ -65,8 +67,8 @@ pub fn unpacked_element(spec: &CodecSpec, packed: &Packed, element: &[u8]) -> Co
 }
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
-    let Input::Array(input) = context.input else {
-        return Err(Configuration::of(context).error("stored", "needs an array"));
+    let CodecInput::Array(input) = context.input else {
+        return Err(Configuration::new(context).error("stored", "needs an array"));
     };
     Ok(Codec::ArrayToArray(Box::new(Unpack::new(context.configuration, input)?)))
 }
@@ -127,7 +129,7 @@ fn elements<T: Element>(bytes: &[Vec<u8>]) -> Vec<T> {
 }
 
 /// Computes `element × scale + offset`.
-fn scaled<T: Element + Send + Sync>(missing: Vec<T>, scale: f64, offset: f64) -> Kernel {
+fn scaled<T: Element + Send + Sync>(missing: Vec<T>, scale: f64, offset: f64) -> UnpackKernel {
     Box::new(move |input, out| {
         for (element, number) in input.chunks_exact(T::SIZE).zip(out.chunks_exact_mut(f64::SIZE)) {
             let element = T::read(element, ByteOrder::Little);
@@ -141,7 +143,7 @@ fn scaled<T: Element + Send + Sync>(missing: Vec<T>, scale: f64, offset: f64) ->
 }
 
 /// Converts the element to another float.
-fn masked<T: Element + Send + Sync, F: Element + Send + Sync>(missing: Vec<T>, nan: F) -> Kernel {
+fn masked<T: Element + Send + Sync, F: Element + Send + Sync>(missing: Vec<T>, nan: F) -> UnpackKernel {
     Box::new(move |input, out| {
         for (element, number) in input.chunks_exact(T::SIZE).zip(out.chunks_exact_mut(F::SIZE)) {
             let element = T::read(element, ByteOrder::Little);
@@ -152,8 +154,8 @@ fn masked<T: Element + Send + Sync, F: Element + Send + Sync>(missing: Vec<T>, n
 }
 
 /// Copies the element with all its bits.
-fn masked_in_place<T: Element + Send + Sync>(missing: Vec<T>) -> Kernel {
-    let nan = T::narrow(Number::Float(f64::NAN));
+fn masked_in_place<T: Element + Send + Sync>(missing: Vec<T>) -> UnpackKernel {
+    let nan = T::narrow(WideNumber::Float(f64::NAN));
     Box::new(move |input, out| {
         out.copy_from_slice(input);
         if missing.is_empty() {

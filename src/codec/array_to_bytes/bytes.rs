@@ -1,6 +1,6 @@
 //! The `bytes` codec: elements one after the other, in one byte order.
 //!
-//! Spec: v3 "Bytes codec" (`endian` is its older name); v2 "dtype": its byte order becomes this codec.
+//! Spec: v3 "BytesCodec codec" (`endian` is its older name); v2 "dtype": its byte order becomes this codec.
 //!
 //! ```json
 //! {"name": "bytes", "configuration": {"endian": "little"}}
@@ -19,17 +19,17 @@ use crate::codec::config::Configuration;
 use crate::codec::kernels::byte_swap::SwapPlan;
 use crate::codec::kernels::sub_byte::SubByte;
 use crate::codec::{
-    ArrayToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, InPlace, Items, scratch,
+    ArrayToBytes, Codec, CodecEntry, CodecError, CodecResult, Context, EncodedSize, InPlace, Items, scratch,
 };
 use crate::metadata::CodecFamily;
 use crate::metadata::data_type::Component;
 
 /// `bytes`, called `endian` in drafts of v3.
-pub const ENTRY: Entry = Entry { v3: &["bytes", "endian"], v2: &["bytes"], build };
+pub const ENTRY: CodecEntry = CodecEntry { v3: &["bytes", "endian"], v2: &["bytes"], build };
 
 /// Elements in place.
 #[derive(Clone)]
-struct Bytes {
+struct BytesCodec {
     size: usize,
     /// From stored to decoded byte order.
     swap: SwapPlan,
@@ -42,7 +42,7 @@ struct Bytes {
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
     let input = context.array()?;
     let all = SwapPlan::all(&input.data_type)?;
-    let mut configuration = Configuration::of(context);
+    let mut configuration = Configuration::new(context);
     let is_v2 = context.family == CodecFamily::V2;
     let swap = match configuration.string("endian")? {
         Some("little") => SwapPlan::none(),
@@ -65,11 +65,11 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
         data_type: input.data_type.clone(),
         is_big_endian: !all.is_empty() && swap == all,
     });
-    Ok(Codec::ArrayToBytes(Box::new(Bytes {
+    Ok(Codec::ArrayToBytes(Box::new(BytesCodec {
         size: input.size_bytes()?,
         other_swap: swap.complement(&all),
         swap,
-        narrow: SubByte::of(&input.data_type)?,
+        narrow: SubByte::new(&input.data_type)?,
         items,
     })))
 }
@@ -89,7 +89,7 @@ fn big_parts(configuration: &mut Configuration<'_>) -> CodecResult<Vec<Component
     parts.ok_or_else(|| configuration.error("big", "must be a list of [offset, width, count]"))
 }
 
-impl Bytes {
+impl BytesCodec {
     fn check_size(&self, found: usize) -> CodecResult<()> {
         match found == self.size {
             true => Ok(()),
@@ -98,7 +98,7 @@ impl Bytes {
     }
 }
 
-impl InPlace for Bytes {
+impl InPlace for BytesCodec {
     fn decode(&self, data: &mut [u8]) -> CodecResult<()> {
         self.swap.apply(data);
         self.narrow.widen(data);
@@ -116,7 +116,7 @@ impl InPlace for Bytes {
     }
 }
 
-impl ArrayToBytes for Bytes {
+impl ArrayToBytes for BytesCodec {
     // Bytes that it cannot restore are an error when encoding.
     fn is_lossless(&self) -> bool {
         true
@@ -147,7 +147,8 @@ impl ArrayToBytes for Bytes {
     }
 
     fn with_big_endian_elements(&self) -> Option<Box<dyn ArrayToBytes>> {
-        let flipped = Bytes { swap: self.other_swap.clone(), other_swap: self.swap.clone(), ..self.clone() };
+        let flipped =
+            BytesCodec { swap: self.other_swap.clone(), other_swap: self.swap.clone(), ..self.clone() };
         Some(Box::new(flipped))
     }
 

@@ -12,12 +12,14 @@
 //! the others are 0, or for signed integers those above the last bit are copies of it.
 
 use crate::codec::config::Configuration;
-use crate::codec::{ArrayToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, Input};
+use crate::codec::{
+    ArrayToBytes, Codec, CodecEntry, CodecError, CodecInput, CodecResult, Context, EncodedSize,
+};
 use crate::metadata::DataType;
 use crate::metadata::data_type::exact_number::ScalarFormat;
 
 /// The codec in the registry.
-pub const ENTRY: Entry = Entry { v3: &["packbits"], v2: &[], build };
+pub const ENTRY: CodecEntry = CodecEntry { v3: &["packbits"], v2: &[], build };
 
 /// Where the number of padding bits is written down.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,7 +39,7 @@ const PADDING_ENCODINGS: [(&str, PaddingEncoding); 5] = [
 
 /// A component of an element as this codec sees it.
 #[derive(Clone, Copy)]
-struct Component {
+struct PackedComponent {
     /// Its bits, from the least significant on; the rest of its bytes carries no information.
     bits: u32,
     /// Bytes in memory.
@@ -47,8 +49,8 @@ struct Component {
     is_signed: bool,
 }
 
-impl Component {
-    fn of(data_type: &DataType) -> Option<Component> {
+impl PackedComponent {
+    fn new(data_type: &DataType) -> Option<PackedComponent> {
         let format = match data_type {
             DataType::DateTime64(_) | DataType::TimeDelta64(_) => DataType::Int64.number_format()?,
             _ => data_type.number_format()?,
@@ -57,19 +59,19 @@ impl Component {
             ScalarFormat::Integer(integer) => (integer.bits, integer.is_signed),
             ScalarFormat::Float(float) => (float.bits(), false),
         };
-        Some(Component { bits, width: format.scalar.width(), count: format.components, is_signed })
+        Some(PackedComponent { bits, width: format.scalar.width(), count: format.components, is_signed })
     }
 }
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
-    let Input::Array(input) = context.input else {
+    let CodecInput::Array(input) = context.input else {
         return Err(CodecError::new("codec \"packbits\" needs an array before it, and got bytes"));
     };
-    let Some(component) = Component::of(&input.data_type) else {
+    let Some(component) = PackedComponent::new(&input.data_type) else {
         let name = input.data_type.name();
         return Err(CodecError::new(format_args!("codec \"packbits\" is not for {name}")));
     };
-    let mut configuration = Configuration::of(context);
+    let mut configuration = Configuration::new(context);
     let padding = configuration.choice("padding_encoding", &PADDING_ENCODINGS)?;
     let top = i64::from(component.bits) - 1;
     let first_bit = configuration.integer("first_bit", 0..=top)?.unwrap_or(0);
@@ -102,7 +104,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
 }
 
 struct PackBits {
-    component: Component,
+    component: PackedComponent,
     /// Elements in a chunk.
     components: usize,
     first_bit: u32,
@@ -251,7 +253,7 @@ mod tests {
         };
         let fill_value = FillValue { bytes: vec![0; data_type.item_size().unwrap()], is_undefined: false };
         let input = Representation { shape: vec![elements], data_type, fill_value };
-        match registry::build(&spec, Input::Array(&input))? {
+        match registry::build(&spec, CodecInput::Array(&input))? {
             Codec::ArrayToBytes(codec) => Ok(codec),
             _ => panic!("not array to bytes"),
         }

@@ -18,12 +18,12 @@ use pco::{ChunkConfig, DeltaSpec, FULL_BATCH_N, ModeSpec, PagingSpec};
 use super::whole_array::{ArrayCompressor, NumericArray, build as build_compressor};
 use crate::codec::config::Configuration;
 use crate::codec::kernels::element::Element;
-use crate::codec::{Codec, CodecError, CodecResult, Context, Entry};
+use crate::codec::{Codec, CodecEntry, CodecError, CodecResult, Context};
 use crate::metadata::ByteOrder;
 use crate::metadata::data_type::numeric::{NumericType, with_numeric_type};
 
 /// The codec's names and constructor.
-pub const ENTRY: Entry = Entry {
+pub const ENTRY: CodecEntry = CodecEntry {
     v3: &["numcodecs.pcodec", "pcodec", "https://codec.zarrs.dev/array_to_bytes/pcodec"],
     v2: &["pcodec"],
     build,
@@ -33,10 +33,10 @@ pub const ENTRY: Entry = Entry {
 const BATCH: usize = 16 * FULL_BATCH_N;
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
-    let mut configuration = Configuration::of(context);
+    let mut configuration = Configuration::new(context);
     let config = read_config(&mut configuration)?;
     configuration.finish()?;
-    let array = NumericArray::of(context)?;
+    let array = NumericArray::from_input(context)?;
     let numeric_type = match array.numeric_type {
         NumericType::Bool => {
             return Err(CodecError::unsupported(format_args!("codec \"{}\" for bools", context.name)));
@@ -94,7 +94,7 @@ impl ArrayCompressor for Pcodec {
     fn decode(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
         let (file, source) = FileDecompressor::new(encoded).map_err(failed)?;
         let stored = match file.peek_number_type_or_termination(source).map_err(failed)? {
-            Some(number_type) => kind_of(number_type),
+            Some(number_type) => numeric_type(number_type),
             None => self.numeric_type,
         };
         // One integer can be seen as another, as NumPy's view does.
@@ -124,7 +124,7 @@ fn failed(error: pco::errors::PcoError) -> CodecError {
     CodecError::new(error)
 }
 
-fn kind_of(number_type: NumberType) -> NumericType {
+fn numeric_type(number_type: NumberType) -> NumericType {
     match number_type {
         NumberType::I8 => NumericType::I8,
         NumberType::I16 => NumericType::I16,

@@ -27,7 +27,7 @@ pub enum Vlen {
 
 impl Vlen {
     /// Returns the codec with a name of v3's `codecs` or an id of v2's `filters`.
-    pub fn of(family: CodecFamily, name: &str) -> Option<Vlen> {
+    pub fn find(family: CodecFamily, name: &str) -> Option<Vlen> {
         match (family, name) {
             (_, "vlen-utf8") | (CodecFamily::V3, "numcodecs.vlen-utf8") => Some(Vlen::Utf8),
             (_, "vlen-bytes") | (CodecFamily::V3, "numcodecs.vlen-bytes") => Some(Vlen::Bytes),
@@ -143,10 +143,10 @@ mod tests {
 
     #[test]
     fn names() {
-        assert_eq!(Vlen::of(CodecFamily::V2, "vlen-utf8"), Some(Vlen::Utf8));
-        assert_eq!(Vlen::of(CodecFamily::V3, "numcodecs.vlen-bytes"), Some(Vlen::Bytes));
-        assert_eq!(Vlen::of(CodecFamily::V2, "numcodecs.vlen-bytes"), None);
-        assert_eq!(Vlen::of(CodecFamily::V2, "vlen-array"), None);
+        assert_eq!(Vlen::find(CodecFamily::V2, "vlen-utf8"), Some(Vlen::Utf8));
+        assert_eq!(Vlen::find(CodecFamily::V3, "numcodecs.vlen-bytes"), Some(Vlen::Bytes));
+        assert_eq!(Vlen::find(CodecFamily::V2, "numcodecs.vlen-bytes"), None);
+        assert_eq!(Vlen::find(CodecFamily::V2, "vlen-array"), None);
     }
 
     proptest! {

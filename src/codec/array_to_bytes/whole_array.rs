@@ -2,13 +2,13 @@
 //!
 //! In v3 they are array → bytes. In v2 they are compressors or filters, and their input is NumPy's array between two
 //! filters: its dtype and, for an array in F order, its dimensions reversed (numcodecs' zfpy refuses
-//! F order when encoding, and reads such an encoding all the same). Uses `kernels::dtype`.
+//! F order when encoding, but reads that encoding). Uses `kernels::dtype`.
 
 use std::borrow::Cow;
 
 use crate::codec::kernels::dtype::computed_type;
 use crate::codec::{
-    ArrayToBytes, BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Input, scratch,
+    ArrayToBytes, BytesToBytes, Codec, CodecError, CodecInput, CodecResult, Context, EncodedSize, scratch,
 };
 use crate::metadata::CodecFamily;
 use crate::metadata::data_type::numeric::NumericType;
@@ -26,18 +26,18 @@ pub struct NumericArray {
 
 impl NumericArray {
     /// Returns the input array, or an error if its elements are not numbers.
-    pub fn of(context: &Context<'_>) -> CodecResult<NumericArray> {
+    pub fn from_input(context: &Context<'_>) -> CodecResult<NumericArray> {
         let name = context.name;
         let lacking = |what: &str| CodecError::unsupported(format_args!("codec \"{name}\" for {what}"));
         let of_type =
             |data_type| computed_type(data_type).ok_or_else(|| lacking("elements that are not numbers"));
         match context.input {
-            Input::Array(array) => Ok(NumericArray {
+            CodecInput::Array(array) => Ok(NumericArray {
                 numeric_type: of_type(&array.data_type)?,
                 shape: array.shape.clone(),
                 size_bytes: array.size_bytes()?,
             }),
-            Input::Bytes { size, items, .. } if context.family == CodecFamily::V2 => {
+            CodecInput::Bytes { size, items, .. } if context.family == CodecFamily::V2 => {
                 let items = items.ok_or_else(|| lacking("plain bytes"))?;
                 let numeric_type = of_type(&items.data_type)?;
                 if items.is_big_endian && numeric_type.size() > 1 {
@@ -50,7 +50,7 @@ impl NumericArray {
                 let size_bytes = size_bytes.ok_or_else(|| lacking("bytes after a compressor"))?;
                 Ok(NumericArray { numeric_type, shape: items.shape.clone(), size_bytes })
             }
-            Input::Bytes { .. } => Err(context.array().err().unwrap_or_else(|| lacking("bytes"))),
+            CodecInput::Bytes { .. } => Err(context.array().err().unwrap_or_else(|| lacking("bytes"))),
         }
     }
 }
@@ -73,8 +73,8 @@ pub trait ArrayCompressor: Send + Sync + 'static {
 pub fn build(context: &Context<'_>, compressor: impl ArrayCompressor, size_bytes: usize) -> Codec {
     let whole = WholeArray { compressor, size_bytes };
     match context.input {
-        Input::Array(_) => Codec::ArrayToBytes(Box::new(whole)),
-        Input::Bytes { .. } => Codec::BytesToBytes(Box::new(whole)),
+        CodecInput::Array(_) => Codec::ArrayToBytes(Box::new(whole)),
+        CodecInput::Bytes { .. } => Codec::BytesToBytes(Box::new(whole)),
     }
 }
 

@@ -17,20 +17,20 @@ use zfp_rs::{
 
 use super::whole_array::{ArrayCompressor, NumericArray, build as build_compressor};
 use crate::codec::config::Configuration;
-use crate::codec::kernels::element::{Element, Number};
-use crate::codec::{Codec, CodecError, CodecResult, Context, Entry, scratch};
+use crate::codec::kernels::element::{Element, WideNumber};
+use crate::codec::{Codec, CodecEntry, CodecError, CodecResult, Context, scratch};
 use crate::metadata::ByteOrder;
 use crate::metadata::data_type::exact_number::IntegerFormat;
 use crate::metadata::data_type::numeric::{NumericType, with_numeric_type};
 
 /// The codec's names and constructor.
-pub const ENTRY: Entry =
-    Entry { v3: &["zfp", "zarrs.zfp", "https://codec.zarrs.dev/array_to_bytes/zfp"], v2: &[], build };
+pub const ENTRY: CodecEntry =
+    CodecEntry { v3: &["zfp", "zarrs.zfp", "https://codec.zarrs.dev/array_to_bytes/zfp"], v2: &[], build };
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
-    let mut configuration = Configuration::of(context);
-    let array = NumericArray::of(context)?;
-    let blocks = Blocks::of(context, &array)?;
+    let mut configuration = Configuration::new(context);
+    let array = NumericArray::from_input(context)?;
+    let blocks = ZfpArray::new(context, &array)?;
     let Some(dims) = blocks.dims else {
         let rank = array.shape.len();
         return Err(CodecError::unsupported(format_args!(
@@ -46,7 +46,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
 /// Reads the members that `mode` decides.
 fn read_config(
     configuration: &mut Configuration<'_>,
-    blocks: &Blocks,
+    blocks: &ZfpArray,
     dims: [usize; 4],
 ) -> CodecResult<ZfpConfig> {
     let modes = ["reversible", "fixed_accuracy", "fixed_rate", "fixed_precision", "expert"].map(|m| (m, m));
@@ -87,7 +87,7 @@ fn read_config(
 }
 
 struct Zfp {
-    blocks: Blocks,
+    blocks: ZfpArray,
     config: ZfpConfig,
 }
 
@@ -102,7 +102,7 @@ impl ArrayCompressor for Zfp {
     }
 
     fn decode(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
-        let header = self.blocks.dims.map(|dims| Header { dims, config: self.config });
+        let header = self.blocks.dims.map(|dims| ZfpHeader { dims, config: self.config });
         self.blocks.decode(encoded, header, out)
     }
 
@@ -113,12 +113,12 @@ impl ArrayCompressor for Zfp {
 
 /// An array as zfp sees it.
 #[derive(Clone, Debug)]
-pub struct Blocks {
+pub struct ZfpArray {
     /// Of the array's elements.
     numeric_type: NumericType,
     /// Of the elements that are coded.
     scalar: ZfpScalarType,
-    /// Lengths, fastest first, 0 where there is no dimension; `None` for more than four dimensions.
+    /// Lengths, fastest first, 0 for missing dimensions; `None` for more than four dimensions.
     pub dims: Option<[usize; 4]>,
     /// Elements of the array.
     count: usize,
@@ -126,8 +126,8 @@ pub struct Blocks {
 
 /// What decoding a stream requires.
 #[derive(Clone, Copy, Debug)]
-pub struct Header {
-    /// As [`Blocks::dims`].
+pub struct ZfpHeader {
+    /// As [`ZfpArray::dims`].
     pub dims: [usize; 4],
     /// The mode.
     pub config: ZfpConfig,
@@ -138,9 +138,9 @@ fn failed(error: impl std::fmt::Display) -> CodecError {
     CodecError::new(error)
 }
 
-impl Blocks {
+impl ZfpArray {
     /// Returns the array, if zfp codes its type of elements.
-    pub fn of(context: &Context<'_>, array: &NumericArray) -> CodecResult<Blocks> {
+    pub fn new(context: &Context<'_>, array: &NumericArray) -> CodecResult<ZfpArray> {
         let scalar = match array.numeric_type {
             NumericType::I8 | NumericType::U8 | NumericType::I16 | NumericType::U16 => ZfpScalarType::I32,
             NumericType::I32 | NumericType::U32 => ZfpScalarType::I32,
@@ -155,7 +155,7 @@ impl Blocks {
             }
         };
         let count = array.size_bytes / array.numeric_type.size();
-        Ok(Blocks { numeric_type: array.numeric_type, scalar, dims: dims(&array.shape), count })
+        Ok(ZfpArray { numeric_type: array.numeric_type, scalar, dims: dims(&array.shape), count })
     }
 
     /// Returns the configuration of fixed-rate mode.
@@ -170,7 +170,7 @@ impl Blocks {
             .map_err(failed)
     }
 
-    /// Returns an upper bound of the encoded bytes, whatever the mode. Blocks at the edges are padded, so that many
+    /// Returns an upper bound of the encoded bytes, whatever the mode. ZfpArray at the edges are padded, so that many
     /// short dimensions make the encoding longer than the array.
     pub fn limit_bytes(&self, config: &ZfpConfig) -> u64 {
         let dims = self.dims.unwrap_or([self.count, 0, 0, 0]);
@@ -179,7 +179,7 @@ impl Blocks {
     }
 
     /// Decodes into exactly `out.len()` bytes; what `known` leaves out must be in the stream's own header.
-    pub fn decode(&self, encoded: &[u8], header: Option<Header>, out: &mut [u8]) -> CodecResult<()> {
+    pub fn decode(&self, encoded: &[u8], header: Option<ZfpHeader>, out: &mut [u8]) -> CodecResult<()> {
         let words = match encoded.len() % 8 {
             0 => ZfpBitStreamRef::from_bytes(encoded),
             _ => None,
@@ -197,7 +197,7 @@ impl Blocks {
     fn decode_stream(
         &self,
         stream: &mut impl ZfpBitStreamOps,
-        header: Option<Header>,
+        header: Option<ZfpHeader>,
         out: &mut [u8],
     ) -> CodecResult<()> {
         let header = match header {
@@ -218,7 +218,7 @@ impl Blocks {
         }
     }
 
-    fn read_header(&self, stream: &mut impl ZfpBitStreamOps) -> CodecResult<Header> {
+    fn read_header(&self, stream: &mut impl ZfpBitStreamOps) -> CodecResult<ZfpHeader> {
         let header = stream.read_header(ZfpHeaderMask::FULL).map_err(failed)?;
         let (Some(field), Some(config)) = (header.metadata, header.config) else {
             return Err(CodecError::new("the stream has no header"));
@@ -227,13 +227,13 @@ impl Blocks {
             let (found, expected) = (field.scalar_type, self.scalar);
             return Err(CodecError::new(format_args!("{found:?} where {expected:?} was expected")));
         }
-        Ok(Header { dims: field.dims, config })
+        Ok(ZfpHeader { dims: field.dims, config })
     }
 
     fn decode_scalars<T: ZfpScalar + Pod + Element + Scalar>(
         &self,
         stream: &mut impl ZfpBitStreamOps,
-        header: Header,
+        header: ZfpHeader,
         out: &mut [u8],
     ) -> CodecResult<()> {
         let mut decode = |scalars: &mut [T]| {
@@ -317,9 +317,9 @@ trait Scalar: Sized {
 fn read_integer(numeric_type: NumericType, bytes: &[u8]) -> i128 {
     let number = with_numeric_type!(numeric_type, T => T::read(bytes, ByteOrder::Little).widen());
     match number {
-        Number::Int(number) => number.into(),
-        Number::UInt(number) => number.into(),
-        Number::Float(_) | Number::Complex(..) => 0,
+        WideNumber::Int(number) => number.into(),
+        WideNumber::UInt(number) => number.into(),
+        WideNumber::Float(_) | WideNumber::Complex(..) => 0,
     }
 }
 
@@ -337,7 +337,7 @@ macro_rules! integer_scalar {
                 let high = high.min($T::MAX.into());
                 let number = ((i128::from(self) >> shift) + bias).clamp(low, high);
                 with_numeric_type!(numeric_type, T => {
-                    T::narrow(Number::Int(number as i64)).write(bytes, ByteOrder::Little)
+                    T::narrow(WideNumber::Int(number as i64)).write(bytes, ByteOrder::Little)
                 });
             }
         }
@@ -374,7 +374,7 @@ float_scalar! { f32 f64 }
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::codec::{ArrayToBytes, Input, Representation, registry};
+    use crate::codec::{ArrayToBytes, CodecInput, Representation, registry};
     use crate::metadata::{CodecFamily, FillValue};
     use proptest::prelude::*;
 
@@ -403,7 +403,7 @@ mod tests {
             data_type: numeric_type.data_type(),
             fill_value: FillValue { bytes: vec![0; numeric_type.size()], is_undefined: false },
         };
-        let input = Input::Array(&array);
+        let input = CodecInput::Array(&array);
         let context = Context { family: CodecFamily::V3, name, configuration: &configuration, input };
         // "zfpy" is numcodecs' form of the codec.
         match (registry::find(CodecFamily::V3, name).unwrap().build)(&context)? {

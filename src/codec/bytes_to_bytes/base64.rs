@@ -13,10 +13,10 @@ use base64::Engine;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 
 use crate::codec::config::Configuration;
-use crate::codec::{BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry};
+use crate::codec::{BytesToBytes, Codec, CodecEntry, CodecError, CodecResult, Context, EncodedSize};
 
 /// The codec's names and constructor.
-pub const ENTRY: Entry = Entry { v3: &["numcodecs.base64"], v2: &["base64"], build };
+pub const ENTRY: CodecEntry = CodecEntry { v3: &["numcodecs.base64"], v2: &["base64"], build };
 
 /// Bits of the last digit that belong to no byte may be anything, as in Python.
 const ENGINE: GeneralPurpose = GeneralPurpose::new(
@@ -25,7 +25,7 @@ const ENGINE: GeneralPurpose = GeneralPurpose::new(
 );
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
-    Configuration::of(context).finish()?;
+    Configuration::new(context).finish()?;
     Ok(Codec::BytesToBytes(Box::new(Base64)))
 }
 

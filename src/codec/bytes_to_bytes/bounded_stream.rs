@@ -8,11 +8,11 @@ use crate::codec::{CodecError, CodecResult};
 /// One compressed stream being decoded.
 pub trait StreamDecoder {
     /// Decodes as much of `input` into `output` as possible.
-    fn step(&mut self, input: &[u8], output: &mut [u8]) -> CodecResult<Step>;
+    fn step(&mut self, input: &[u8], output: &mut [u8]) -> CodecResult<StreamStep>;
 }
 
 /// The progress of one step.
-pub struct Step {
+pub struct StreamStep {
     /// Bytes taken from the input.
     pub consumed: usize,
     /// Bytes written to the output.
@@ -65,12 +65,12 @@ pub fn decode_limited<D: StreamDecoder>(
 /// The streams left in some bytes.
 struct Streams<'a, D, S> {
     start: S,
-    /// The present one, `None` between two.
+    /// The current stream; `None` between two.
     decoder: Option<D>,
     input: &'a [u8],
     /// Whether a stream has ended.
     is_one_complete: bool,
-    /// Whether the present one has produced any byte.
+    /// Whether the current stream has produced any bytes.
     has_output: bool,
 }
 

@@ -11,19 +11,19 @@ use std::borrow::Cow;
 
 use bzip2::{Action, Compress, Compression, Decompress, Status};
 
-use super::bounded_stream::{Step, StreamDecoder, decode_exact, decode_limited};
+use super::bounded_stream::{StreamDecoder, StreamStep, decode_exact, decode_limited};
 use crate::codec::config::Configuration;
-use crate::codec::{BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry};
+use crate::codec::{BytesToBytes, Codec, CodecEntry, CodecError, CodecResult, Context, EncodedSize};
 
 /// The codec's names and constructor.
-pub const ENTRY: Entry = Entry {
+pub const ENTRY: CodecEntry = CodecEntry {
     v3: &["numcodecs.bz2", "bz2", "https://codec.zarrs.dev/bytes_to_bytes/bz2"],
     v2: &["bz2"],
     build,
 };
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
-    let mut configuration = Configuration::of(context);
+    let mut configuration = Configuration::new(context);
     let level = configuration.integer("level", 1..=9)?.unwrap_or(1);
     configuration.finish()?;
     Ok(Codec::BytesToBytes(Box::new(Bz2 { level: u32::try_from(level).unwrap_or(1) })))
@@ -34,21 +34,21 @@ struct Bz2 {
 }
 
 /// The working buffers of a decoder are at most 4 MB for any stream.
-struct Stream(Decompress);
+struct Bz2Stream(Decompress);
 
-fn start() -> CodecResult<Stream> {
-    Ok(Stream(Decompress::new(false)))
+fn start() -> CodecResult<Bz2Stream> {
+    Ok(Bz2Stream(Decompress::new(false)))
 }
 
-impl StreamDecoder for Stream {
-    fn step(&mut self, input: &[u8], output: &mut [u8]) -> CodecResult<Step> {
+impl StreamDecoder for Bz2Stream {
+    fn step(&mut self, input: &[u8], output: &mut [u8]) -> CodecResult<StreamStep> {
         let (read, written) = (self.0.total_in(), self.0.total_out());
         let status = self.0.decompress(input, output);
         let status = status.map_err(|error| CodecError::new(format_args!("{error}")))?;
         if matches!(status, Status::MemNeeded) {
             return Err(CodecError::new("no memory"));
         }
-        Ok(Step {
+        Ok(StreamStep {
             consumed: usize::try_from(self.0.total_in() - read).unwrap_or(usize::MAX),
             produced: usize::try_from(self.0.total_out() - written).unwrap_or(usize::MAX),
             is_end: matches!(status, Status::StreamEnd),

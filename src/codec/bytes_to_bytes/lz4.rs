@@ -9,16 +9,16 @@
 use std::borrow::Cow;
 
 use crate::codec::config::Configuration;
-use crate::codec::{BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, scratch};
+use crate::codec::{BytesToBytes, Codec, CodecEntry, CodecError, CodecResult, Context, EncodedSize, scratch};
 
 /// The codec's names and constructor.
-pub const ENTRY: Entry = Entry { v3: &["numcodecs.lz4", "lz4"], v2: &["lz4"], build };
+pub const ENTRY: CodecEntry = CodecEntry { v3: &["numcodecs.lz4", "lz4"], v2: &["lz4"], build };
 
 /// The most bytes that an LZ4 block takes (LZ4_MAX_INPUT_SIZE).
 const MAX_BLOCK_BYTES: usize = 0x7E00_0000;
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
-    let mut configuration = Configuration::of(context);
+    let mut configuration = Configuration::new(context);
     configuration.integer("acceleration", i64::MIN..=i64::MAX)?;
     configuration.finish()?;
     Ok(Codec::BytesToBytes(Box::new(Lz4)))

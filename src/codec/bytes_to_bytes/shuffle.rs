@@ -11,22 +11,22 @@ use std::borrow::Cow;
 
 use crate::codec::config::Configuration;
 use crate::codec::{
-    BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, Input, scratch,
+    BytesToBytes, Codec, CodecEntry, CodecError, CodecInput, CodecResult, Context, EncodedSize, scratch,
 };
 use crate::metadata::CodecFamily;
 use crate::sys::wide;
 
 /// The codec's names and constructor.
-pub const ENTRY: Entry = Entry { v3: &["numcodecs.shuffle", "shuffle"], v2: &["shuffle"], build };
+pub const ENTRY: CodecEntry = CodecEntry { v3: &["numcodecs.shuffle", "shuffle"], v2: &["shuffle"], build };
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
-    let mut configuration = Configuration::of(context);
+    let mut configuration = Configuration::new(context);
     let element_size = match configuration.integer("elementsize", i64::MIN..=i64::from(i32::MAX))? {
         Some(bytes) => usize::try_from(bytes).unwrap_or(0),
         None if context.family == CodecFamily::V2 => 4,
         None => match context.input {
-            Input::Bytes { item_size, .. } => item_size,
-            Input::Array(_) => 1,
+            CodecInput::Bytes { item_size, .. } => item_size,
+            CodecInput::Array(_) => 1,
         },
     };
     configuration.finish()?;

@@ -19,12 +19,12 @@ use zstd::zstd_safe::{DCtx, ResetDirective};
 use crate::codec::StoredBytes;
 use crate::codec::config::Configuration;
 use crate::codec::{
-    BoundedEncoder, BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry,
+    BoundedEncoder, BytesToBytes, Codec, CodecEntry, CodecError, CodecResult, Context, EncodedSize,
     PartialDecoder, scratch,
 };
 
 /// `zstd` and its numcodecs spelling.
-pub const ENTRY: Entry = Entry { v3: &["zstd", "numcodecs.zstd"], v2: &["zstd"], build };
+pub const ENTRY: CodecEntry = CodecEntry { v3: &["zstd", "numcodecs.zstd"], v2: &["zstd"], build };
 
 struct Zstd {
     level: i32,
@@ -41,7 +41,7 @@ static DECOMPRESSORS: Contexts<Decompressor<'static>> = Contexts::new(MAX_IDLE_D
 static STREAMS: Contexts<DCtx<'static>> = Contexts::new(MAX_IDLE_DECOMPRESSORS);
 static COMPRESSORS: Contexts<Compressor<'static>> = Contexts::new(MAX_IDLE_COMPRESSORS);
 
-/// Contexts that no thread uses at the moment: there are more threads than do this at one time.
+/// Contexts that are not in use. There are fewer than threads, since few threads compress at the same time.
 struct Contexts<C> {
     idle: Mutex<Vec<C>>,
     limit: usize,
@@ -75,7 +75,7 @@ const STREAM_INPUT_BYTES: usize = 128 << 10;
 const FRAME_HEADER_BYTES: usize = 18;
 
 /// Returns whether the stored bytes begin with a frame that declares all decoded bytes and has no checksum.
-fn is_one_frame_of(stored: &dyn StoredBytes, decoded_bytes: usize) -> CodecResult<bool> {
+fn is_single_frame(stored: &dyn StoredBytes, decoded_bytes: usize) -> CodecResult<bool> {
     let mut head = [0; FRAME_HEADER_BYTES];
     let available = usize::try_from(stored.size_bytes()).unwrap_or(usize::MAX);
     let head = head.get_mut(..available.min(FRAME_HEADER_BYTES)).unwrap_or_default();
@@ -87,7 +87,7 @@ fn is_one_frame_of(stored: &dyn StoredBytes, decoded_bytes: usize) -> CodecResul
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
     context.bytes()?;
-    let mut configuration = Configuration::of(context);
+    let mut configuration = Configuration::new(context);
     let level = configuration.integer("level", i32::MIN.into()..=i32::MAX.into())?.unwrap_or(0) as i32;
     let checksum = configuration.boolean("checksum")?.unwrap_or(false);
     configuration.finish()?;
@@ -162,7 +162,7 @@ impl PartialDecoder for Zstd {
     ) -> CodecResult<usize> {
         let outside = || CodecError::new("a part that lies outside of its chunk");
         let end = start.checked_add(out.len()).filter(|&end| end <= decoded_bytes).ok_or_else(outside)?;
-        if !is_one_frame_of(stored, decoded_bytes)? {
+        if !is_single_frame(stored, decoded_bytes)? {
             return scratch::with(decoded_bytes, |decoded| {
                 let size = usize::try_from(stored.size_bytes()).map_err(CodecError::new)?;
                 scratch::with(size, |encoded| {

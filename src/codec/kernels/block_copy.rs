@@ -4,7 +4,7 @@
 
 /// Blocks of one shape in arrays of one shape, both in C order, as runs that are contiguous in both.
 #[derive(Clone, Debug)]
-pub struct Region {
+pub struct CopyRegion {
     /// Bytes that follow each other in the block and in the array.
     run_bytes: usize,
     /// (count, stride in bytes in the array) of the axes outside a run, slowest first.
@@ -15,13 +15,18 @@ pub struct Region {
     blocks: Vec<usize>,
 }
 
-impl Region {
+impl CopyRegion {
     /// Blocks of shape `block` in arrays of shape `array`, which it divides; the product of `array` and the
     /// item size fits usize.
-    pub fn new(array: &[usize], block: &[usize], item_size: usize) -> Region {
+    pub fn new(array: &[usize], block: &[usize], item_size: usize) -> CopyRegion {
         if array.contains(&0) {
             // Without elements there are no blocks, and the strides might overflow.
-            return Region { run_bytes: 0, axes: Vec::new(), block_strides: Vec::new(), blocks: Vec::new() };
+            return CopyRegion {
+                run_bytes: 0,
+                axes: Vec::new(),
+                block_strides: Vec::new(),
+                blocks: Vec::new(),
+            };
         }
         let mut axes = Vec::new();
         let mut block_strides = Vec::new();
@@ -41,7 +46,7 @@ impl Region {
         axes.reverse();
         block_strides.reverse();
         let blocks = array.iter().zip(block).map(|(length, part)| length / part.max(&1)).collect();
-        Region { run_bytes, axes, block_strides, blocks }
+        CopyRegion { run_bytes, axes, block_strides, blocks }
     }
 
     /// Returns where block number `index` (C order) starts in the array, in bytes.
@@ -121,7 +126,7 @@ mod tests {
         ) {
             let block: Vec<usize> = axes.iter().map(|axis| axis.0).collect();
             let array: Vec<usize> = axes.iter().map(|axis| axis.0 * axis.1).collect();
-            let region = Region::new(&array, &block, item);
+            let region = CopyRegion::new(&array, &block, item);
             let size = array.iter().product::<usize>() * item;
             let block_size = block.iter().product::<usize>() * item;
             let source: Vec<u8> = (0..size).map(|at| at as u8).collect();

@@ -8,7 +8,7 @@ use crate::metadata::DataType;
 use crate::metadata::data_type::Component;
 use crate::sys::wide;
 
-/// The parts of every element that are byte-reversed; its own inverse.
+/// The parts of every element that are byte-reversed. The plan is its own inverse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwapPlan {
     item_size: usize,
@@ -39,12 +39,12 @@ impl SwapPlan {
         runs.sort_by_key(|run| run.offset);
         let mut free_from = 0;
         for part in &runs {
-            let end = end_of(part).filter(|_| part.offset >= free_from);
+            let end = run_end(part).filter(|_| part.offset >= free_from);
             let is_in_type = |whole: &Component| {
                 whole.width == part.width
                     && whole.offset <= part.offset
                     && (part.offset - whole.offset).is_multiple_of(whole.width)
-                    && end.is_some_and(|end| end_of(whole).is_some_and(|last| end <= last))
+                    && end.is_some_and(|end| run_end(whole).is_some_and(|last| end <= last))
             };
             if !all.runs.iter().any(is_in_type) {
                 return Err(CodecError::new(format_args!(
@@ -127,7 +127,7 @@ impl SwapPlan {
 }
 
 /// Returns the end of a run in the element.
-fn end_of(run: &Component) -> Option<usize> {
+fn run_end(run: &Component) -> Option<usize> {
     run.width.checked_mul(run.count)?.checked_add(run.offset)
 }
 

@@ -9,7 +9,7 @@ use crate::metadata::{ByteOrder, DataType};
 /// A numeric dtype: type and byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumericDtype {
-    /// What the elements are.
+    /// The type of the elements.
     pub numeric_type: NumericType,
     /// The byte order of each element, or of each half of a complex one.
     pub byte_order: ByteOrder,

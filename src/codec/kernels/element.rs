@@ -13,7 +13,7 @@ use crate::metadata::data_type::numeric::{Bool, Complex, NumericType, with_numer
 
 /// A number of any type, wide enough to hold it exactly.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Number {
+pub enum WideNumber {
     /// Signed integers.
     Int(i64),
     /// Unsigned integers and bools.
@@ -26,18 +26,18 @@ pub enum Number {
 
 /// One element.
 pub trait Element: Copy + Default + PartialEq + 'static {
-    /// Its type.
+    /// The numeric type.
     const NUMERIC_TYPE: NumericType;
-    /// Its bytes.
+    /// The number of bytes.
     const SIZE: usize;
     /// Reads exactly [`Element::SIZE`] bytes (other lengths give the default).
     fn read(bytes: &[u8], byte_order: ByteOrder) -> Self;
     /// Writes exactly [`Element::SIZE`] bytes (other lengths stay unchanged).
     fn write(self, bytes: &mut [u8], byte_order: ByteOrder);
     /// Returns the exact number.
-    fn widen(self) -> Number;
+    fn widen(self) -> WideNumber;
     /// Casts the number as NumPy does.
-    fn narrow(number: Number) -> Self;
+    fn narrow(number: WideNumber) -> Self;
 }
 
 macro_rules! read_and_write {
@@ -63,21 +63,21 @@ macro_rules! read_and_write {
 }
 
 macro_rules! integer_element {
-    ($($T:ident $numeric_type:ident $wide:ident $of_float:ident;)*) => {$(
+    ($($T:ident $numeric_type:ident $wide:ident $from_float:ident;)*) => {$(
         impl Element for $T {
             const NUMERIC_TYPE: NumericType = NumericType::$numeric_type;
             const SIZE: usize = size_of::<$T>();
             read_and_write!();
             #[inline(always)]
-            fn widen(self) -> Number {
-                Number::$wide(self.into())
+            fn widen(self) -> WideNumber {
+                WideNumber::$wide(self.into())
             }
             #[inline(always)]
-            fn narrow(number: Number) -> Self {
+            fn narrow(number: WideNumber) -> Self {
                 match number {
-                    Number::Int(number) => number as $T,
-                    Number::UInt(number) => number as $T,
-                    Number::Float(number) | Number::Complex(number, _) => $of_float(number) as $T,
+                    WideNumber::Int(number) => number as $T,
+                    WideNumber::UInt(number) => number as $T,
+                    WideNumber::Float(number) | WideNumber::Complex(number, _) => $from_float(number) as $T,
                 }
             }
         }
@@ -85,55 +85,55 @@ macro_rules! integer_element {
 }
 
 integer_element! {
-    i8 I8 Int i32_of_float;
-    i16 I16 Int i32_of_float;
-    i32 I32 Int i32_of_float;
-    i64 I64 Int i64_of_float;
-    u8 U8 UInt i32_of_float;
-    u16 U16 UInt i32_of_float;
-    u32 U32 UInt i64_of_float;
-    u64 U64 UInt u64_of_float;
+    i8 I8 Int float_to_i32;
+    i16 I16 Int float_to_i32;
+    i32 I32 Int float_to_i32;
+    i64 I64 Int float_to_i64;
+    u8 U8 UInt float_to_i32;
+    u16 U16 UInt float_to_i32;
+    u32 U32 UInt float_to_i64;
+    u64 U64 UInt float_to_u64;
 }
 
 /// Converts as the processor's instruction cvttsd2si does, to 32 bits.
 #[inline(always)]
-fn i32_of_float(number: f64) -> i32 {
+fn float_to_i32(number: f64) -> i32 {
     if number > -2_147_483_649.0 && number < 2_147_483_648.0 { number as i32 } else { i32::MIN }
 }
 
 /// Converts as the processor's instruction cvttsd2si does, to 64 bits.
 #[inline(always)]
-fn i64_of_float(number: f64) -> i64 {
+fn float_to_i64(number: f64) -> i64 {
     const BOUND: f64 = 9_223_372_036_854_775_808.0;
     if (-BOUND..BOUND).contains(&number) { number as i64 } else { i64::MIN }
 }
 
-/// Converts as compilers do with [`i64_of_float`]: above 2^63 in two parts.
+/// Converts as compilers do with [`float_to_i64`]: above 2^63 in two parts.
 #[inline(always)]
-fn u64_of_float(number: f64) -> u64 {
+fn float_to_u64(number: f64) -> u64 {
     const BOUND: f64 = 9_223_372_036_854_775_808.0;
     match number >= BOUND {
-        true => (i64_of_float(number - BOUND) as u64) ^ (1 << 63),
-        false => i64_of_float(number) as u64,
+        true => (float_to_i64(number - BOUND) as u64) ^ (1 << 63),
+        false => float_to_i64(number) as u64,
     }
 }
 
 macro_rules! float_element {
-    ($($T:ident $numeric_type:ident |$number:ident| $of_float:expr;)*) => {$(
+    ($($T:ident $numeric_type:ident |$number:ident| $from_float:expr;)*) => {$(
         impl Element for $T {
             const NUMERIC_TYPE: NumericType = NumericType::$numeric_type;
             const SIZE: usize = size_of::<$T>();
             read_and_write!();
             #[inline(always)]
-            fn widen(self) -> Number {
-                Number::Float(self.into())
+            fn widen(self) -> WideNumber {
+                WideNumber::Float(self.into())
             }
             #[inline(always)]
-            fn narrow(number: Number) -> Self {
+            fn narrow(number: WideNumber) -> Self {
                 match number {
-                    Number::Int(number) => ToFloat::<$T>::to_float(number),
-                    Number::UInt(number) => ToFloat::<$T>::to_float(number),
-                    Number::Float($number) | Number::Complex($number, _) => $of_float,
+                    WideNumber::Int(number) => ToFloat::<$T>::to_float(number),
+                    WideNumber::UInt(number) => ToFloat::<$T>::to_float(number),
+                    WideNumber::Float($number) | WideNumber::Complex($number, _) => $from_float,
                 }
             }
         }
@@ -141,7 +141,7 @@ macro_rules! float_element {
 }
 
 float_element! {
-    f16 F16 |number| half_of_float(number);
+    f16 F16 |number| float_to_half(number);
     f32 F32 |number| number as f32;
     f64 F64 |number| number;
 }
@@ -167,7 +167,7 @@ macro_rules! to_float {
 to_float! { i64 u64 }
 
 /// Converts f64 to f16, rounded once. The f32 in between is rounded to odd, so that the second rounding loses nothing.
-fn half_of_float(number: f64) -> f16 {
+fn float_to_half(number: f64) -> f16 {
     let single = number as f32;
     if single.is_nan() || f64::from(single) == number {
         return f16::from_f32(single);
@@ -193,16 +193,16 @@ impl Element for Bool {
         }
     }
     #[inline(always)]
-    fn widen(self) -> Number {
-        Number::UInt(u64::from(self.0 != 0))
+    fn widen(self) -> WideNumber {
+        WideNumber::UInt(u64::from(self.0 != 0))
     }
     #[inline(always)]
-    fn narrow(number: Number) -> Self {
+    fn narrow(number: WideNumber) -> Self {
         Bool(u8::from(match number {
-            Number::Int(number) => number != 0,
-            Number::UInt(number) => number != 0,
-            Number::Float(number) => number != 0.0,
-            Number::Complex(real, imaginary) => real != 0.0 || imaginary != 0.0,
+            WideNumber::Int(number) => number != 0,
+            WideNumber::UInt(number) => number != 0,
+            WideNumber::Float(number) => number != 0.0,
+            WideNumber::Complex(real, imaginary) => real != 0.0 || imaginary != 0.0,
         }))
     }
 }
@@ -225,13 +225,13 @@ macro_rules! complex_element {
                 }
             }
             #[inline(always)]
-            fn widen(self) -> Number {
-                Number::Complex(self.real.into(), self.imaginary.into())
+            fn widen(self) -> WideNumber {
+                WideNumber::Complex(self.real.into(), self.imaginary.into())
             }
             #[inline(always)]
-            fn narrow(number: Number) -> Self {
+            fn narrow(number: WideNumber) -> Self {
                 match number {
-                    Number::Complex(real, imaginary) => {
+                    WideNumber::Complex(real, imaginary) => {
                         Complex { real: real as $T, imaginary: imaginary as $T }
                     }
                     number => Complex { real: $T::narrow(number), imaginary: 0.0 },
@@ -246,7 +246,7 @@ complex_element! {
     f64 C128;
 }
 
-/// Elements that are worked on at a time: they stay in the processor's nearest cache.
+/// Elements that are processed at a time: they stay in the processor's nearest cache.
 const BLOCK: usize = 512;
 
 /// Reads elements of `from`, casts them to `W`, lets `work` change them in blocks, in order, casts them to `to` and
@@ -311,7 +311,7 @@ mod tests {
     fn casts_out_of_range() {
         let x = [300.7, -300.7, 2f64.powi(31), 2f64.powi(32) + 5.0, 2f64.powi(64), -1e30, f64::NAN, -1.5];
         fn all<T: Element>(x: &[f64]) -> Vec<T> {
-            x.iter().map(|&x| T::narrow(Number::Float(x))).collect()
+            x.iter().map(|&x| T::narrow(WideNumber::Float(x))).collect()
         }
         assert_eq!(all::<i8>(&x), [44, -44, 0, 0, 0, 0, 0, -1]);
         assert_eq!(all::<u16>(&x), [300, 65236, 0, 0, 0, 0, 0, 65535]);
@@ -327,8 +327,8 @@ mod tests {
             [300, 300u64.wrapping_neg(), 1 << 31, (1 << 32) + 5, 0, half, half, u64::MAX]
         );
         assert_eq!(all::<Bool>(&[0.0, -0.0, f64::NAN, 0.1]), [Bool(0), Bool(0), Bool(1), Bool(1)]);
-        assert_eq!(u8::narrow(Number::Complex(300.0, 1.0)), 44);
-        assert_eq!(Bool::narrow(Number::Complex(0.0, 1.0)), Bool(1));
+        assert_eq!(u8::narrow(WideNumber::Complex(300.0, 1.0)), 44);
+        assert_eq!(Bool::narrow(WideNumber::Complex(0.0, 1.0)), Bool(1));
     }
 
     #[test]
@@ -357,7 +357,7 @@ mod tests {
                 };
                 let sign = if sign { 0x8000 } else { 0 };
                 let x = if sign == 0 { x } else { -x };
-                prop_assert_eq!(half_of_float(x).to_bits(), expected | sign, "{}", x);
+                prop_assert_eq!(float_to_half(x).to_bits(), expected | sign, "{}", x);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Loops over elements and the arithmetic in them: what several codecs need, without a codec's traits.
+//! Loops over elements and their arithmetic, which several codecs share. They do not have a codec's traits.
 //!
 //! Use `metadata`, `sys` and `CodecError`, and nothing else of `codec`.
 

@@ -7,7 +7,7 @@
 
 /// One axis of the copy: its length, and its strides in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Axis {
+struct PermutedAxis {
     length: usize,
     from: usize,
     to: usize,
@@ -20,9 +20,9 @@ pub struct Permute {
     width: usize,
     /// The axis that is contiguous in the source, and the one that is contiguous in the target; `None` where source
     /// and target are the same bytes.
-    tile: Option<(Axis, Axis)>,
-    /// All others.
-    outer: Vec<Axis>,
+    tile: Option<(PermutedAxis, PermutedAxis)>,
+    /// All other axes.
+    outer: Vec<PermutedAxis>,
     /// Bytes on either side.
     size: usize,
 }
@@ -57,7 +57,7 @@ impl Permute {
         let mut axes = Vec::with_capacity(joined.len());
         let mut to = 1;
         for (length, from) in joined.into_iter().rev() {
-            axes.push(Axis { length, from: from / widening, to });
+            axes.push(PermutedAxis { length, from: from / widening, to });
             to *= length;
         }
         // `axes` runs from the fastest in the target to the slowest.
@@ -68,7 +68,7 @@ impl Permute {
         let least_stride = axes.iter().enumerate().min_by_key(|(_, axis)| axis.from).map(|(at, _)| at);
         let fastest_in_source = match least_stride {
             Some(at) => axes.remove(at),
-            None => Axis { length: 1, from: 1, to: 1 },
+            None => PermutedAxis { length: 1, from: 1, to: 1 },
         };
         self.tile = Some((fastest_in_source, fastest_in_target));
         axes.reverse();
@@ -123,7 +123,7 @@ impl Permute {
 
     fn copy_elements<const WIDTH: usize, const TILE: usize>(
         &self,
-        (source, target): (Axis, Axis),
+        (source, target): (PermutedAxis, PermutedAxis),
         from: &[u8],
         to: &mut [u8],
     ) {
@@ -145,7 +145,7 @@ impl Permute {
                         let start = to_tile + row * source.to;
                         let Some(line) = to.get_mut(start..start + columns) else { return };
                         match <&mut [[u8; WIDTH]; TILE]>::try_from(&mut *line) {
-                            Ok(whole) => turn(whole, &tile, row), // unrolled: its length is known
+                            Ok(whole) => turn(whole, &tile, row), // unrolled, since its length is known
                             Err(_) => turn(line, &tile, row),
                         }
                     }
@@ -154,7 +154,7 @@ impl Permute {
         });
     }
 
-    fn copy_wide(&self, (source, target): (Axis, Axis), from: &[u8], to: &mut [u8]) {
+    fn copy_wide(&self, (source, target): (PermutedAxis, PermutedAxis), from: &[u8], to: &mut [u8]) {
         let width = self.width;
         self.for_each_plane(|from_plane, to_plane| {
             for s in 0..source.length {

@@ -1,51 +1,49 @@
 //! Types that use fewer than the eight bits of their byte: bool, int2, int4, uint2, uint4.
 //!
 //! Spec: v3 "Data types" (bool), the registered extensions int2, int4, uint2, uint4 (the high bits of a stored byte
-//! are ignored). zarr-python views any bool byte but 0 as True. Uses `metadata`.
+//! are ignored). zarr-python reads every bool byte other than 0 as True. Uses `metadata`.
 
 use crate::codec::{CodecError, CodecResult};
 use crate::metadata::DataType;
 use crate::metadata::data_type::MAX_COMPONENTS;
+use crate::metadata::data_type::exact_number::IntegerFormat;
 
 /// How one byte is made canonical.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// 0 stays, all else is 1.
+enum SubByteFormat {
+    /// 0 stays, every other byte becomes 1.
     Bool,
-    /// The lowest bits, sign-extended.
-    Signed(u32),
-    /// The lowest bits.
-    Unsigned(u32),
+    /// The lowest bits, sign-extended if the format is signed.
+    Integer(IntegerFormat),
 }
 
 /// The bytes of an element that have spare bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubByte {
     item_size: usize,
-    /// (offset of the first byte, bytes in a row, kind).
-    runs: Vec<(usize, usize, Kind)>,
+    /// (offset of the first byte, bytes in a row, format).
+    runs: Vec<(usize, usize, SubByteFormat)>,
 }
 
-impl Kind {
-    fn of(data_type: &DataType) -> Option<Kind> {
+impl SubByteFormat {
+    /// Returns the format of a type that uses fewer than eight bits.
+    fn new(data_type: &DataType) -> Option<SubByteFormat> {
         match data_type {
-            DataType::Bool => Some(Kind::Bool),
-            DataType::Int2 => Some(Kind::Signed(2)),
-            DataType::Int4 => Some(Kind::Signed(4)),
-            DataType::UInt2 => Some(Kind::Unsigned(2)),
-            DataType::UInt4 => Some(Kind::Unsigned(4)),
-            _ => None,
+            DataType::Bool => Some(SubByteFormat::Bool),
+            _ => data_type.integer_format().filter(|format| format.bits < 8).map(SubByteFormat::Integer),
         }
     }
 
     fn widen(self, bytes: &mut [u8]) {
         match self {
-            Kind::Bool => bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0)),
-            Kind::Signed(bits) => {
+            SubByteFormat::Bool => bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0)),
+            SubByteFormat::Integer(IntegerFormat { bits, is_signed: true }) => {
                 let spare = 8 - bits;
                 bytes.iter_mut().for_each(|byte| *byte = (((*byte << spare) as i8) >> spare) as u8);
             }
-            Kind::Unsigned(bits) => bytes.iter_mut().for_each(|byte| *byte &= (1 << bits) - 1),
+            SubByteFormat::Integer(IntegerFormat { bits, is_signed: false }) => {
+                bytes.iter_mut().for_each(|byte| *byte &= (1 << bits) - 1);
+            }
         }
     }
 
@@ -54,24 +52,26 @@ impl Kind {
             let mut widened = [*byte];
             self.widen(&mut widened);
             match self {
-                Kind::Bool => *byte <= 1,
-                _ => widened == [*byte],
+                SubByteFormat::Bool => *byte <= 1,
+                SubByteFormat::Integer(_) => widened == [*byte],
             }
         };
-        match bytes.iter().find(|byte| !is_canonical(byte)) {
-            None => Ok(()),
-            Some(byte) => Err(CodecError::new(match self {
-                Kind::Bool => format!("a bool is 0 or 1, and not {byte}"),
-                Kind::Signed(bits) => format!("{} is not an int{bits}", *byte as i8),
-                Kind::Unsigned(bits) => format!("{byte} is not a uint{bits}"),
-            })),
-        }
+        let Some(byte) = bytes.iter().find(|byte| !is_canonical(byte)) else { return Ok(()) };
+        Err(CodecError::new(match self {
+            SubByteFormat::Bool => format!("a bool is 0 or 1, and not {byte}"),
+            SubByteFormat::Integer(IntegerFormat { bits, is_signed: true }) => {
+                format!("{} is not an int{bits}", *byte as i8)
+            }
+            SubByteFormat::Integer(IntegerFormat { bits, is_signed: false }) => {
+                format!("{byte} is not a uint{bits}")
+            }
+        }))
     }
 }
 
 impl SubByte {
     /// Finds the sub-byte parts of a type.
-    pub fn of(data_type: &DataType) -> CodecResult<Self> {
+    pub fn new(data_type: &DataType) -> CodecResult<Self> {
         let item_size = data_type.item_size();
         let mut narrow = SubByte { item_size: item_size.unwrap_or(0), runs: Vec::new() };
         match item_size.and_then(|_| narrow.collect(data_type, 0)) {
@@ -82,22 +82,22 @@ impl SubByte {
 
     /// Appends the sub-byte parts of a type that starts at `offset`; `None` where they are too many.
     fn collect(&mut self, data_type: &DataType, offset: usize) -> Option<()> {
-        if let Some(kind) = Kind::of(data_type) {
-            return self.push(offset, 1, kind);
+        if let Some(format) = SubByteFormat::new(data_type) {
+            return self.push(offset, 1, format);
         }
         let DataType::Struct(fields) = data_type else { return Some(()) };
         let mut at = offset;
         for field in fields {
             let size = field.size()?;
             let size_of_one = field.data_type.item_size()?;
-            if let Some(kind) = Kind::of(&field.data_type) {
-                self.push(at, size, kind)?;
+            if let Some(format) = SubByteFormat::new(&field.data_type) {
+                self.push(at, size, format)?;
             } else if matches!(field.data_type, DataType::Struct(_)) && size_of_one > 0 {
                 let before = self.runs.len();
                 for index in 0..size / size_of_one {
                     self.collect(&field.data_type, at + index * size_of_one)?;
                     if self.runs.len() == before {
-                        break; // no sub-byte part in one of them, so in none
+                        break; // if one value has no sub-byte part, none has
                     }
                 }
             }
@@ -106,11 +106,11 @@ impl SubByte {
         Some(())
     }
 
-    fn push(&mut self, offset: usize, count: usize, kind: Kind) -> Option<()> {
+    fn push(&mut self, offset: usize, count: usize, format: SubByteFormat) -> Option<()> {
         if count == 0 {
             return Some(());
         }
-        (self.runs.len() < MAX_COMPONENTS).then(|| self.runs.push((offset, count, kind)))
+        (self.runs.len() < MAX_COMPONENTS).then(|| self.runs.push((offset, count, format)))
     }
 
     /// Returns whether the type has no sub-byte parts.
@@ -119,9 +119,9 @@ impl SubByte {
     }
 
     /// Returns the format of the elements, if they consist of nothing else.
-    fn uniform_kind(&self) -> Option<Kind> {
+    fn uniform_format(&self) -> Option<SubByteFormat> {
         match self.runs.as_slice() {
-            [(0, count, kind)] if *count == self.item_size => Some(*kind),
+            [(0, count, format)] if *count == self.item_size => Some(*format),
             _ => None,
         }
     }
@@ -131,13 +131,13 @@ impl SubByte {
         if self.is_empty() || self.item_size == 0 {
             return;
         }
-        if let Some(kind) = self.uniform_kind() {
-            return kind.widen(data);
+        if let Some(format) = self.uniform_format() {
+            return format.widen(data);
         }
         for item in data.chunks_exact_mut(self.item_size) {
-            for &(offset, count, kind) in &self.runs {
+            for &(offset, count, format) in &self.runs {
                 if let Some(bytes) = item.get_mut(offset..offset + count) {
-                    kind.widen(bytes);
+                    format.widen(bytes);
                 }
             }
         }
@@ -148,12 +148,12 @@ impl SubByte {
         if self.is_empty() || self.item_size == 0 {
             return Ok(());
         }
-        if let Some(kind) = self.uniform_kind() {
-            return kind.check(data);
+        if let Some(format) = self.uniform_format() {
+            return format.check(data);
         }
         for item in data.chunks_exact(self.item_size) {
-            for &(offset, count, kind) in &self.runs {
-                kind.check(item.get(offset..offset + count).unwrap_or_default())?;
+            for &(offset, count, format) in &self.runs {
+                format.check(item.get(offset..offset + count).unwrap_or_default())?;
             }
         }
         Ok(())
@@ -176,7 +176,7 @@ mod tests {
             (DataType::UInt2, [0, 1, 0, 3]),
             (DataType::UInt8, [0, 1, 0x68, 0xff]),
         ] {
-            let narrow = SubByte::of(&data_type).unwrap();
+            let narrow = SubByte::new(&data_type).unwrap();
             let mut data = [0, 1, 0x68, 0xff];
             let stored = data;
             narrow.widen(&mut data);
@@ -193,7 +193,7 @@ mod tests {
             Field { name: "y".into(), data_type: DataType::Bool, shape: vec![2] },
         ]);
         let outer = DataType::Struct(vec![Field { name: "p".into(), data_type: inner, shape: vec![2] }]);
-        let narrow = SubByte::of(&outer).unwrap();
+        let narrow = SubByte::new(&outer).unwrap();
         let mut data = [7; 8];
         narrow.widen(&mut data);
         assert_eq!(data, [7, 7, 1, 1, 7, 7, 1, 1]);

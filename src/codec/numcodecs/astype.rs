@@ -11,13 +11,13 @@ use super::filter::{Dtypes, NumericFilter, build as build_filter};
 use crate::codec::config::Configuration;
 use crate::codec::kernels::dtype::{NumericDtype, promote};
 use crate::codec::kernels::element::cast;
-use crate::codec::{Codec, CodecResult, Context, Entry};
+use crate::codec::{Codec, CodecEntry, CodecResult, Context};
 
 /// The codec's names and constructor.
-pub const ENTRY: Entry = Entry { v3: &["numcodecs.astype", "astype"], v2: &["astype"], build };
+pub const ENTRY: CodecEntry = CodecEntry { v3: &["numcodecs.astype", "astype"], v2: &["astype"], build };
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
-    let mut configuration = Configuration::of(context);
+    let mut configuration = Configuration::new(context);
     let encode_dtype = configuration.string("encode_dtype")?;
     configuration.require("encode_dtype", encode_dtype)?;
     let dtypes = Dtypes::read(&mut configuration, context, "decode_dtype", "encode_dtype")?;

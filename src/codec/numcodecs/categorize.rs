@@ -1,4 +1,4 @@
-//! `categorize`: strings as numbers of a list of labels. v2 id: `categorize`; v3 has no such codec.
+//! `categorize`: strings as numbers of a list of labels. v2 id: `categorize`; v3 does not have this codec.
 //!
 //! Format: numcodecs `Categorize`: label i (from 0) is stored as the number i + 1 in `astype` (absent: `u1`), every
 //! other string as 0, which is decoded to the empty string. `dtype` is `U` with its width and byte order, or `O`: an
@@ -14,19 +14,20 @@ use std::collections::HashMap;
 use super::filter::read_dtype;
 use crate::codec::config::Configuration;
 use crate::codec::kernels::dtype::NumericDtype;
-use crate::codec::kernels::element::{Element, Number};
+use crate::codec::kernels::element::{Element, WideNumber};
 use crate::codec::{
-    BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, Input, Items, scratch,
+    BytesToBytes, Codec, CodecEntry, CodecError, CodecInput, CodecResult, Context, EncodedSize, Items,
+    scratch,
 };
 use crate::metadata::data_type::numeric::{NumericType, with_numeric_type};
 use crate::metadata::{ByteOrder, DataType};
 
 /// The codec's names and constructor.
-pub const ENTRY: Entry = Entry { v3: &[], v2: &["categorize"], build };
+pub const ENTRY: CodecEntry = CodecEntry { v3: &[], v2: &["categorize"], build };
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
     let (size, _) = context.bytes()?;
-    let mut configuration = Configuration::of(context);
+    let mut configuration = Configuration::new(context);
     let labels = configuration.list("labels")?;
     let labels: Option<Vec<&str>> =
         configuration.require("labels", labels)?.iter().map(|label| label.as_str()).collect();
@@ -51,7 +52,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
 }
 
 /// Returns the code points per string and the byte order. For objects the metadata has decided.
-fn string_dtype(dtype: &str, input: Input<'_>) -> Option<(usize, ByteOrder)> {
+fn string_dtype(dtype: &str, input: CodecInput<'_>) -> Option<(usize, ByteOrder)> {
     let (byte_order, name) = match dtype.split_at_checked(1) {
         Some((">", name)) => (ByteOrder::Big, name),
         Some(("<" | "=" | "|", name)) => (ByteOrder::Little, name),
@@ -59,7 +60,7 @@ fn string_dtype(dtype: &str, input: Input<'_>) -> Option<(usize, ByteOrder)> {
     };
     match (name.strip_prefix('U'), input) {
         (Some(points), _) => Some((points.parse().ok()?, byte_order)),
-        (None, Input::Bytes { items: Some(Items { data_type, is_big_endian, .. }), .. })
+        (None, CodecInput::Bytes { items: Some(Items { data_type, is_big_endian, .. }), .. })
             if matches!(name, "O" | "object") =>
         {
             let DataType::FixedLengthUtf32(points) = *data_type else { return None };
@@ -81,11 +82,11 @@ fn utf32(label: &str, byte_order: ByteOrder) -> Vec<u8> {
 }
 
 struct Categorize {
-    /// As stored strings without padding.
+    /// The labels as stored strings without padding.
     labels: Vec<Vec<u8>>,
     /// Bytes of one string.
     item_bytes: usize,
-    /// Of the stored numbers.
+    /// The dtype of the stored numbers.
     codes: NumericDtype,
     items: Items,
 }
@@ -103,12 +104,12 @@ impl Categorize {
     }
 
     /// Returns the label of a number.
-    fn label(&self, code: Number) -> &[u8] {
+    fn label(&self, code: WideNumber) -> &[u8] {
         let index = match code {
-            Number::Int(code) => u64::try_from(code).ok(),
-            Number::UInt(code) => Some(code),
+            WideNumber::Int(code) => u64::try_from(code).ok(),
+            WideNumber::UInt(code) => Some(code),
             // Floats are compared with the numbers, so only whole ones name a label.
-            Number::Float(code) | Number::Complex(code, _) => {
+            WideNumber::Float(code) | WideNumber::Complex(code, _) => {
                 (code.fract() == 0.0 && code > 0.0).then_some(code as u64)
             }
         };
@@ -122,7 +123,7 @@ impl Categorize {
         for (number, label) in (1u64..).zip(&self.labels) {
             let mut bytes = vec![0; self.codes.numeric_type.size()];
             let is_exact = with_numeric_type!(self.codes.numeric_type, T => {
-                let code = T::narrow(Number::UInt(number));
+                let code = T::narrow(WideNumber::UInt(number));
                 code.write(&mut bytes, self.codes.byte_order);
                 self.label(code.widen()) == label.as_slice()
             });
@@ -216,8 +217,11 @@ mod tests {
         let configuration = serde_json::from_str(json).unwrap();
         let items =
             Items { shape: vec![3], data_type: DataType::FixedLengthUtf32(points), is_big_endian: false };
-        let input =
-            Input::Bytes { size: EncodedSize::Exact(12 * points as u64), item_size: 4, items: Some(&items) };
+        let input = CodecInput::Bytes {
+            size: EncodedSize::Exact(12 * points as u64),
+            item_size: 4,
+            items: Some(&items),
+        };
         let context =
             Context { family: CodecFamily::V2, name: "categorize", configuration: &configuration, input };
         match build(&context)? {

@@ -2,7 +2,7 @@
 //!
 //! Format: numcodecs `Delta`: the first element, then `x[i] - x[i-1]` in `dtype`, wrapping, cast to `astype` (absent:
 //! `dtype`); a first element that does not fit is an error. Decoding adds in the type that NumPy promotes both to.
-//! Differences of bools are exclusive ors, and undone as such. Uses `filter`.
+//! Differences of bools are exclusive ors, and decoding undoes them as exclusive ors. Uses `filter`.
 //!
 //! ```json
 //! {"name": "numcodecs.delta", "configuration": {"dtype": "<i4", "astype": "<i2"}}
@@ -15,15 +15,15 @@ use half::f16;
 use super::filter::{Dtypes, NumericFilter, build as build_filter};
 use crate::codec::config::Configuration;
 use crate::codec::kernels::dtype::{NumericDtype, promote};
-use crate::codec::kernels::element::{Element, Number, transform};
-use crate::codec::{Codec, CodecError, CodecResult, Context, Entry};
+use crate::codec::kernels::element::{Element, WideNumber, transform};
+use crate::codec::{Codec, CodecEntry, CodecError, CodecResult, Context};
 use crate::metadata::data_type::numeric::{Bool, Complex, NumericType, with_numeric_type};
 
 /// The codec's names and constructor.
-pub const ENTRY: Entry = Entry { v3: &["numcodecs.delta", "delta"], v2: &["delta"], build };
+pub const ENTRY: CodecEntry = CodecEntry { v3: &["numcodecs.delta", "delta"], v2: &["delta"], build };
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
-    let mut configuration = Configuration::of(context);
+    let mut configuration = Configuration::new(context);
     let dtypes = Dtypes::read(&mut configuration, context, "dtype", "astype")?;
     configuration.finish()?;
     build_filter(context, Delta, dtypes)
@@ -46,7 +46,7 @@ impl NumericFilter for Delta {
             numeric_type => promote(numeric_type, encoded.numeric_type),
         };
         with_numeric_type!(computed, W => {
-            // The first element is no sum: 0.0 + -0.0 would lose its sign.
+            // The first element is not a sum: 0.0 + -0.0 would lose its sign.
             let mut sum: Option<W> = None;
             transform::<W>(input, encoded, out, decoded, |block| {
                 for element in block {
@@ -86,15 +86,15 @@ impl NumericFilter for Delta {
 }
 
 /// Returns whether a number can be stored as a type. NumPy casts the differences unchecked, but not the first element.
-fn fits(number: Number, numeric_type: NumericType) -> bool {
+fn fits(number: WideNumber, numeric_type: NumericType) -> bool {
     let Some(format) = numeric_type.data_type().integer_format() else { return true };
     let (low, high) = format.range();
     let whole = match number {
-        Number::Int(number) => i128::from(number),
-        Number::UInt(number) => i128::from(number),
+        WideNumber::Int(number) => i128::from(number),
+        WideNumber::UInt(number) => i128::from(number),
         // A conversion of a float beyond i128 gives its bounds, which are outside as well.
-        Number::Float(number) | Number::Complex(number, _) if !number.is_nan() => number as i128,
-        Number::Float(_) | Number::Complex(..) => return false,
+        WideNumber::Float(number) | WideNumber::Complex(number, _) if !number.is_nan() => number as i128,
+        WideNumber::Float(_) | WideNumber::Complex(..) => return false,
     };
     (low..=high).contains(&whole)
 }

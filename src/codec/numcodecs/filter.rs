@@ -11,7 +11,7 @@ use crate::codec::config::Configuration;
 use crate::codec::kernels::dtype::{NumericDtype, computed_type};
 use crate::codec::kernels::element::cast;
 use crate::codec::{
-    ArrayToArray, BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Input, Items,
+    ArrayToArray, BytesToBytes, Codec, CodecError, CodecInput, CodecResult, Context, EncodedSize, Items,
     Representation, scratch,
 };
 use crate::metadata::data_type::numeric::NumericType;
@@ -40,9 +40,9 @@ pub trait NumericFilter: Send + Sync + 'static {
 /// The dtypes of a filter's input and output, when encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dtypes {
-    /// Of decoded elements.
+    /// The dtype of decoded elements.
     pub decoded: NumericDtype,
-    /// Of encoded elements.
+    /// The dtype of encoded elements.
     pub encoded: NumericDtype,
     /// Whether the configuration names `encoded`.
     is_explicit: bool,
@@ -59,9 +59,9 @@ impl Dtypes {
     ) -> CodecResult<Dtypes> {
         let decoded = match (read_dtype(configuration, decoded_key)?, context.input) {
             (Some(dtype), _) => Some(dtype),
-            (None, Input::Array(array)) => computed_type(&array.data_type)
+            (None, CodecInput::Array(array)) => computed_type(&array.data_type)
                 .map(|numeric_type| NumericDtype { numeric_type, byte_order: ByteOrder::Little }),
-            (None, Input::Bytes { .. }) => None,
+            (None, CodecInput::Bytes { .. }) => None,
         };
         let decoded = configuration.require(decoded_key, decoded)?;
         let encoded = read_dtype(configuration, encoded_key)?;
@@ -84,7 +84,7 @@ pub fn read_dtype(
     match NumericDtype::parse(text) {
         Some(dtype) => Ok(Some(dtype)),
         None => {
-            let error = configuration.error(key, format_args!("is \"{text}\", which is no numeric dtype"));
+            let error = configuration.error(key, format_args!("is \"{text}\", which is not a numeric dtype"));
             Err(CodecError::unsupported(error))
         }
     }
@@ -93,7 +93,7 @@ pub fn read_dtype(
 /// Builds the filter as a codec of the requested family.
 pub fn build<F: NumericFilter>(context: &Context<'_>, filter: F, dtypes: Dtypes) -> CodecResult<Codec> {
     match (context.family, context.input) {
-        (CodecFamily::V2, Input::Bytes { size, items, .. }) => {
+        (CodecFamily::V2, CodecInput::Bytes { size, items, .. }) => {
             let item_bytes = dtypes.decoded.numeric_type.size();
             if let EncodedSize::Exact(bytes) = size
                 && !bytes.is_multiple_of(item_bytes as u64)
@@ -112,9 +112,9 @@ pub fn build<F: NumericFilter>(context: &Context<'_>, filter: F, dtypes: Dtypes)
             };
             let is_big_endian = dtypes.encoded.byte_order == ByteOrder::Big;
             let items = Items { shape, data_type: dtypes.encoded.numeric_type.data_type(), is_big_endian };
-            Ok(Codec::BytesToBytes(Box::new(OnBytes { filter, dtypes, items })))
+            Ok(Codec::BytesToBytes(Box::new(BytesFilter { filter, dtypes, items })))
         }
-        (CodecFamily::V3 | CodecFamily::View, Input::Array(array)) => {
+        (CodecFamily::V3 | CodecFamily::View, CodecInput::Array(array)) => {
             // zarr-python then treats the stored elements as swapped, and cannot read its own data.
             if !dtypes.is_explicit
                 && dtypes.decoded.byte_order == ByteOrder::Big
@@ -135,10 +135,10 @@ pub fn build<F: NumericFilter>(context: &Context<'_>, filter: F, dtypes: Dtypes)
             }
             let encoded = encoded_representation(array, dtypes);
             let is_bool = array.data_type == DataType::Bool;
-            Ok(Codec::ArrayToArray(Box::new(OnArray { filter, dtypes, encoded, is_bool })))
+            Ok(Codec::ArrayToArray(Box::new(ArrayFilter { filter, dtypes, encoded, is_bool })))
         }
-        (CodecFamily::V2, Input::Array(_)) => Err(context.bytes().err().unwrap_or_else(wrong_place)),
-        (CodecFamily::V3 | CodecFamily::View, Input::Bytes { .. }) => {
+        (CodecFamily::V2, CodecInput::Array(_)) => Err(context.bytes().err().unwrap_or_else(wrong_place)),
+        (CodecFamily::V3 | CodecFamily::View, CodecInput::Bytes { .. }) => {
             Err(context.array().err().unwrap_or_else(wrong_place))
         }
     }
@@ -169,14 +169,14 @@ fn encoded_representation(array: &Representation, dtypes: Dtypes) -> Representat
     }
 }
 
-/// v2: bytes in storage order and byte order.
-struct OnBytes<F> {
+/// The v2 filter, on bytes in storage order and byte order.
+struct BytesFilter<F> {
     filter: F,
     dtypes: Dtypes,
     items: Items,
 }
 
-impl<F: NumericFilter> OnBytes<F> {
+impl<F: NumericFilter> BytesFilter<F> {
     /// Returns the decoded bytes for this many encoded ones.
     fn decoded_len(&self, encoded_len: usize) -> CodecResult<usize> {
         let (from, to) = (self.dtypes.encoded.numeric_type.size(), self.dtypes.decoded.numeric_type.size());
@@ -189,7 +189,7 @@ impl<F: NumericFilter> OnBytes<F> {
     }
 }
 
-impl<F: NumericFilter> BytesToBytes for OnBytes<F> {
+impl<F: NumericFilter> BytesToBytes for BytesFilter<F> {
     fn is_lossless(&self) -> bool {
         self.filter.is_lossless(self.dtypes)
     }
@@ -240,8 +240,8 @@ impl<F: NumericFilter> BytesToBytes for OnBytes<F> {
     }
 }
 
-/// v3: canonical elements.
-struct OnArray<F> {
+/// The v3 filter, on canonical elements.
+struct ArrayFilter<F> {
     filter: F,
     dtypes: Dtypes,
     encoded: Representation,
@@ -249,7 +249,7 @@ struct OnArray<F> {
     is_bool: bool,
 }
 
-impl<F: NumericFilter> ArrayToArray for OnArray<F> {
+impl<F: NumericFilter> ArrayToArray for ArrayFilter<F> {
     fn is_lossless(&self) -> bool {
         self.filter.is_lossless(self.dtypes)
     }

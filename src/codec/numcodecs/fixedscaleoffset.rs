@@ -16,17 +16,17 @@ use serde_json::Value;
 use super::filter::{Dtypes, NumericFilter, build as build_filter};
 use crate::codec::config::Configuration;
 use crate::codec::kernels::dtype::NumericDtype;
-use crate::codec::kernels::element::{Element, Number, transform};
-use crate::codec::{Codec, CodecError, CodecResult, Context, Entry};
+use crate::codec::kernels::element::{Element, WideNumber, transform};
+use crate::codec::{Codec, CodecEntry, CodecError, CodecResult, Context};
 use crate::metadata::ByteOrder;
 use crate::metadata::data_type::numeric::{Complex, NumericType, with_numeric_type};
 
 /// The codec's names and constructor.
-pub const ENTRY: Entry =
-    Entry { v3: &["numcodecs.fixedscaleoffset", "fixedscaleoffset"], v2: &["fixedscaleoffset"], build };
+pub const ENTRY: CodecEntry =
+    CodecEntry { v3: &["numcodecs.fixedscaleoffset", "fixedscaleoffset"], v2: &["fixedscaleoffset"], build };
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
-    let mut configuration = Configuration::of(context);
+    let mut configuration = Configuration::new(context);
     let offset = Parameter::read(&mut configuration, "offset")?;
     let scale = Parameter::read(&mut configuration, "scale")?;
     let dtypes = Dtypes::read(&mut configuration, context, "dtype", "astype")?;
@@ -34,7 +34,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     build_filter(context, FixedScaleOffset { offset, scale }, dtypes)
 }
 
-/// Runs `$body` with `$W` as the type that a type is computed in: itself for floats, else f64.
+/// Runs `$body` with `$W` as the type that elements are computed in: their own for floats, else f64.
 macro_rules! with_float {
     ($numeric_type:expr, $W:ident => $body:expr) => {
         match $numeric_type {
@@ -62,11 +62,11 @@ macro_rules! with_float {
     };
 }
 
-/// A number of the configuration: a Python int where it is written as one, else a Python float.
+/// A number of the configuration: a Python int if it is written as one, else a Python float.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Parameter {
     float: f64,
-    /// Where it is written as a whole number.
+    /// The exact value, if it is written as a whole number.
     whole: Option<i128>,
 }
 
@@ -97,7 +97,7 @@ impl NumericFilter for FixedScaleOffset {
     fn decode(&self, input: &[u8], encoded: NumericDtype, out: &mut [u8], decoded: NumericDtype) {
         let (scale, offset) = (self.scale.float, self.offset.float);
         with_float!(encoded.numeric_type, W => {
-            let (scale, offset) = (W::of(scale), W::of(offset));
+            let (scale, offset) = (W::from_f64(scale), W::from_f64(offset));
             transform::<W>(input, encoded, out, decoded, |block| {
                 block.iter_mut().for_each(|x| *x = x.over(scale).plus(offset));
             });
@@ -146,7 +146,7 @@ impl NumericFilter for FixedScaleOffset {
 impl FixedScaleOffset {
     fn encode_floats(&self, input: &[u8], decoded: NumericDtype, out: &mut [u8], encoded: NumericDtype) {
         with_float!(decoded.numeric_type, W => {
-            let (scale, offset) = (W::of(self.scale.float), W::of(self.offset.float));
+            let (scale, offset) = (W::from_f64(self.scale.float), W::from_f64(self.offset.float));
             transform::<W>(input, decoded, out, encoded, |block| {
                 block.iter_mut().for_each(|x| *x = x.less(offset).times(scale).rounded());
             });
@@ -165,8 +165,8 @@ fn in_range<W: TryFrom<i128> + Element>(number: i128, key: &str) -> CodecResult<
 }
 
 /// Arithmetic in a float type, rounded to it after each operation.
-trait Float: Element {
-    fn of(number: f64) -> Self;
+trait FloatArithmetic: Element {
+    fn from_f64(number: f64) -> Self;
     fn plus(self, other: Self) -> Self;
     fn less(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
@@ -177,9 +177,9 @@ trait Float: Element {
 
 macro_rules! real_float {
     ($($T:ident)*) => {$(
-        impl Float for $T {
+        impl FloatArithmetic for $T {
             #[inline(always)]
-            fn of(number: f64) -> Self { number as $T }
+            fn from_f64(number: f64) -> Self { number as $T }
             #[inline(always)]
             fn plus(self, other: Self) -> Self { self + other }
             #[inline(always)]
@@ -195,9 +195,9 @@ macro_rules! real_float {
 }
 real_float! { f32 f64 }
 
-impl Float for f16 {
-    fn of(number: f64) -> Self {
-        f16::narrow(Number::Float(number))
+impl FloatArithmetic for f16 {
+    fn from_f64(number: f64) -> Self {
+        f16::narrow(WideNumber::Float(number))
     }
     fn plus(self, other: Self) -> Self {
         f16::from_f32(self.to_f32() + other.to_f32())
@@ -218,12 +218,12 @@ impl Float for f16 {
 
 /// The parameters are real; NumPy still computes with their zero imaginary parts, which shows in signed zeros, NaN
 /// and, in a quotient, in the reciprocal that both parts are multiplied by.
-impl<F: Float> Float for Complex<F>
+impl<F: FloatArithmetic> FloatArithmetic for Complex<F>
 where
     Complex<F>: Element,
 {
-    fn of(number: f64) -> Self {
-        Complex { real: F::of(number), imaginary: F::of(0.0) }
+    fn from_f64(number: f64) -> Self {
+        Complex { real: F::from_f64(number), imaginary: F::from_f64(0.0) }
     }
     fn plus(self, other: Self) -> Self {
         Complex { real: self.real.plus(other.real), imaginary: self.imaginary.plus(other.imaginary) }
@@ -239,7 +239,7 @@ where
     }
     fn over(self, other: Self) -> Self {
         let ratio = other.imaginary.over(other.real);
-        let reciprocal = F::of(1.0).over(other.real.plus(other.imaginary.times(ratio)));
+        let reciprocal = F::from_f64(1.0).over(other.real.plus(other.imaginary.times(ratio)));
         Complex {
             real: self.real.plus(self.imaginary.times(ratio)).times(reciprocal),
             imaginary: self.imaginary.less(self.real.times(ratio)).times(reciprocal),

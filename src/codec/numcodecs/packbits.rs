@@ -12,21 +12,21 @@ use std::borrow::Cow;
 
 use crate::codec::config::Configuration;
 use crate::codec::{
-    ArrayToArray, BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry, Items,
+    ArrayToArray, BytesToBytes, Codec, CodecEntry, CodecError, CodecResult, Context, EncodedSize, Items,
     Representation, scratch,
 };
 use crate::metadata::{CodecFamily, DataType, FillValue};
 
 /// The codec's names and constructor.
-pub const ENTRY: Entry = Entry { v3: &["numcodecs.packbits"], v2: &["packbits"], build };
+pub const ENTRY: CodecEntry = CodecEntry { v3: &["numcodecs.packbits"], v2: &["packbits"], build };
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
-    Configuration::of(context).finish()?;
+    Configuration::new(context).finish()?;
     if context.family == CodecFamily::V2 {
         let (size, _) = context.bytes()?;
         let shape = vec![packed_len(size.limit_bytes())];
         let items = Items { shape, data_type: DataType::UInt8, is_big_endian: false };
-        return Ok(Codec::BytesToBytes(Box::new(OnBytes { items })));
+        return Ok(Codec::BytesToBytes(Box::new(BytesPackBits { items })));
     }
     let array = context.array()?;
     if array.data_type != DataType::Bool {
@@ -38,7 +38,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
         // zarr-python leaves the fill value as it is.
         fill_value: FillValue { bytes: array.fill_value.bytes.clone(), ..array.fill_value.clone() },
     };
-    Ok(Codec::ArrayToArray(Box::new(OnArray { encoded })))
+    Ok(Codec::ArrayToArray(Box::new(ArrayPackBits { encoded })))
 }
 
 /// Returns the bytes for this many bools.
@@ -82,12 +82,12 @@ fn pack(bools: &[u8], packed: &mut [u8]) {
     }
 }
 
-/// v2.
-struct OnBytes {
+/// The v2 filter.
+struct BytesPackBits {
     items: Items,
 }
 
-impl BytesToBytes for OnBytes {
+impl BytesToBytes for BytesPackBits {
     // Every byte other than 0 comes back as 1.
     fn is_lossless(&self) -> bool {
         false
@@ -125,12 +125,12 @@ impl BytesToBytes for OnBytes {
     }
 }
 
-/// v3.
-struct OnArray {
+/// The v3 codec.
+struct ArrayPackBits {
     encoded: Representation,
 }
 
-impl ArrayToArray for OnArray {
+impl ArrayToArray for ArrayPackBits {
     // Every byte other than 0 comes back as 1.
     fn is_lossless(&self) -> bool {
         false
@@ -156,8 +156,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn codec() -> OnBytes {
-        OnBytes { items: Items { shape: vec![1], data_type: DataType::UInt8, is_big_endian: false } }
+    fn codec() -> BytesPackBits {
+        BytesPackBits { items: Items { shape: vec![1], data_type: DataType::UInt8, is_big_endian: false } }
     }
 
     #[test]

@@ -12,15 +12,16 @@ use half::f16;
 use super::filter::{Dtypes, NumericFilter, build as build_filter};
 use crate::codec::config::Configuration;
 use crate::codec::kernels::dtype::NumericDtype;
-use crate::codec::kernels::element::{Element, Number, cast, transform};
-use crate::codec::{Codec, CodecResult, Context, Entry};
+use crate::codec::kernels::element::{Element, WideNumber, cast, transform};
+use crate::codec::{Codec, CodecEntry, CodecResult, Context};
 use crate::metadata::data_type::numeric::NumericType;
 
 /// The codec's names and constructor.
-pub const ENTRY: Entry = Entry { v3: &["numcodecs.quantize", "quantize"], v2: &["quantize"], build };
+pub const ENTRY: CodecEntry =
+    CodecEntry { v3: &["numcodecs.quantize", "quantize"], v2: &["quantize"], build };
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
-    let mut configuration = Configuration::of(context);
+    let mut configuration = Configuration::new(context);
     let digits = configuration.number("digits")?;
     let digits = configuration.require("digits", digits)?;
     let dtypes = Dtypes::read(&mut configuration, context, "dtype", "astype")?;
@@ -68,7 +69,7 @@ impl NumericFilter for Quantize {
         match decoded.numeric_type {
             // NumPy rounds to half after each operation.
             NumericType::F16 => {
-                let scale = f16::narrow(Number::Float(self.scale)).to_f32();
+                let scale = f16::narrow(WideNumber::Float(self.scale)).to_f32();
                 transform::<f16>(input, decoded, out, encoded, |block| {
                     for x in block {
                         let rounded = f16::from_f32(scale * x.to_f32()).to_f32().round_ties_even();

@@ -11,27 +11,27 @@
 use zfp_rs::ZfpConfig;
 
 use crate::codec::array_to_bytes::whole_array::{ArrayCompressor, NumericArray, build as build_compressor};
-use crate::codec::array_to_bytes::zfp::Blocks;
+use crate::codec::array_to_bytes::zfp::ZfpArray;
 use crate::codec::config::Configuration;
-use crate::codec::{Codec, CodecError, CodecResult, Context, Entry};
+use crate::codec::{Codec, CodecEntry, CodecError, CodecResult, Context};
 
 /// The codec's names and constructor.
-pub const ENTRY: Entry = Entry {
+pub const ENTRY: CodecEntry = CodecEntry {
     v3: &["numcodecs.zfpy", "zfpy", "https://codec.zarrs.dev/array_to_bytes/zfpy"],
     v2: &["zfpy"],
     build,
 };
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
-    let mut configuration = Configuration::of(context);
+    let mut configuration = Configuration::new(context);
     let mode = configuration.integer("mode", 0..=5)?.unwrap_or(4);
     let tolerance = configuration.number("tolerance")?.filter(|&tolerance| tolerance >= 0.0);
     let rate = configuration.number("rate")?.filter(|&rate| rate >= 0.0);
     let precision = configuration.number("precision")?.filter(|&precision| precision >= 0.0);
     configuration.value("compression_kwargs");
     configuration.finish()?;
-    let array = NumericArray::of(context)?;
-    let blocks = Blocks::of(context, &array)?;
+    let array = NumericArray::from_input(context)?;
+    let blocks = ZfpArray::new(context, &array)?;
     let config = match (mode, rate, precision, tolerance) {
         (2, Some(rate), _, _) => match blocks.dims {
             Some(dims) => Some(blocks.fixed_rate(rate, dims)?),
@@ -46,8 +46,8 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
 }
 
 struct Zfpy {
-    blocks: Blocks,
-    /// Encoder only; `None` where numcodecs cannot encode.
+    blocks: ZfpArray,
+    /// The encoder's mode; `None` if numcodecs cannot encode.
     config: Option<ZfpConfig>,
 }
 

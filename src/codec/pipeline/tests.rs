@@ -91,7 +91,7 @@ fn chains_that_are_too_long_are_unsupported() {
     let mut decoded = vec![0; elements.len()];
     longest.decode(&longest.encode(&elements).unwrap(), &mut decoded).unwrap();
     assert_eq!(decoded, elements);
-    let sentence = "129 codecs in a chain, more than the 128 that are taken";
+    let sentence = "129 codecs in a chain, more than the limit of 128";
     assert_eq!(refusal(chain(129)), CodecError::unsupported(sentence));
 }
 

@@ -160,7 +160,7 @@ impl Elements {
 /// The elements of an array that stand for missing data, as they are served. NaN has a text of its own.
 fn no_data(metadata: &ArrayMetadata, order: ByteOrder) -> Vec<Vec<u8>> {
     let data_type = &metadata.data_type;
-    let values = NoData::of(metadata).values.into_iter().filter(|value| !value.is_nan(data_type));
+    let values = NoData::read(metadata).values.into_iter().filter(|value| !value.is_nan(data_type));
     let served = values.map(|mut value| {
         if order == ByteOrder::Big {
             fill_value::swap(&mut value.bytes, &data_type.components().unwrap_or_default());

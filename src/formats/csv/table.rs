@@ -105,7 +105,7 @@ impl TableFile {
                 {
                     (member, value.to_string()).hash(&mut version);
                 }
-                for value in NoData::of(&part.metadata).values {
+                for value in NoData::read(&part.metadata).values {
                     value.bytes.hash(&mut version);
                 }
             }

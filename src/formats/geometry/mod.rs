@@ -133,7 +133,7 @@ pub const DIMENSION_NAMES: &str = "dimension_names";
 /// without data beyond the one that it has room for, coordinate reference systems in no known form.
 pub fn left_out(node: &Node, names: &[&str]) -> Vec<String> {
     let Node::Array { metadata, .. } = node else { return Vec::new() };
-    let no_data = NoData::of(metadata);
+    let no_data = NoData::read(metadata);
     let is_float = no_data.first().is_none_or(|value| value.to_f64(&metadata.data_type).is_some());
     let is_first = |name: &str| no_data.first().is_some_and(|value| value.attribute == name);
     let is_text = |text: Option<&str>| text.is_none_or(|text| text.is_empty() || plain_text(text).is_some());
@@ -155,7 +155,7 @@ pub fn left_out(node: &Node, names: &[&str]) -> Vec<String> {
 
 /// The value of elements without data, for formats that have one float for it.
 pub fn no_data(metadata: &ArrayMetadata) -> Option<f64> {
-    NoData::of(metadata).first()?.to_f64(&metadata.data_type)
+    NoData::read(metadata).first()?.to_f64(&metadata.data_type)
 }
 
 /// The factor from a unit of length to metres; `None` for other units.

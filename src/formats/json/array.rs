@@ -118,7 +118,7 @@ fn describe(
     sidecar.insert("dimension_names".into(), json!(metadata.dimension_names));
     sidecar.insert("fill_value".into(), fill_value(metadata));
     sidecar.insert("fill_value_hex".into(), json!(fill_value_hex(metadata, layout)));
-    let no_data = NoData::of(metadata).values;
+    let no_data = NoData::read(metadata).values;
     if !no_data.is_empty() {
         let values = no_data.iter().map(|value| value.to_json(&metadata.data_type));
         sidecar.insert("no_data".into(), values.collect());

@@ -234,7 +234,7 @@ pub fn left_out_attribute(name: &str, left_out: &[String]) -> Option<Attribute> 
 fn implied(metadata: &ArrayMetadata) -> Vec<(&'static str, Value)> {
     let mut implied = Vec::new();
     // Programs know `missing_value` as it is, and one more name.
-    if let Some(value) = NoData::of(metadata).first().filter(|value| value.attribute != MISSING_ATTRIBUTE) {
+    if let Some(value) = NoData::read(metadata).first().filter(|value| value.attribute != MISSING_ATTRIBUTE) {
         implied.push((FILL_ATTRIBUTE, value.to_json(&metadata.data_type)));
     }
     match &metadata.data_type {

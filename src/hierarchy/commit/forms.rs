@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::error::Result;
-use crate::metadata::{MAX_DOCUMENT_BYTES, form_of_document};
+use crate::metadata::{MAX_DOCUMENT_BYTES, document_form};
 use crate::store::overlay::{Change, OverlayStore};
 use crate::store::{Form, Store, join};
 
@@ -60,7 +60,7 @@ impl Forms {
 fn form_at(store: &dyn Store, path: &str) -> Result<Option<Form>> {
     for key in DOCUMENTS.map(|name| join(path, name)) {
         let document = store.get(&key, MAX_DOCUMENT_BYTES)?;
-        if let Some(form) = document.and_then(|document| form_of_document(&key, &document)) {
+        if let Some(form) = document.and_then(|document| document_form(&key, &document)) {
             return Ok(Some(form));
         }
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::*;
-use crate::metadata::form_of_document;
+use crate::metadata::document_form;
 use crate::store::overlay::{Access, OverlayOptions};
 use crate::store::versions::in_memory::{CommitFault, InMemoryVersions, Repository};
 use crate::store::{ArrayForm, ObjectPart, Precondition, PutOptions, RemoteOptions, Store};
@@ -203,8 +203,8 @@ fn what_others_have_published_is_merged_or_a_conflict() {
 /// As [`put`], a chunk of the array `a` of nine elements.
 fn put_chunk(store: &OverlayStore, key: &str, text: &str) {
     let document_key = "a/zarr.json";
-    let form = || form_of_document(document_key, array(9, "bytes").as_bytes()).unwrap();
-    let array = ArrayForm { path: "a", document_key, form: &form, of_document: form_of_document };
+    let form = || document_form(document_key, array(9, "bytes").as_bytes()).unwrap();
+    let array = ArrayForm { path: "a", document_key, form: &form, of_document: document_form };
     let for_array = store.for_array(&array).unwrap().unwrap();
     put(OverlayStore::of(for_array.as_ref()).unwrap(), key, text);
 }

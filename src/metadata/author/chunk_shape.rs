@@ -1,7 +1,7 @@
-//! The shape of chunks where the user gives none: at most 4 MiB, as near to a cube as the shape allows, and of equal parts.
+//! The default shape of chunks: at most 4 MiB, as near to a cube as the shape allows, and of equal parts.
 //! Uses nothing.
 
-/// The most bytes of a chunk. Long enough for a disk and a network, short enough for caches and single reads.
+/// The limit of a chunk's bytes: long enough for a disk and a network, short enough for caches and single reads.
 const MAX_BYTES: u64 = 4 << 20;
 
 /// Returns the shape of chunks. Axes shorter than the side of the cube are not cut, and the other axes use the bytes

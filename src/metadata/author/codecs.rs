@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use crate::metadata::data_type::DataType;
 use crate::metadata::json;
-use crate::metadata::json::fault::{Fault, ParseResult};
+use crate::metadata::json::parse_error::{ParseError, ParseResult};
 
-/// The words that v3 knows.
+/// The words for v3.
 const V3_WORDS: &str = "none, zstd[:LEVEL], gzip[:LEVEL], blosc[:NAME[:LEVEL[:SHUFFLE]]] and crc32c";
-/// The words that v2 knows.
+/// The words for v2.
 const V2_WORDS: &str = "none, blosc[:NAME[:LEVEL[:SHUFFLE]]], zstd[:LEVEL], gzip[:LEVEL], zlib[:LEVEL], bz2[:LEVEL], lz4[:ACCELERATION]";
 
 /// Levels of zstd (v3 "zstd codec").
@@ -20,21 +20,24 @@ const ZSTD_LEVELS: RangeInclusive<i64> = -131_072..=22;
 /// Levels of DEFLATE and of blosc.
 const LEVELS: RangeInclusive<i64> = 0..=9;
 
-/// The arguments after a codec's name.
-struct Word<'a> {
+/// A codec in words: its name and arguments.
+struct CodecWord<'a> {
     text: &'a str,
     name: &'a str,
     arguments: Vec<&'a str>,
 }
 
-impl<'a> Word<'a> {
+impl<'a> CodecWord<'a> {
     fn new(text: &'a str) -> Self {
         let mut parts = text.trim().split(':').map(str::trim);
-        Word { text, name: parts.next().unwrap_or_default(), arguments: parts.collect() }
+        CodecWord { text, name: parts.next().unwrap_or_default(), arguments: parts.collect() }
     }
 
-    fn refused(&self, known: &str) -> Fault {
-        Fault::invalid(format_args!("codec '{}' is none of {known}; JSON says any other", self.text.trim()))
+    fn refused(&self, known: &str) -> ParseError {
+        ParseError::invalid(format_args!(
+            "codec '{}' is not one of {known}; use JSON for any other",
+            self.text.trim()
+        ))
     }
 
     fn text(&self, place: usize, default: &'a str) -> &'a str {
@@ -49,7 +52,7 @@ impl<'a> Word<'a> {
         let (low, high) = (range.start(), range.end());
         text.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| {
             let word = self.text.trim();
-            Fault::invalid(format_args!("codec '{word}': '{text}' is no number from {low} to {high}"))
+            ParseError::invalid(format_args!("codec '{word}': '{text}' is not a number from {low} to {high}"))
         })
     }
 
@@ -65,7 +68,7 @@ pub fn v3(text: Option<&str>, data_type: &DataType) -> ParseResult<Vec<Value>> {
     if text.starts_with(['[', '{']) {
         return match json::parse(text.as_bytes())? {
             Value::Array(codecs) => Ok(codecs),
-            _ => Err(Fault::invalid("codecs of Zarr v3 are a JSON list")),
+            _ => Err(ParseError::invalid("codecs of Zarr v3 are a JSON list")),
         };
     }
     let bytes = match has_byte_order(data_type) {
@@ -76,13 +79,13 @@ pub fn v3(text: Option<&str>, data_type: &DataType) -> ParseResult<Vec<Value>> {
     if text == "none" {
         return Ok(codecs);
     }
-    for word in text.split(',').map(Word::new) {
+    for word in text.split(',').map(CodecWord::new) {
         codecs.push(v3_word(word, data_type.item_size().unwrap_or(1))?);
     }
     Ok(codecs)
 }
 
-fn v3_word(word: Word<'_>, item_bytes: usize) -> ParseResult<Value> {
+fn v3_word(word: CodecWord<'_>, item_bytes: usize) -> ParseResult<Value> {
     let configured = |name: &str, configuration: Value| json!({"name": name, "configuration": configuration});
     match word.name {
         "zstd" => {
@@ -114,7 +117,7 @@ pub fn v2(text: Option<&str>) -> ParseResult<(Value, Value)> {
     if text.starts_with(['[', '{']) {
         let Value::Object(mut members) = json::parse(text.as_bytes())? else {
             let forms = r#"{"id": …} or {"filters": […], "compressor": …}"#;
-            return Err(Fault::invalid(format_args!("codecs of Zarr v2 are written {forms}")));
+            return Err(ParseError::invalid(format_args!("codecs of Zarr v2 are written {forms}")));
         };
         if members.contains_key("id") {
             return Ok((Value::Null, Value::Object(members)));
@@ -125,13 +128,14 @@ pub fn v2(text: Option<&str>) -> ParseResult<(Value, Value)> {
     }
     let compressor = match text {
         "none" => Value::Null,
-        text => v2_word(Word::new(text))?,
+        text => v2_word(CodecWord::new(text))?,
     };
     Ok((Value::Null, compressor))
 }
 
-fn v2_word(word: Word<'_>) -> ParseResult<Value> {
-    let level = |word: Word<'_>, default: i64, range| word.at_most(1, V2_WORDS)?.number(0, default, range);
+fn v2_word(word: CodecWord<'_>) -> ParseResult<Value> {
+    let level =
+        |word: CodecWord<'_>, default: i64, range| word.at_most(1, V2_WORDS)?.number(0, default, range);
     Ok(match word.name {
         "blosc" => {
             let word = word.at_most(3, V2_WORDS)?;

@@ -1,17 +1,18 @@
 //! A new array from the text of a sidecar: a copy of another array's, or a short one that a user wrote.
 //!
-//! Uses its neighbours. A copied sidecar (it has a `schema`) says in `zarr` how the array was stored, and the new one is stored alike
-//! where the version of Zarr is the same. In one that a user wrote, an unknown member is refused: it may be a misspelled one.
+//! Uses its neighbours. A copied sidecar (it has a `schema`) describes in `zarr` how the array is stored; the new array is stored
+//! in the same way if the version of Zarr is the same. In a sidecar that a user wrote, an unknown member is refused: it may be
+//! misspelled.
 
 use serde_json::{Map, Value, json};
 
 use super::{ArraySpec, ElementType, NodeDocument, attributes_text, pretty};
 use crate::metadata::data_type::ByteOrder;
 use crate::metadata::json::edit;
-use crate::metadata::json::fault::{Fault, ParseResult};
+use crate::metadata::json::parse_error::{ParseError, ParseResult};
 use crate::metadata::{ZarrFormat, json, parse_array};
 
-/// Attributes that a sidecar has among its own members, too.
+/// Attributes that a sidecar also has among its own members.
 pub const LIFTED_ATTRIBUTES: [&str; 3] = ["scale_factor", "add_offset", "units"];
 
 /// The members that a user may write.
@@ -44,7 +45,7 @@ pub fn declared(
     if !is_copy {
         check_members(&members, is_fortran_order)?;
     }
-    let shape = lengths(&members, "shape")?.ok_or_else(|| Fault::invalid("\"shape\" is missing"))?;
+    let shape = lengths(&members, "shape")?.ok_or_else(|| ParseError::invalid("\"shape\" is missing"))?;
     let stored = match members.get("zarr") {
         Some(Value::Object(stored)) if is_copy => Some(stored),
         _ => None,
@@ -66,7 +67,7 @@ pub fn declared(
         && element.byte_order().is_some_and(|named| named != byte_order)
         && members.contains_key("descr")
     {
-        return Err(Fault::invalid(
+        return Err(ParseError::invalid(
             "\"descr\" has another byte order than the bytes of this mount, which its option 'byte-order' sets",
         ));
     }
@@ -97,7 +98,7 @@ pub fn declared(
     let as_stored = own.and_then(|own| own.get("codecs")).filter(|_| codecs.is_none());
     if let (Some(codecs), Some(main)) = (as_stored, documents.last_mut()) {
         let text = edit::replace(&main.text, &["codecs"], &codecs.to_string());
-        main.text = text.ok_or_else(|| Fault::invalid("the codecs have no place in it"))?;
+        main.text = text.ok_or_else(|| ParseError::invalid("the document has no place for the codecs"))?;
     }
     checked(documents)
 }
@@ -115,12 +116,12 @@ fn fill_value(members: &Map<String, Value>, is_copy: bool, zarr_format: ZarrForm
 fn check_members(members: &Map<String, Value>, is_fortran_order: bool) -> ParseResult<()> {
     if let Some(name) = members.keys().find(|name| !MEMBERS.contains(&name.as_str())) {
         let known = MEMBERS.join(", ");
-        return Err(Fault::invalid(format_args!("\"{name}\" is no member of a new array: {known}")));
+        return Err(ParseError::invalid(format_args!("\"{name}\" is not a member of a new array: {known}")));
     }
     let order = members.get("fortran_order").and_then(Value::as_bool);
     if order.is_some_and(|order| order != is_fortran_order) {
         let sentence = "\"fortran_order\" is not that of this mount, which its option 'order' sets";
-        return Err(Fault::invalid(sentence));
+        return Err(ParseError::invalid(sentence));
     }
     Ok(())
 }
@@ -129,8 +130,8 @@ fn checked(documents: Vec<NodeDocument>) -> ParseResult<Vec<NodeDocument>> {
     let Some(main) = documents.last() else { return Ok(documents) };
     match parse_array(main.name, main.text.as_bytes()) {
         Ok(Some(_)) => Ok(documents),
-        Ok(None) => Err(Fault::invalid("no array comes of this")),
-        Err(error) => Err(Fault::invalid(super::reason(&error.to_string(), main.name))),
+        Ok(None) => Err(ParseError::invalid("this does not describe an array")),
+        Err(error) => Err(ParseError::invalid(super::reason(&error.to_string(), main.name))),
     }
 }
 
@@ -155,7 +156,8 @@ fn word(value: &Value) -> String {
 fn lengths(members: &Map<String, Value>, name: &str) -> ParseResult<Option<Vec<u64>>> {
     let Some(value) = value(members, name) else { return Ok(None) };
     let list = value.as_array().and_then(|list| list.iter().map(Value::as_u64).collect::<Option<Vec<_>>>());
-    list.map(Some).ok_or_else(|| Fault::invalid(format_args!("\"{name}\" must be a list of whole numbers")))
+    list.map(Some)
+        .ok_or_else(|| ParseError::invalid(format_args!("\"{name}\" must be a list of whole numbers")))
 }
 
 fn names(value: &Value) -> ParseResult<Vec<Option<String>>> {
@@ -165,13 +167,13 @@ fn names(value: &Value) -> ParseResult<Vec<Option<String>>> {
         _ => None,
     };
     let list = value.as_array().and_then(|list| list.iter().map(name).collect::<Option<Vec<_>>>());
-    list.ok_or_else(|| Fault::invalid("\"dimension_names\" must be a list of texts"))
+    list.ok_or_else(|| ParseError::invalid("\"dimension_names\" must be a list of strings"))
 }
 
 fn element(members: &Map<String, Value>, own: Option<&Map<String, Value>>) -> ParseResult<ElementType> {
     let of_copy = own.and_then(|own| value(own, "data_type"));
     let named = of_copy.or_else(|| value(members, "data_type")).or_else(|| value(members, "descr"));
-    let named = named.ok_or_else(|| Fault::invalid("\"descr\" or \"data_type\" is missing"))?;
+    let named = named.ok_or_else(|| ParseError::invalid("\"descr\" or \"data_type\" is missing"))?;
     ElementType::parse(&named.to_string())
 }
 
@@ -239,14 +241,14 @@ mod tests {
             (r#"{"shape":[4]}"#, "\"descr\" or \"data_type\" is missing"),
             (r#"{"descr":"<f4"}"#, "\"shape\" is missing"),
             (r#"{"shape":[-4],"descr":"<f4"}"#, "\"shape\" must be a list of whole numbers"),
-            (r#"{"shape":[4],"descr":"<f4","chunk":[2]}"#, "\"chunk\" is no member"),
+            (r#"{"shape":[4],"descr":"<f4","chunk":[2]}"#, "\"chunk\" is not a member"),
             (r#"{"shape":[4],"descr":">f4"}"#, "\"descr\" has another byte order"),
             (r#"{"shape":[4],"descr":"<f4","fortran_order":true}"#, "\"fortran_order\" is not that"),
             (r#"{"shape":[4],"descr":"<f4","chunks":[2,2]}"#, "chunks: 2 for a shape"),
             (r#"{"shape":[4],"descr":"float"}"#, ""),
         ] {
-            let fault = declared(text, ZarrFormat::V3, LITTLE).unwrap_err().to_string();
-            assert!(fault.contains(reason), "{text}: {fault}");
+            let error = declared(text, ZarrFormat::V3, LITTLE).unwrap_err().to_string();
+            assert!(error.contains(reason), "{text}: {error}");
         }
     }
 }

@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use crate::metadata::data_type::v2::{Dtype, StoredDataType};
 use crate::metadata::data_type::{ByteOrder, DataType, Field, TimeUnit, v2, v3};
 use crate::metadata::json;
-use crate::metadata::json::fault::{Fault, ParseResult};
+use crate::metadata::json::parse_error::{ParseError, ParseResult};
 
 /// The type of a new array's elements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ElementType {
     /// The type.
     pub data_type: DataType,
-    /// NumPy's description, with the byte order in which v2 stores the elements; `None` where NumPy has no such type.
+    /// NumPy's description, with the byte order in which v2 stores the elements; `None` if NumPy does not have the type.
     stored: Option<(Value, StoredDataType)>,
 }
 
@@ -25,17 +25,17 @@ impl ElementType {
     /// Reads NumPy's or Zarr's name of a type, or JSON: a v3 `data_type`, or NumPy's list of fields.
     pub fn parse(text: &str) -> ParseResult<Self> {
         let text = text.trim();
-        let refused = |fault: Fault| fault.within(json::shown_text(text));
+        let refused = |error: ParseError| error.within(json::shown_text(text));
         if text.starts_with(['{', '[', '"']) {
             let value = json::parse(text.as_bytes())?;
             return match value {
-                Value::Array(_) => Self::of_numpy(value).map_err(refused),
+                Value::Array(_) => Self::from_numpy(value).map_err(refused),
                 Value::String(name) if !name.starts_with('"') => Self::parse(&name),
-                value => Self::of_data_type(v3::parse(&value).map_err(refused)?).map_err(refused),
+                value => Self::from_data_type(v3::parse(&value).map_err(refused)?).map_err(refused),
             };
         }
         if let Some(data_type) = v3::by_name(text).filter(|_| !text.starts_with('r')) {
-            return Self::of_data_type(data_type).map_err(refused);
+            return Self::from_data_type(data_type).map_err(refused);
         }
         let long = LONG_NAMES.iter().find_map(|(long, code)| Some((code, text.strip_prefix(long)?)));
         let word = long.map_or_else(|| text.to_owned(), |(code, unit)| format!("{code}{unit}"));
@@ -47,15 +47,16 @@ impl ElementType {
         let is_bare = !bare.starts_with(['<', '>', '|']);
         let marks: &[&str] = if is_bare { &["|", "<"] } else { &[""] };
         let spellings = marks.iter().map(|mark| Value::String(format!("{mark}{bare}")));
-        let found = spellings.filter(|_| !bare.is_empty()).find_map(|spelling| Self::of_numpy(spelling).ok());
+        let found =
+            spellings.filter(|_| !bare.is_empty()).find_map(|spelling| Self::from_numpy(spelling).ok());
         found.ok_or_else(|| {
-            let names = "float32, <f4, int16, bool, complex64, datetime64[ns], S8, U4 and V16 are some";
-            Fault::invalid(format_args!("{} is no data type: {names}", json::shown_text(text)))
+            let names = "examples are float32, <f4, int16, bool, complex64, datetime64[ns], S8, U4 and V16";
+            ParseError::invalid(format_args!("{} is not a data type: {names}", json::shown_text(text)))
         })
     }
 
     /// Reads NumPy's description.
-    fn of_numpy(descr: Value) -> ParseResult<Self> {
+    fn from_numpy(descr: Value) -> ParseResult<Self> {
         match v2::parse(&descr)? {
             Dtype::Fixed(stored) => {
                 // As NumPy writes it: without a byte order where there is none.
@@ -70,7 +71,7 @@ impl ElementType {
     }
 
     /// Creates an element type that v2 stores little-endian.
-    pub fn of_data_type(data_type: DataType) -> ParseResult<Self> {
+    pub fn from_data_type(data_type: DataType) -> ParseResult<Self> {
         if data_type.item_size().is_none_or(|size| size == 0) {
             return Err(no_fixed_size());
         }
@@ -94,7 +95,7 @@ impl ElementType {
 
     /// Returns how v2 stores the elements.
     pub fn stored(&self) -> ParseResult<&(Value, StoredDataType)> {
-        let none = || Fault::invalid(format_args!("Zarr v2 has no data type {}", self.data_type.name()));
+        let none = || ParseError::invalid(format_args!("Zarr v2 has no data type {}", self.data_type.name()));
         self.stored.as_ref().ok_or_else(none)
     }
 
@@ -104,8 +105,8 @@ impl ElementType {
     }
 }
 
-fn no_fixed_size() -> Fault {
-    Fault::unsupported("arrays of elements without a fixed size are not made")
+fn no_fixed_size() -> ParseError {
+    ParseError::unsupported("arrays of elements without a fixed size cannot be created")
 }
 
 fn v3_name(data_type: &DataType) -> ParseResult<Value> {
@@ -128,7 +129,7 @@ fn v3_name(data_type: &DataType) -> ParseResult<Value> {
 
 fn field(field: &Field) -> ParseResult<Value> {
     if !field.shape.is_empty() || field.name.is_empty() {
-        return Err(Fault::invalid("Zarr v3 has no structs with subarrays or padding"));
+        return Err(ParseError::invalid("Zarr v3 has no structs with subarrays or padding"));
     }
     Ok(json!({"name": field.name, "data_type": v3_name(&field.data_type)?}))
 }

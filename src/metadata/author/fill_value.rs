@@ -10,7 +10,7 @@ use super::element_type::ElementType;
 use crate::metadata::data_type::DataType;
 use crate::metadata::fill_value::{FillValue, swap};
 use crate::metadata::json;
-use crate::metadata::json::fault::ParseResult;
+use crate::metadata::json::parse_error::ParseResult;
 
 /// Returns v3's `fill_value`.
 pub fn v3(text: Option<&str>, data_type: &DataType) -> ParseResult<Value> {
@@ -52,7 +52,7 @@ fn parse(text: &str, data_type: &DataType) -> ParseResult<FillValue> {
     let fill = FillValue::from_v3(data_type, &value);
     let is_text = matches!(data_type, DataType::FixedLengthUtf32(_));
     let fill = if is_text { fill.or_else(|_| FillValue::from_v3(data_type, &word())) } else { fill };
-    fill.map_err(|fault| fault.within("fill value"))
+    fill.map_err(|error| error.within("fill value"))
 }
 
 /// Returns the default: zero, or not-a-time.

@@ -1,9 +1,9 @@
-//! Writing documents: from what a user says of a new array or group to the text of its metadata.
+//! Writing documents: from a user's description of a new array or group to the text of its metadata.
 //!
-//! Spec: v3 core "Metadata", v2 "Metadata". Uses its neighbours in `metadata`; no I/O. Every member is the one that zarr-python
+//! Spec: v3 core "Metadata", v2 "Metadata". Uses its neighbours in `metadata`; no I/O. Every member is what zarr-python
 //! writes for the same call (`docs/authoring.md` names the exceptions; tests/formats/authoring.rs compares).
 //!
-//! Invariant: a document that comes out was read back, so this program can serve the node.
+//! Invariant: every document has been read back, so this program can serve the node.
 
 mod chunk_shape;
 mod codecs;
@@ -14,7 +14,7 @@ mod fill_value;
 use serde_json::{Map, Value, json};
 
 use super::json::edit;
-use super::json::fault::{Fault, ParseResult};
+use super::json::parse_error::{ParseError, ParseResult};
 use super::{ZarrFormat, json};
 pub use chunk_shape::chunk_shape;
 pub use declaration::{LIFTED_ATTRIBUTES, declared};
@@ -29,13 +29,14 @@ pub struct ArraySpec<'a> {
     pub shape: Vec<u64>,
     /// Type of the elements.
     pub element: ElementType,
-    /// Shape of the chunks; inner chunks where there are shards. [`chunk_shape`] where not given.
+    /// Shape of the chunks, or of the inner chunks if there are shards. The default is [`chunk_shape`].
     pub chunks: Option<Vec<u64>>,
     /// Shape of the shards (v3).
     pub shards: Option<Vec<u64>>,
-    /// Codecs in words (`zstd:3,crc32c`), or JSON as in the document; zarr-python's default where not given.
+    /// Codecs in words (`zstd:3,crc32c`), or JSON as in the document. The default is that of zarr-python.
     pub codecs: Option<&'a str>,
-    /// JSON as in a v3 document, or a plain word. Where not given: zero, or not-a-time; with names of dimensions in v2 undefined, or NaN.
+    /// JSON as in a v3 document, or a plain word. The default is zero, or not-a-time. In v2 with dimension names it is
+    /// undefined, or NaN.
     pub fill_value: Option<&'a str>,
     /// Names of the dimensions.
     pub dimension_names: Option<Vec<Option<String>>>,
@@ -58,13 +59,13 @@ impl ArraySpec<'_> {
         let documents = match self.zarr_format {
             ZarrFormat::V3 => self.v3()?,
             ZarrFormat::V2 => self.v2()?,
-            ZarrFormat::V1 => return Err(Fault::unsupported("arrays of Zarr v1 are not made")),
+            ZarrFormat::V1 => return Err(ParseError::unsupported("arrays of Zarr v1 cannot be created")),
         };
         if let Some(NodeDocument { name, text }) = documents.last() {
             match super::parse_array(name, text.as_bytes()) {
                 Ok(Some(_)) => {}
-                Ok(None) => return Err(Fault::invalid("no array comes of this")),
-                Err(error) => return Err(Fault::invalid(reason(&error.to_string(), name))),
+                Ok(None) => return Err(ParseError::invalid("this does not describe an array")),
+                Err(error) => return Err(ParseError::invalid(reason(&error.to_string(), name))),
             }
         }
         Ok(documents)
@@ -97,7 +98,7 @@ impl ArraySpec<'_> {
 
     fn v2(&self) -> ParseResult<Vec<NodeDocument>> {
         if self.shards.is_some() {
-            return Err(Fault::invalid("Zarr v2 has no shards"));
+            return Err(ParseError::invalid("Zarr v2 has no shards"));
         }
         let (filters, compressor) = codecs::v2(self.codecs)?;
         let document = json!({
@@ -113,9 +114,9 @@ impl ArraySpec<'_> {
         });
         let mut attributes = self.attributes.clone();
         if let Some(names) = &self.dimension_names {
-            // v2 has no member for them; xarray's attribute is what readers know.
+            // v2 has no member for them; readers know xarray's attribute.
             let names: Option<Vec<&String>> = self.checked(names)?.iter().map(Option::as_ref).collect();
-            let names = names.ok_or_else(|| Fault::invalid("in Zarr v2 each dimension needs a name"))?;
+            let names = names.ok_or_else(|| ParseError::invalid("in Zarr v2 each dimension needs a name"))?;
             attributes.push(("_ARRAY_DIMENSIONS".to_owned(), json!(names).to_string()));
         }
         let zattrs = NodeDocument { name: ".zattrs", text: attributes_text(&attributes)? };
@@ -125,26 +126,26 @@ impl ArraySpec<'_> {
     fn chunks(&self) -> ParseResult<Vec<u64>> {
         let Some(chunks) = &self.chunks else {
             if self.shards.is_some() {
-                return Err(Fault::invalid("shards need the shape of their chunks, too"));
+                return Err(ParseError::invalid("shards also need the shape of their chunks"));
             }
             let item_bytes = self.element.data_type.item_size().unwrap_or(1);
             return Ok(chunk_shape(&self.shape, item_bytes as u64));
         };
-        self.rank_of("chunks", chunks.len())?;
+        self.check_rank("chunks", chunks.len())?;
         Ok(chunks.clone())
     }
 
     fn checked<'n>(&self, names: &'n [Option<String>]) -> ParseResult<&'n [Option<String>]> {
-        self.rank_of("dimension names", names.len())?;
+        self.check_rank("dimension names", names.len())?;
         Ok(names)
     }
 
-    fn rank_of(&self, what: &str, rank: usize) -> ParseResult<()> {
+    fn check_rank(&self, what: &str, rank: usize) -> ParseResult<()> {
         if rank == self.shape.len() {
             return Ok(());
         }
         let shape = self.shape.len();
-        Err(Fault::invalid(format_args!("{what}: {rank} for a shape of {shape} dimensions")))
+        Err(ParseError::invalid(format_args!("{what}: {rank} for a shape of {shape} dimensions")))
     }
 }
 
@@ -159,14 +160,15 @@ pub fn group_documents(
             let zattrs = NodeDocument { name: ".zattrs", text: attributes_text(attributes)? };
             Ok(vec![zattrs, NodeDocument { name: ".zgroup", text: pretty(&json!({"zarr_format": 2})) }])
         }
-        ZarrFormat::V1 => Err(Fault::unsupported("Zarr v1 has no groups")),
+        ZarrFormat::V1 => Err(ParseError::unsupported("Zarr v1 has no groups")),
     }
 }
 
 /// Returns an array's document with another shape, for a new array like it or for a resize.
 pub fn with_shape(text: &str, shape: &[u64]) -> ParseResult<String> {
     let shape = json!(shape).to_string();
-    edit::replace(text, &["shape"], &shape).ok_or_else(|| Fault::invalid("the shape has no place in it"))
+    edit::replace(text, &["shape"], &shape)
+        .ok_or_else(|| ParseError::invalid("the document has no place for the shape"))
 }
 
 /// Returns the documents of a new node like another one of the same version, with some attributes added or replaced.
@@ -178,7 +180,7 @@ pub fn like(
 ) -> ParseResult<Vec<NodeDocument>> {
     let main = if zarr_format == ZarrFormat::V3 { "zarr.json" } else { ".zarray" };
     if documents.last().is_none_or(|document| document.name != main) {
-        return Err(Fault::invalid("an array can be like one of the same version of Zarr only"));
+        return Err(ParseError::invalid("an array can only be like one of the same version of Zarr"));
     }
     let members: Vec<_> = attributes.iter().map(|(key, value)| (key.clone(), Some(value.clone()))).collect();
     for document in documents.iter_mut().filter(|_| !members.is_empty()) {
@@ -187,7 +189,7 @@ pub fn like(
                 let own = edit::find(&document.text, &["attributes"]).unwrap_or("{}");
                 let own = edit::set(own, &members)?;
                 let text = edit::replace(&document.text, &["attributes"], &own);
-                text.ok_or_else(|| Fault::invalid("the attributes have no place in it"))?
+                text.ok_or_else(|| ParseError::invalid("the document has no place for attributes"))?
             }
             ".zattrs" => edit::set(&document.text, &members)?,
             _ => continue,
@@ -225,7 +227,7 @@ fn v3_document(
 fn attributes_text(attributes: &[(String, String)]) -> ParseResult<String> {
     let members: Vec<_> = attributes.iter().map(|(key, value)| (key.clone(), Some(value.clone()))).collect();
     let text = edit::set("{}", &members)?;
-    json::parse_object(text.as_bytes()).map_err(|fault| fault.within("attributes"))?;
+    json::parse_object(text.as_bytes()).map_err(|error| error.within("attributes"))?;
     Ok(text)
 }
 
@@ -237,7 +239,9 @@ fn pretty(document: &Value) -> String {
 fn sharding(shards: &[u64], chunks: &[u64], codecs: Vec<Value>) -> ParseResult<Value> {
     let divides = |(shard, chunk): (&u64, &u64)| *chunk > 0 && shard.is_multiple_of(*chunk);
     if shards.len() != chunks.len() || !shards.iter().zip(chunks).all(divides) {
-        return Err(Fault::invalid(format_args!("shards {shards:?} are no multiples of chunks {chunks:?}")));
+        return Err(ParseError::invalid(format_args!(
+            "shards {shards:?} are not multiples of chunks {chunks:?}"
+        )));
     }
     Ok(json!({"name": "sharding_indexed", "configuration": {
         "chunk_shape": chunks,

@@ -30,7 +30,7 @@ impl FloatFormat {
     pub fn encode(self, value: f64) -> Option<u16> {
         let number = match value.is_nan() {
             true => ExactNumber::Nan { is_negative: false, payload: 0 },
-            false => ExactNumber::of(value),
+            false => ExactNumber::from_f64(value),
         };
         // A format without zero has its least number near to what is below it.
         let is_small = 0.0 < value && value < 1.0;

@@ -18,9 +18,9 @@ use serde_json::{Value, json};
 
 use super::MAX_RANK;
 use super::json;
-use super::json::fault::{Fault, ParseResult};
+use super::json::parse_error::{ParseError, ParseResult};
 
-/// The longest element that is taken, in bytes.
+/// The longest element that is accepted, in bytes.
 pub const MAX_ITEM_BYTES: usize = 16 << 20;
 /// The most runs of [`Component`]s that a data type may have.
 pub const MAX_COMPONENTS: usize = 1 << 16;
@@ -44,7 +44,7 @@ pub enum ByteOrder {
 pub struct TimeUnit {
     /// NumPy's code.
     pub unit: String,
-    /// Multiple of the unit that one step is (`[10ms]` is 10).
+    /// The number of units in one step (`[10ms]` is 10).
     pub scale_factor: u32,
 }
 
@@ -59,14 +59,14 @@ pub struct Field {
     pub shape: Vec<u64>,
 }
 
-/// Elements with no fixed size: they have no flat form.
+/// Elements without a fixed size, which have no flat form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum VariableLength {
     /// v3 `string` (`variable_length_utf8`), v2 `|O` with `vlen-utf8`.
     Utf8,
     /// v3 `variable_length_bytes` (`bytes`), v2 `|O` with `vlen-bytes`.
     Bytes,
-    /// Any other, by its stored name.
+    /// Any other type, by its stored name.
     Other(String),
 }
 
@@ -113,18 +113,18 @@ pub enum DataType {
     DateTime64(TimeUnit),
     TimeDelta64(TimeUnit),
     Struct(Vec<Field>),
-    /// No fixed size; the array is listed but has no flat form.
+    /// No fixed size: the array is listed, but has no flat form.
     VariableLength(VariableLength),
 }
 
-/// Parts of an element that are each swapped as a whole when the byte order differs: `count` of them in a row.
+/// A run of `count` parts of an element, each of which is swapped as a whole when the byte order differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Component {
-    /// Where the first starts in the element, in bytes.
+    /// The offset of the first in the element, in bytes.
     pub offset: usize,
-    /// The length of each in bytes (1 for what is never swapped).
+    /// The length of each in bytes (1 if it is never swapped).
     pub width: usize,
-    /// How many follow each other.
+    /// The number of parts.
     pub count: usize,
 }
 
@@ -146,11 +146,12 @@ impl TimeUnit {
     pub fn new(unit: &str, scale_factor: u64) -> ParseResult<Self> {
         let unit = if unit == "μs" { "us" } else { unit };
         if !TIME_UNITS.contains(&unit) {
-            return Err(Fault::unsupported(format_args!("the time unit {}", json::shown_text(unit))));
+            return Err(ParseError::unsupported(format_args!("the time unit {}", json::shown_text(unit))));
         }
         // NumPy reads 0 as 1.
         let scale_factor = u32::try_from(scale_factor.max(1)).ok().filter(|&scale| scale <= i32::MAX as u32);
-        let scale_factor = scale_factor.ok_or_else(|| Fault::invalid("the scale factor passes 2^31-1"))?;
+        let scale_factor =
+            scale_factor.ok_or_else(|| ParseError::invalid("the scale factor passes 2^31-1"))?;
         Ok(TimeUnit { unit: unit.to_owned(), scale_factor })
     }
 }
@@ -164,36 +165,38 @@ impl DataType {
         }
         self.check_fields()?;
         match self.item_size() {
-            Some(0) => Err(Fault::unsupported("elements of 0 bytes have no flat form")),
+            Some(0) => Err(ParseError::unsupported("elements of 0 bytes have no flat form")),
             Some(size) if size <= MAX_ITEM_BYTES => match self.components() {
                 Some(_) => Ok(()),
-                None => Err(Fault::unsupported(format_args!(
+                None => Err(ParseError::unsupported(format_args!(
                     "elements of more than {MAX_COMPONENTS} parts of their own byte order"
                 ))),
             },
-            _ => Err(Fault::unsupported(format_args!("elements of more than {MAX_ITEM_BYTES} bytes"))),
+            _ => Err(ParseError::unsupported(format_args!("elements of more than {MAX_ITEM_BYTES} bytes"))),
         }
     }
 
     fn check_fields(&self) -> ParseResult<()> {
         let DataType::Struct(fields) = self else { return Ok(()) };
         if fields.is_empty() {
-            return Err(Fault::invalid("a struct without fields"));
+            return Err(ParseError::invalid("a struct without fields"));
         }
         let mut names = HashSet::new();
         for field in fields {
             let shown = || json::shown_text(&field.name);
             if !field.name.is_empty() && !names.insert(field.name.as_str()) {
-                return Err(Fault::invalid(format_args!("two fields are named {}", shown())));
+                return Err(ParseError::invalid(format_args!("two fields are named {}", shown())));
             }
             if field.shape.len() > MAX_RANK {
-                return Err(Fault::invalid(format_args!("more than {MAX_RANK} dimensions")).within(shown()));
+                return Err(
+                    ParseError::invalid(format_args!("more than {MAX_RANK} dimensions")).within(shown())
+                );
             }
             if matches!(field.data_type, DataType::VariableLength(_)) {
                 let reason = "a field of variable length has no flat form";
-                return Err(Fault::unsupported(reason).within(shown()));
+                return Err(ParseError::unsupported(reason).within(shown()));
             }
-            field.data_type.check_fields().map_err(|fault| fault.within(shown()))?;
+            field.data_type.check_fields().map_err(|error| error.within(shown()))?;
         }
         Ok(())
     }
@@ -258,9 +261,9 @@ impl Field {
         let (count, size) = (self.count()?, self.data_type.item_size()?);
         let end = offset.checked_add(count.checked_mul(size)?)?;
         if count > 0 && size > 0 {
-            let mut of_one = Vec::new();
-            self.data_type.append_components(0, &mut of_one)?;
-            repeat_components(runs, &of_one, offset, count, size)?;
+            let mut one_value = Vec::new();
+            self.data_type.append_components(0, &mut one_value)?;
+            repeat_components(runs, &one_value, offset, count, size)?;
         }
         Some(end)
     }
@@ -270,19 +273,19 @@ impl Field {
 /// components of one. `None` if there are more than [`MAX_COMPONENTS`] or an offset overflows usize.
 pub(super) fn repeat_components(
     runs: &mut Vec<Component>,
-    of_one: &[Component],
+    one_value: &[Component],
     offset: usize,
     count: usize,
     size: usize,
 ) -> Option<()> {
     offset.checked_add(count.checked_mul(size)?)?;
-    match of_one {
+    match one_value {
         [] => Some(()),
         [only] if only.width * only.count == size => {
             push_run(runs, Component { offset, width: only.width, count: only.count.checked_mul(count)? })
         }
         _ => (0..count).try_for_each(|index| {
-            of_one.iter().try_for_each(|part| {
+            one_value.iter().try_for_each(|part| {
                 push_run(runs, Component { offset: offset + index * size + part.offset, ..*part })
             })
         }),

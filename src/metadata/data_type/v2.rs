@@ -9,7 +9,7 @@ use super::numeric::NumericType;
 use super::v3;
 use super::{ByteOrder, Component, DataType, Field, TimeUnit, repeat_components};
 use crate::metadata::json;
-use crate::metadata::json::fault::{Fault, ParseResult};
+use crate::metadata::json::parse_error::{ParseError, ParseResult};
 
 /// A data type and how a v1 or v2 array stores it.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,12 +20,12 @@ pub struct StoredDataType {
     pub big_endian: Vec<Component>,
 }
 
-/// What a v2 `dtype` names.
+/// The type that a v2 `dtype` names.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Dtype {
     /// Elements of a fixed size.
     Fixed(StoredDataType),
-    /// `|O`: what is stored depends on the filters.
+    /// `|O`: the filters decide what is stored.
     Object,
 }
 
@@ -57,7 +57,7 @@ fn any(value: &Value) -> ParseResult<StoredDataType> {
     match value {
         Value::String(text) => simple(text),
         Value::Array(fields) => structure(fields),
-        _ => Err(Fault::invalid(format_args!(
+        _ => Err(ParseError::invalid(format_args!(
             "must be a string or a list of fields, not {}",
             json::shown(value)
         ))),
@@ -65,7 +65,7 @@ fn any(value: &Value) -> ParseResult<StoredDataType> {
 }
 
 fn simple(text: &str) -> ParseResult<StoredDataType> {
-    let unknown = || Fault::unsupported(format_args!("the dtype {}", json::shown_text(text)));
+    let unknown = || ParseError::unsupported(format_args!("the dtype {}", json::shown_text(text)));
     let (order, code) = match text.strip_prefix(['<', '>', '|', '=']) {
         Some(code) => (text.chars().next(), code),
         None => (None, text),
@@ -78,7 +78,7 @@ fn simple(text: &str) -> ParseResult<StoredDataType> {
     use DataType::*;
     let data_type = match kind {
         'm' | 'M' if size == "8" => {
-            let unit = time_unit(unit).map_err(|fault| fault.within(json::shown_text(text)))?;
+            let unit = time_unit(unit).map_err(|error| error.within(json::shown_text(text)))?;
             Some(if kind == 'M' { DateTime64(unit) } else { TimeDelta64(unit) })
         }
         'S' | 'a' => length().map(NullTerminatedBytes),
@@ -89,8 +89,8 @@ fn simple(text: &str) -> ParseResult<StoredDataType> {
     let extended = || v3::by_name(text).filter(|_| order.is_none());
     let data_type =
         data_type.or_else(extended).filter(|found| found.item_size().is_some()).ok_or_else(unknown)?;
-    // No order, `|` and `=` are what NumPy writes for bytes and what careless writers leave for the rest: the order
-    // of the machine that wrote, which today is little-endian.
+    // NumPy writes no order, `|` or `=` for bytes. Careless writers also do so for other types and mean the order of
+    // their machine, which today is little-endian.
     let is_big = order == Some('>');
     let swapped =
         data_type.components().unwrap_or_default().into_iter().filter(|run| is_big && run.width > 1);
@@ -103,23 +103,23 @@ fn time_unit(text: &str) -> ParseResult<TimeUnit> {
         return TimeUnit::new("generic", 1);
     }
     let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-    let inner = inner.ok_or_else(|| Fault::invalid("the unit must be in brackets"))?;
+    let inner = inner.ok_or_else(|| ParseError::invalid("the unit must be in brackets"))?;
     let unit = inner.trim_start_matches(|c: char| c.is_ascii_digit());
     let scale = inner.strip_suffix(unit).unwrap_or_default();
     let scale = if scale.is_empty() { Some(1) } else { scale.parse().ok() };
-    TimeUnit::new(unit, scale.ok_or_else(|| Fault::invalid("the multiple of the unit is too large"))?)
+    TimeUnit::new(unit, scale.ok_or_else(|| ParseError::invalid("the multiple of the unit is too large"))?)
 }
 
 fn structure(items: &[Value]) -> ParseResult<StoredDataType> {
     let mut fields = Vec::new();
     let mut big_endian = Vec::new();
     let mut offset = 0usize;
-    let too_large = || Fault::invalid("the struct is too large");
+    let too_large = || ParseError::invalid("the struct is too large");
     for item in items {
-        let (field, of_one) = field(item)?;
+        let (field, one_value) = field(item)?;
         let count = field.count().ok_or_else(too_large)?;
         let size = field.data_type.item_size().ok_or_else(too_large)?;
-        repeat_components(&mut big_endian, &of_one, offset, count, size).ok_or_else(too_large)?;
+        repeat_components(&mut big_endian, &one_value, offset, count, size).ok_or_else(too_large)?;
         offset = field.size().and_then(|size| offset.checked_add(size)).ok_or_else(too_large)?;
         fields.push(field);
     }
@@ -131,15 +131,15 @@ fn field(value: &Value) -> ParseResult<(Field, Vec<Component>)> {
     let (name, dtype, shape) = match json::list(value)? {
         [name, dtype] => (name, dtype, None),
         [name, dtype, shape] => (name, dtype, Some(shape)),
-        _ => return Err(Fault::invalid("a field must be [name, dtype] or [name, dtype, shape]")),
+        _ => return Err(ParseError::invalid("a field must be [name, dtype] or [name, dtype, shape]")),
     };
     // NumPy gives a field with a title as [title, name].
     let name = match name.as_array().map(Vec::as_slice) {
         Some([_title, name]) => name,
         _ => name,
     };
-    let name = json::name(name).map_err(|fault| fault.within("a field's name"))?;
-    let in_field = |fault: Fault| fault.within(json::shown_text(name));
+    let name = json::name(name).map_err(|error| error.within("a field's name"))?;
+    let in_field = |error: ParseError| error.within(json::shown_text(name));
     let shape = match shape {
         None => Vec::new(),
         Some(length @ Value::Number(_)) => vec![json::unsigned(length).map_err(in_field)?],
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_and_what_is_unknown() {
+    fn objects_and_unknown_types() {
         for text in ["|O", "O", "<O"] {
             assert_eq!(parse(&json!(text)).unwrap(), Dtype::Object);
         }
@@ -232,11 +232,11 @@ mod tests {
             "|O8",
             "string",
         ] {
-            let fault = parse(&json!(text)).unwrap_err();
-            assert!(matches!(fault, Fault::Unsupported(_)), "{text}: {fault:?}");
+            let error = parse(&json!(text)).unwrap_err();
+            assert!(matches!(error, ParseError::Unsupported(_)), "{text}: {error:?}");
         }
         for dtype in [json!(4), json!({}), json!(null), json!("<M8[99999999999ns]"), json!("<M8ns]")] {
-            assert!(matches!(parse(&dtype).unwrap_err(), Fault::Invalid(_)), "{dtype}");
+            assert!(matches!(parse(&dtype).unwrap_err(), ParseError::Invalid(_)), "{dtype}");
         }
     }
 
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn structs_of_one_byte_order() {
+    fn structs_one_value_byte_order() {
         assert_eq!(
             stored(json!([["a", ">i2"], ["b", "|S3"], ["c", ">f8"]])).byte_order(),
             Some(ByteOrder::Big)

@@ -10,7 +10,7 @@ use super::numeric::NUMBER_FORMATS;
 use super::{DataType, Field, TimeUnit, VariableLength};
 use crate::metadata::codec_spec::extension;
 use crate::metadata::json;
-use crate::metadata::json::fault::{Fault, ParseResult};
+use crate::metadata::json::parse_error::{ParseError, ParseResult};
 
 /// Reads v3's `data_type`. Types without a fixed size become [`DataType::VariableLength`]. Unknown types are
 /// unsupported, even with `must_understand: false`.
@@ -24,10 +24,10 @@ fn any(value: &Value) -> ParseResult<DataType> {
     let extension = extension(value)?;
     let empty = Map::new();
     let configuration = extension.configuration.unwrap_or(&empty);
-    configured(extension.name, configuration).map_err(|fault| match fault {
-        // The refusal of the name itself needs no prefix.
-        Fault::Unsupported(_) => fault,
-        Fault::Invalid(_) => fault.within("configuration").within(json::shown_text(extension.name)),
+    configured(extension.name, configuration).map_err(|error| match error {
+        // The message names the type already.
+        ParseError::Unsupported(_) => error,
+        ParseError::Invalid(_) => error.within("configuration").within(json::shown_text(extension.name)),
     })
 }
 
@@ -39,19 +39,19 @@ fn configured(name: &str, configuration: &Map<String, Value>) -> ParseResult<Dat
         "raw_bytes" => Ok(DataType::Raw(length_bytes(configuration)?)),
         "fixed_length_utf32" => match length_bytes(configuration)? {
             length if length.is_multiple_of(4) => Ok(DataType::FixedLengthUtf32(length / 4)),
-            length => Err(Fault::invalid(format_args!("length_bytes: {length} is no multiple of 4"))),
+            length => Err(ParseError::invalid(format_args!("length_bytes: {length} is not a multiple of 4"))),
         },
         "struct" | "structured" => {
             json::refuse_unknown(configuration, &["fields"])?;
             let fields = json::required(configuration, "fields")?;
-            let items = json::list(fields).map_err(|fault| fault.within("fields"))?;
+            let items = json::list(fields).map_err(|error| error.within("fields"))?;
             items.iter().map(field).collect::<ParseResult<_>>().map(DataType::Struct)
         }
-        // The type that this is an option of is in a configuration that is not read here.
+        // The configuration, which is not read here, has the type that is optional.
         "optional" => Ok(DataType::VariableLength(VariableLength::Other(name.to_owned()))),
         _ => {
             let data_type = by_name(name).ok_or_else(|| {
-                Fault::unsupported(format_args!("the data type {}", json::shown_text(name)))
+                ParseError::unsupported(format_args!("the data type {}", json::shown_text(name)))
             })?;
             json::refuse_unknown(configuration, &[])?;
             Ok(data_type)
@@ -79,15 +79,15 @@ pub fn by_name(name: &str) -> Option<DataType> {
 fn length_bytes(configuration: &Map<String, Value>) -> ParseResult<usize> {
     json::refuse_unknown(configuration, &["length_bytes"])?;
     let length = json::unsigned(json::required(configuration, "length_bytes")?);
-    let length = length.map_err(|fault| fault.within("length_bytes"))?;
-    usize::try_from(length).map_err(|_| Fault::invalid("length_bytes: too large"))
+    let length = length.map_err(|error| error.within("length_bytes"))?;
+    usize::try_from(length).map_err(|_| ParseError::invalid("length_bytes: too large"))
 }
 
 fn time_unit(configuration: &Map<String, Value>) -> ParseResult<TimeUnit> {
     json::refuse_unknown(configuration, &["unit", "scale_factor"])?;
-    let unit = json::text(json::required(configuration, "unit")?).map_err(|fault| fault.within("unit"))?;
+    let unit = json::text(json::required(configuration, "unit")?).map_err(|error| error.within("unit"))?;
     let scale_factor = json::required(configuration, "scale_factor")?;
-    let scale_factor = json::unsigned(scale_factor).map_err(|fault| fault.within("scale_factor"))?;
+    let scale_factor = json::unsigned(scale_factor).map_err(|error| error.within("scale_factor"))?;
     TimeUnit::new(unit, scale_factor)
 }
 
@@ -95,18 +95,18 @@ fn time_unit(configuration: &Map<String, Value>) -> ParseResult<TimeUnit> {
 fn field(value: &Value) -> ParseResult<Field> {
     let (name, data_type) = match value.as_array().map(Vec::as_slice) {
         Some([name, data_type]) => (name, data_type),
-        Some(_) => return Err(Fault::invalid("fields: a field must be an object or a pair")),
+        Some(_) => return Err(ParseError::invalid("fields: a field must be an object or a pair")),
         None => {
-            let members = json::object(value).map_err(|fault| fault.within("fields"))?;
+            let members = json::object(value).map_err(|error| error.within("fields"))?;
             json::refuse_unknown(members, &["name", "data_type"])?;
             (json::required(members, "name")?, json::required(members, "data_type")?)
         }
     };
-    let name = json::name(name).map_err(|fault| fault.within("fields: name"))?;
+    let name = json::name(name).map_err(|error| error.within("fields: name"))?;
     if name.is_empty() {
-        return Err(Fault::invalid("fields: a name is empty"));
+        return Err(ParseError::invalid("fields: a name is empty"));
     }
-    let data_type = any(data_type).map_err(|fault| fault.within(json::shown_text(name)))?;
+    let data_type = any(data_type).map_err(|error| error.within(json::shown_text(name)))?;
     Ok(Field { name: name.to_owned(), data_type, shape: Vec::new() })
 }
 
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_numpy_calls_them() {
+    fn numpy_names() {
         for (name, descr) in
             [("bfloat16", "|V2"), ("float8_e5m2", "|V1"), ("int4", "|i1"), ("uint2", "|u1"), ("r24", "|V3")]
         {
@@ -261,10 +261,10 @@ mod tests {
             json!("r+8"),
             json!({"name": "zeta", "must_understand": false}),
         ] {
-            assert!(matches!(parse(&value).unwrap_err(), Fault::Unsupported(_)), "{value}");
+            assert!(matches!(parse(&value).unwrap_err(), ParseError::Unsupported(_)), "{value}");
         }
         for value in [json!(null), json!(["int8"]), json!({"configuration": {}})] {
-            assert!(matches!(parse(&value).unwrap_err(), Fault::Invalid(_)), "{value}");
+            assert!(matches!(parse(&value).unwrap_err(), ParseError::Invalid(_)), "{value}");
         }
     }
 }

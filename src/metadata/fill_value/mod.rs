@@ -3,8 +3,8 @@
 //! Spec: v3 "Permitted fill values" and the registered data types' own sections; v2 "Fill value encoding".
 //! Uses `json`, `data_type`, `number`. The way back to JSON is in `json.rs`.
 //!
-//! Besides what the specifications allow, forms in real stores are accepted: numbers as strings and scalars as lists
-//! of one (NCZarr), integers written `1.0`, `"+Infinity"`, 0 and 1 for a bool. A value that does not fit the type is an error, never truncated.
+//! In addition to the forms in the specifications, forms in real stores are accepted: numbers as strings and scalars as lists
+//! of one (NCZarr), integers written `1.0`, `"+Infinity"`, 0 and 1 for a bool. A value that does not fit the type is an error: it is never truncated.
 
 mod decimal;
 mod json;
@@ -14,25 +14,19 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
+use super::ZarrFormat;
 use super::data_type::{Component, DataType, Field, VariableLength};
-use super::json::fault::{Fault, ParseResult};
+use super::json::parse_error::{ParseError, ParseResult};
 
-/// What a missing chunk holds: the bytes of one element.
+/// The value of a missing chunk's elements, as the bytes of one element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FillValue {
     /// One element in canonical form (little-endian, packed). For a type without a fixed size: the bytes of the
     /// string.
     pub bytes: Vec<u8>,
-    /// v2 `null` (or v1 none): undefined. Read as zeros; a chunk is never deleted for being all fill.
+    /// Whether it is undefined: v2's `null`, or a v1 document without the member. It is read as zeros, and a chunk that
+    /// equals it is never deleted.
     pub is_undefined: bool,
-}
-
-/// Which version's JSON forms are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    V1,
-    V2,
-    V3,
 }
 
 impl FillValue {
@@ -49,12 +43,12 @@ impl FillValue {
     /// Reads v3's JSON form: a document's `fill_value`, or a scalar in a codec's configuration. Base64 of a whole
     /// struct is little-endian.
     pub fn from_v3(data_type: &DataType, value: &Value) -> ParseResult<Self> {
-        Self::from_json(data_type, value, Form::V3)
+        Self::from_json(data_type, value, ZarrFormat::V3)
     }
 
     /// Reads v2's JSON form. `big_endian` has the components that are big-endian in base64 of the element.
     pub fn from_v2(data_type: &DataType, big_endian: &[Component], value: &Value) -> ParseResult<Self> {
-        let mut fill = Self::from_json(data_type, value, Form::V2)?;
+        let mut fill = Self::from_json(data_type, value, ZarrFormat::V2)?;
         if matches!(data_type, DataType::Struct(_)) && scalar(value).is_string() {
             swap(&mut fill.bytes, big_endian);
         }
@@ -63,17 +57,17 @@ impl FillValue {
 
     /// Reads v1's JSON form. It is that of v2, except that strings are literal.
     pub fn from_v1(data_type: &DataType, value: &Value) -> ParseResult<Self> {
-        Self::from_json(data_type, value, Form::V1)
+        Self::from_json(data_type, value, ZarrFormat::V1)
     }
 
-    fn from_json(data_type: &DataType, value: &Value, form: Form) -> ParseResult<Self> {
-        if value.is_null() && form != Form::V3 {
+    fn from_json(data_type: &DataType, value: &Value, zarr_format: ZarrFormat) -> ParseResult<Self> {
+        if value.is_null() && zarr_format != ZarrFormat::V3 {
             return Ok(Self::undefined(data_type));
         }
         let mut bytes = Vec::new();
-        append(data_type, value, form, &mut bytes)?;
+        append(data_type, value, zarr_format, &mut bytes)?;
         if data_type.item_size().is_some_and(|size| size != bytes.len()) {
-            return Err(Fault::invalid(format_args!(
+            return Err(ParseError::invalid(format_args!(
                 "{} does not fit the data type",
                 super::json::shown(value)
             )));
@@ -102,40 +96,47 @@ fn scalar(value: &Value) -> &Value {
 }
 
 /// Appends the canonical bytes of one element.
-fn append(data_type: &DataType, value: &Value, form: Form, bytes: &mut Vec<u8>) -> ParseResult<()> {
+fn append(
+    data_type: &DataType,
+    value: &Value,
+    zarr_format: ZarrFormat,
+    bytes: &mut Vec<u8>,
+) -> ParseResult<()> {
     use DataType::*;
     match data_type {
-        Raw(size) => append_raw(*size, value, form, bytes),
+        Raw(size) => append_raw(*size, value, zarr_format, bytes),
         NullTerminatedBytes(size) => {
-            let content = byte_string(scalar(value), form)?;
+            let content = byte_string(scalar(value), zarr_format)?;
             append_padded(&content, *size, value, bytes)
         }
-        FixedLengthUtf32(points) => append_utf32(*points, scalar(value), form, bytes),
-        Complex64 | Complex128 => append_complex(data_type, value, form, bytes),
-        Struct(fields) => append_struct(fields, value, form, bytes),
-        VariableLength(kind) => append_variable_length(kind, scalar(value), form, bytes),
-        _ => number::append(data_type, scalar(value), form != Form::V3, bytes),
+        FixedLengthUtf32(points) => append_utf32(*points, scalar(value), zarr_format, bytes),
+        Complex64 | Complex128 => append_complex(data_type, value, zarr_format, bytes),
+        Struct(fields) => append_struct(fields, value, zarr_format, bytes),
+        VariableLength(kind) => append_variable_length(kind, scalar(value), zarr_format, bytes),
+        _ => number::append(data_type, scalar(value), zarr_format != ZarrFormat::V3, bytes),
     }
 }
 
 /// Returns whether a v1 or v2 writer meant "all zeros" by a plain 0 (NumPy's default) for a type without numbers.
-fn means_zeros(value: &Value, form: Form) -> bool {
-    form != Form::V3 && value.as_f64() == Some(0.0)
+fn means_zeros(value: &Value, zarr_format: ZarrFormat) -> bool {
+    zarr_format != ZarrFormat::V3 && value.as_f64() == Some(0.0)
 }
 
-fn append_raw(size: usize, value: &Value, form: Form, bytes: &mut Vec<u8>) -> ParseResult<()> {
+fn append_raw(size: usize, value: &Value, zarr_format: ZarrFormat, bytes: &mut Vec<u8>) -> ParseResult<()> {
     let content = match scalar(value) {
-        Value::String(_) => byte_string(scalar(value), form)?,
+        Value::String(_) => byte_string(scalar(value), zarr_format)?,
         _ if value.is_array() => byte_list(value)?,
-        _ => byte_string(value, form)?,
+        _ => byte_string(value, zarr_format)?,
     };
-    if means_zeros(value, form) {
+    if means_zeros(value, zarr_format) {
         bytes.resize(bytes.len() + size, 0);
         return Ok(());
     }
     if content.len() != size {
         let (found, shown) = (content.len(), super::json::shown(value));
-        return Err(Fault::invalid(format_args!("{shown} is {found} bytes, and an element {size}")));
+        return Err(ParseError::invalid(format_args!(
+            "{shown} has {found} bytes, but an element has {size}"
+        )));
     }
     bytes.extend_from_slice(&content);
     Ok(())
@@ -145,25 +146,25 @@ fn append_raw(size: usize, value: &Value, form: Form, bytes: &mut Vec<u8>) -> Pa
 fn byte_list(value: &Value) -> ParseResult<Vec<u8>> {
     let byte = |item: &Value| {
         let byte = item.as_u64().and_then(|byte| u8::try_from(byte).ok());
-        byte.ok_or_else(|| Fault::invalid(format_args!("{} is no byte", super::json::shown(item))))
+        byte.ok_or_else(|| ParseError::invalid(format_args!("{} is not a byte", super::json::shown(item))))
     };
     super::json::list(value)?.iter().map(byte).collect()
 }
 
 /// Decodes the bytes that a string stands for. Since v2 it is base64. A v2 string that cannot be base64 is literal.
-fn byte_string(value: &Value, form: Form) -> ParseResult<Vec<u8>> {
-    if means_zeros(value, form) {
+fn byte_string(value: &Value, zarr_format: ZarrFormat) -> ParseResult<Vec<u8>> {
+    if means_zeros(value, zarr_format) {
         return Ok(Vec::new());
     }
     let text = super::json::text(value)?;
-    if form == Form::V1 {
+    if zarr_format == ZarrFormat::V1 {
         return Ok(text.as_bytes().to_vec());
     }
-    match (STANDARD.decode(text), form) {
+    match (STANDARD.decode(text), zarr_format) {
         (Ok(bytes), _) => Ok(bytes),
-        (Err(_), Form::V2) => Ok(text.as_bytes().to_vec()),
+        (Err(_), ZarrFormat::V2) => Ok(text.as_bytes().to_vec()),
         (Err(error), _) => {
-            Err(Fault::invalid(format_args!("{} is not base64: {error}", super::json::shown(value))))
+            Err(ParseError::invalid(format_args!("{} is not base64: {error}", super::json::shown(value))))
         }
     }
 }
@@ -171,113 +172,139 @@ fn byte_string(value: &Value, form: Form) -> ParseResult<Vec<u8>> {
 fn append_padded(content: &[u8], size: usize, value: &Value, bytes: &mut Vec<u8>) -> ParseResult<()> {
     let padding = size.checked_sub(content.len()).ok_or_else(|| {
         let (found, shown) = (content.len(), super::json::shown(value));
-        Fault::invalid(format_args!("{shown} is {found} bytes, and an element {size}"))
+        ParseError::invalid(format_args!("{shown} has {found} bytes, but an element has {size}"))
     })?;
     bytes.extend_from_slice(content);
     bytes.resize(bytes.len() + padding, 0);
     Ok(())
 }
 
-fn append_utf32(points: usize, value: &Value, form: Form, bytes: &mut Vec<u8>) -> ParseResult<()> {
-    let text = if means_zeros(value, form) { "" } else { super::json::text(value)? };
+fn append_utf32(
+    points: usize,
+    value: &Value,
+    zarr_format: ZarrFormat,
+    bytes: &mut Vec<u8>,
+) -> ParseResult<()> {
+    let text = if means_zeros(value, zarr_format) { "" } else { super::json::text(value)? };
     let content: Vec<u8> = text.chars().flat_map(|point| u32::from(point).to_le_bytes()).collect();
     append_padded(&content, points.saturating_mul(4), value, bytes)
 }
 
-fn append_complex(data_type: &DataType, value: &Value, form: Form, bytes: &mut Vec<u8>) -> ParseResult<()> {
+fn append_complex(
+    data_type: &DataType,
+    value: &Value,
+    zarr_format: ZarrFormat,
+    bytes: &mut Vec<u8>,
+) -> ParseResult<()> {
     let part = if *data_type == DataType::Complex64 { DataType::Float32 } else { DataType::Float64 };
     let zero = Value::from(0);
     let (real, imaginary) = match value.as_array().map(Vec::as_slice) {
         Some([real, imaginary]) => (real, imaginary),
         // v1 and v2 writers also leave a plain number.
-        None if form != Form::V3 => (value, &zero),
+        None if zarr_format != ZarrFormat::V3 => (value, &zero),
         _ => {
             let shown = super::json::shown(value);
-            return Err(Fault::invalid(format_args!("must be a real and an imaginary part, not {shown}")));
+            return Err(ParseError::invalid(format_args!(
+                "must be a real and an imaginary part, not {shown}"
+            )));
         }
     };
-    number::append(&part, real, form != Form::V3, bytes)?;
-    number::append(&part, imaginary, form != Form::V3, bytes)
+    number::append(&part, real, zarr_format != ZarrFormat::V3, bytes)?;
+    number::append(&part, imaginary, zarr_format != ZarrFormat::V3, bytes)
 }
 
 /// Appends a struct. It is base64 of the packed element, or an object with a value for each field, or a list of the
 /// values in order.
-fn append_struct(fields: &[Field], value: &Value, form: Form, bytes: &mut Vec<u8>) -> ParseResult<()> {
+fn append_struct(
+    fields: &[Field],
+    value: &Value,
+    zarr_format: ZarrFormat,
+    bytes: &mut Vec<u8>,
+) -> ParseResult<()> {
     let whole = DataType::Struct(fields.to_vec());
     let size = whole.item_size().unwrap_or(0);
     match value {
-        Value::Object(members) => append_fields(fields, members, form, bytes),
-        Value::Array(items) if items.len() == fields.len() && !scalar(value).is_string() => {
-            fields.iter().zip(items).try_for_each(|(field, item)| append_field(field, item, form, bytes))
-        }
-        _ if means_zeros(value, form) => {
+        Value::Object(members) => append_fields(fields, members, zarr_format, bytes),
+        Value::Array(items) if items.len() == fields.len() && !scalar(value).is_string() => fields
+            .iter()
+            .zip(items)
+            .try_for_each(|(field, item)| append_field(field, item, zarr_format, bytes)),
+        _ if means_zeros(value, zarr_format) => {
             bytes.resize(bytes.len() + size, 0);
             Ok(())
         }
-        _ => append_raw(size, scalar(value), form, bytes),
+        _ => append_raw(size, scalar(value), zarr_format, bytes),
     }
 }
 
 fn append_fields(
     fields: &[Field],
     members: &Map<String, Value>,
-    form: Form,
+    zarr_format: ZarrFormat,
     bytes: &mut Vec<u8>,
 ) -> ParseResult<()> {
     if let Some(name) = members.keys().find(|name| !fields.iter().any(|field| field.name == **name)) {
-        return Err(Fault::invalid(format_args!("there is no field {}", super::json::shown_text(name))));
+        return Err(ParseError::invalid(format_args!("there is no field {}", super::json::shown_text(name))));
     }
     for field in fields {
         if field.name.is_empty() {
             bytes.resize(bytes.len() + field.size().unwrap_or(0), 0);
         } else {
-            append_field(field, super::json::required(members, &field.name)?, form, bytes)?;
+            append_field(field, super::json::required(members, &field.name)?, zarr_format, bytes)?;
         }
     }
     Ok(())
 }
 
-fn append_field(field: &Field, value: &Value, form: Form, bytes: &mut Vec<u8>) -> ParseResult<()> {
-    append_subarray(&field.data_type, &field.shape, value, form, bytes)
-        .map_err(|fault| fault.within(super::json::shown_text(&field.name)))
+fn append_field(
+    field: &Field,
+    value: &Value,
+    zarr_format: ZarrFormat,
+    bytes: &mut Vec<u8>,
+) -> ParseResult<()> {
+    append_subarray(&field.data_type, &field.shape, value, zarr_format, bytes)
+        .map_err(|error| error.within(super::json::shown_text(&field.name)))
 }
 
 fn append_subarray(
     data_type: &DataType,
     shape: &[u64],
     value: &Value,
-    form: Form,
+    zarr_format: ZarrFormat,
     bytes: &mut Vec<u8>,
 ) -> ParseResult<()> {
     let Some((&length, inner)) = shape.split_first() else {
-        return append(data_type, value, form, bytes);
+        return append(data_type, value, zarr_format, bytes);
     };
     let items = super::json::list(value)?;
     if items.len() as u64 != length {
         let found = items.len();
-        return Err(Fault::invalid(format_args!("must be a list of {length}, and has {found} members")));
+        return Err(ParseError::invalid(format_args!("must be a list of {length}, but has {found} members")));
     }
-    items.iter().try_for_each(|item| append_subarray(data_type, inner, item, form, bytes))
+    items.iter().try_for_each(|item| append_subarray(data_type, inner, item, zarr_format, bytes))
 }
 
 /// Appends the value of a type without a fixed size. It does not matter to the flat file and must not hide the array.
 fn append_variable_length(
     kind: &VariableLength,
     value: &Value,
-    form: Form,
+    zarr_format: ZarrFormat,
     bytes: &mut Vec<u8>,
 ) -> ParseResult<()> {
     match (kind, value) {
         (_, Value::Null) | (VariableLength::Other(_), _) => {}
         (VariableLength::Utf8, Value::String(text)) => bytes.extend_from_slice(text.as_bytes()),
         (VariableLength::Bytes, Value::Array(_)) => bytes.extend(byte_list(value)?),
-        (VariableLength::Bytes, _) => bytes.extend(byte_string(value, form)?),
+        (VariableLength::Bytes, _) => bytes.extend(byte_string(value, zarr_format)?),
         // This was zarr-python's default, and zarr-python reads its text.
-        (VariableLength::Utf8, Value::Number(number)) if form != Form::V3 => {
+        (VariableLength::Utf8, Value::Number(number)) if zarr_format != ZarrFormat::V3 => {
             bytes.extend_from_slice(number.to_string().as_bytes());
         }
         (VariableLength::Utf8, _) => {
-            return Err(Fault::invalid(format_args!("must be a string, not {}", super::json::shown(value))));
+            return Err(ParseError::invalid(format_args!(
+                "must be a string, not {}",
+                super::json::shown(value)
+            )));
         }
     }
     Ok(())

@@ -9,7 +9,7 @@ use super::decimal::Decimal;
 use crate::metadata::data_type::DataType;
 use crate::metadata::data_type::exact_number::{FloatFormat, ScalarFormat};
 use crate::metadata::json;
-use crate::metadata::json::fault::{Fault, ParseResult};
+use crate::metadata::json::parse_error::{ParseError, ParseResult};
 
 /// Appends the bytes of a number of `data_type`. A bool may be 0 or 1. `is_loose` also accepts the forms of v1 and v2
 /// writers: numbers as strings, and a bool for a number.
@@ -18,19 +18,19 @@ pub fn append(data_type: &DataType, value: &Value, is_loose: bool, bytes: &mut V
     match data_type {
         Bool => bytes.push(boolean(value, is_loose)?),
         Float32 => match float(value)? {
-            Float::Bits(bits) => bytes.extend(hexadecimal(bits, 4, value)?),
-            Float::Nan => bytes.extend(0x7fc0_0000u32.to_le_bytes()),
-            Float::Infinity(sign) => bytes.extend((sign as f32 * f32::INFINITY).to_le_bytes()),
-            Float::Decimal(decimal) => {
-                bytes.extend(decimal.to_f32().ok_or_else(|| not_a("float", value))?.to_le_bytes())
+            ParsedFloat::Bits(bits) => bytes.extend(hexadecimal(bits, 4, value)?),
+            ParsedFloat::Nan => bytes.extend(0x7fc0_0000u32.to_le_bytes()),
+            ParsedFloat::Infinity(sign) => bytes.extend((sign as f32 * f32::INFINITY).to_le_bytes()),
+            ParsedFloat::Decimal(decimal) => {
+                bytes.extend(decimal.to_f32().ok_or_else(|| not_a("a float", value))?.to_le_bytes())
             }
         },
         Float64 => match float(value)? {
-            Float::Bits(bits) => bytes.extend(hexadecimal(bits, 8, value)?),
-            Float::Nan => bytes.extend(0x7ff8_0000_0000_0000u64.to_le_bytes()),
-            Float::Infinity(sign) => bytes.extend((sign * f64::INFINITY).to_le_bytes()),
-            Float::Decimal(decimal) => {
-                bytes.extend(decimal.to_f64().ok_or_else(|| not_a("float", value))?.to_le_bytes())
+            ParsedFloat::Bits(bits) => bytes.extend(hexadecimal(bits, 8, value)?),
+            ParsedFloat::Nan => bytes.extend(0x7ff8_0000_0000_0000u64.to_le_bytes()),
+            ParsedFloat::Infinity(sign) => bytes.extend((sign * f64::INFINITY).to_le_bytes()),
+            ParsedFloat::Decimal(decimal) => {
+                bytes.extend(decimal.to_f64().ok_or_else(|| not_a("a float", value))?.to_le_bytes())
             }
         },
         DateTime64(_) | TimeDelta64(_) => {
@@ -44,21 +44,21 @@ pub fn append(data_type: &DataType, value: &Value, is_loose: bool, bytes: &mut V
                 let number = in_range(integer(value, is_loose)?, integers.range(), value)?;
                 bytes.extend(number.to_le_bytes().iter().take(format.width()));
             }
-            None => return Err(not_a("fill value of this type", value)),
+            None => return Err(not_a("a fill value of this type", value)),
         },
     }
     Ok(())
 }
 
-fn not_a(what: &str, value: &Value) -> Fault {
-    Fault::invalid(format_args!("{} is no {what}", json::shown(value)))
+fn not_a(what: &str, value: &Value) -> ParseError {
+    ParseError::invalid(format_args!("{} is not {what}", json::shown(value)))
 }
 
 fn in_range(number: i128, (low, high): (i128, i128), value: &Value) -> ParseResult<i128> {
     if (low..=high).contains(&number) {
         return Ok(number);
     }
-    Err(Fault::invalid(format_args!("{} is not from {low} to {high}", json::shown(value))))
+    Err(ParseError::invalid(format_args!("{} is not from {low} to {high}", json::shown(value))))
 }
 
 fn boolean(value: &Value, is_loose: bool) -> ParseResult<u8> {
@@ -67,9 +67,9 @@ fn boolean(value: &Value, is_loose: bool) -> ParseResult<u8> {
         // zarrita wrote 0 and 1 into v3 documents, and zarr-python and tensorstore read them.
         _ if is_loose || value.is_number() => match integer(value, is_loose) {
             Ok(number @ (0 | 1)) => Ok(number as u8),
-            _ => Err(not_a("bool", value)),
+            _ => Err(not_a("a bool", value)),
         },
-        _ => Err(not_a("bool", value)),
+        _ => Err(not_a("a bool", value)),
     }
 }
 
@@ -79,16 +79,16 @@ fn integer(value: &Value, is_loose: bool) -> ParseResult<i128> {
         Value::Number(number) => number.as_str(),
         Value::String(text) => text,
         Value::Bool(truth) if is_loose => return Ok(i128::from(*truth)),
-        _ => return Err(not_a("integer", value)),
+        _ => return Err(not_a("an integer", value)),
     };
-    Decimal::parse(text).and_then(|decimal| decimal.to_integer()).ok_or_else(|| not_a("integer", value))
+    Decimal::parse(text).and_then(|decimal| decimal.to_integer()).ok_or_else(|| not_a("an integer", value))
 }
 
 fn is_nat(value: &Value) -> bool {
     value.as_str().is_some_and(|text| text.eq_ignore_ascii_case("NaT"))
 }
 
-enum Float<'a> {
+enum ParsedFloat<'a> {
     /// The hexadecimal digits of the number's bits.
     Bits(&'a str),
     Nan,
@@ -97,23 +97,23 @@ enum Float<'a> {
     Decimal(Decimal<'a>),
 }
 
-fn float(value: &Value) -> ParseResult<Float<'_>> {
+fn float(value: &Value) -> ParseResult<ParsedFloat<'_>> {
     let text = match value {
         Value::Number(number) => number.as_str(),
         Value::String(text) => text.trim(),
-        _ => return Err(not_a("float", value)),
+        _ => return Err(not_a("a float", value)),
     };
     if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        return Ok(Float::Bits(digits));
+        return Ok(ParsedFloat::Bits(digits));
     }
     let (sign, word) = match text.strip_prefix('-') {
         Some(word) => (-1.0, word),
         None => (1.0, text.strip_prefix('+').unwrap_or(text)),
     };
     match word.to_ascii_lowercase().as_str() {
-        "nan" => Ok(Float::Nan),
-        "infinity" | "inf" => Ok(Float::Infinity(sign)),
-        _ => Decimal::parse(text).map(Float::Decimal).ok_or_else(|| not_a("float", value)),
+        "nan" => Ok(ParsedFloat::Nan),
+        "infinity" | "inf" => Ok(ParsedFloat::Infinity(sign)),
+        _ => Decimal::parse(text).map(ParsedFloat::Decimal).ok_or_else(|| not_a("a float", value)),
     }
 }
 
@@ -123,32 +123,37 @@ fn hexadecimal(digits: &str, size: usize, value: &Value) -> ParseResult<impl Ite
     let is_hexadecimal = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     if digits.len() != 2 * size || !is_hexadecimal {
         let (shown, needed) = (json::shown(value), 2 * size);
-        return Err(Fault::invalid(format_args!("{shown} is not \"0x\" and {needed} hexadecimal digits")));
+        return Err(ParseError::invalid(format_args!(
+            "{shown} is not \"0x\" and {needed} hexadecimal digits"
+        )));
     }
-    let bits = u64::from_str_radix(digits, 16).map_err(|_| not_a("float", value))?;
+    let bits = u64::from_str_radix(digits, 16).map_err(|_| not_a("a float", value))?;
     Ok(bits.to_le_bytes().into_iter().take(size))
 }
 
 fn append_minifloat(format: FloatFormat, value: &Value, bytes: &mut Vec<u8>) -> ParseResult<()> {
     let size = if format.bits() > 8 { 2 } else { 1 };
     let code = match float(value)? {
-        Float::Bits(digits) => {
+        ParsedFloat::Bits(digits) => {
             let before = bytes.len();
             bytes.extend(hexadecimal(digits, size, value)?);
             let last = bytes.last().copied().unwrap_or(0);
             if format.bits() < 8 && last >> format.bits() != 0 {
                 bytes.truncate(before);
                 let bits = format.bits();
-                return Err(Fault::invalid(format_args!("{} has more than {bits} bits", json::shown(value))));
+                return Err(ParseError::invalid(format_args!(
+                    "{} has more than {bits} bits",
+                    json::shown(value)
+                )));
             }
             return Ok(());
         }
-        Float::Nan => format.nan(),
-        Float::Infinity(sign) => format.encode(sign * f64::INFINITY),
-        Float::Decimal(decimal) => decimal.to_f64_odd().and_then(|number| format.encode(number)),
+        ParsedFloat::Nan => format.nan(),
+        ParsedFloat::Infinity(sign) => format.encode(sign * f64::INFINITY),
+        ParsedFloat::Decimal(decimal) => decimal.to_f64_odd().and_then(|number| format.encode(number)),
     };
     let code = code.ok_or_else(|| {
-        Fault::invalid(format_args!("the data type has no value near to {}", json::shown(value)))
+        ParseError::invalid(format_args!("the data type has no value near {}", json::shown(value)))
     })?;
     bytes.extend(code.to_le_bytes().iter().take(size));
     Ok(())

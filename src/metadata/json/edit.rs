@@ -1,28 +1,28 @@
-//! Editing a JSON document as text, so that what is not changed keeps its bytes (`1E5`, bare NaN, spacing, order).
+//! Editing a JSON document as text, so that unchanged parts keep their bytes (`1E5`, bare NaN, spacing, order).
 //!
-//! Spec: RFC 8259, relaxed as in `json/mod.rs`, which must have parsed a text before it comes here: the scanner below
-//! looks for the ends of values only and checks nothing else. Uses `json`.
+//! Spec: RFC 8259, relaxed as in `json/mod.rs`. That parser must have accepted a text before it comes here: the scanner
+//! below only looks for the ends of values and checks nothing else. Uses `json`.
 //!
-//! Invariant: a container that is taken apart and put together unchanged has the same text.
+//! Invariant: a container that is split and joined unchanged has the same text.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::fault::{Fault, ParseResult};
+use super::parse_error::{ParseError, ParseResult};
 use crate::metadata::json;
 
-/// An object or a list, taken apart.
+/// An object or a list, split into its parts.
 struct Container<'t> {
     is_object: bool,
-    parts: Vec<Member<'t>>,
+    parts: Vec<JsonPart<'t>>,
     /// The text between the last member and the closing bracket.
     tail: &'t str,
 }
 
 /// A member of an object or an item of a list.
 #[derive(Clone)]
-struct Member<'t> {
+struct JsonPart<'t> {
     /// The space before it.
     lead: &'t str,
     /// For members: the name, unescaped.
@@ -104,7 +104,7 @@ impl<'t> Scanner<'t> {
 }
 
 impl<'t> Container<'t> {
-    /// Takes a text apart; `None` for a value that is neither object nor list.
+    /// Splits a text; `None` for a value that is neither an object nor a list.
     fn parse(text: &'t str) -> Option<Self> {
         let text = trimmed(text);
         let is_object = text.starts_with('{');
@@ -135,7 +135,7 @@ impl<'t> Container<'t> {
             if is_last {
                 container.tail = trail;
             }
-            container.parts.push(Member {
+            container.parts.push(JsonPart {
                 lead,
                 name,
                 label,
@@ -152,7 +152,7 @@ impl<'t> Container<'t> {
     fn text(&self) -> String {
         let (open, close) = if self.is_object { ('{', '}') } else { ('[', ']') };
         let mut text = String::from(open);
-        for (index, Member { lead, label, value, trail, .. }) in self.parts.iter().enumerate() {
+        for (index, JsonPart { lead, label, value, trail, .. }) in self.parts.iter().enumerate() {
             if index > 0 {
                 text.push(',');
             }
@@ -180,7 +180,7 @@ impl<'t> Container<'t> {
         let colon = last.map_or(": ", |part| if part.label.ends_with(':') { ":" } else { ": " });
         let quoted = || Cow::Owned(format!("{}{colon}", Value::from(name)));
         let label = if self.is_object { quoted() } else { Cow::Borrowed("") };
-        self.parts.push(Member { lead, name: name.to_owned(), label, value, trail: "" });
+        self.parts.push(JsonPart { lead, name: name.to_owned(), label, value, trail: "" });
     }
 }
 
@@ -241,7 +241,7 @@ fn merge_value(stored: &str, written: &str, before: &Value, after: &Value) -> St
     };
     let mut kept = Vec::new();
     for (index, part) in old.parts.iter().enumerate() {
-        // An earlier one of a repeated member goes.
+        // If a member is repeated, only the last one stays.
         if find(&old, &part.name, index) != Some(index) {
             continue;
         }
@@ -249,7 +249,7 @@ fn merge_value(stored: &str, written: &str, before: &Value, after: &Value) -> St
         let before = value(before, &part.name, index).unwrap_or_default();
         let after = value(after, &part.name, index).unwrap_or_default();
         let merged = merge_value(&part.value, &from.value, &before, &after);
-        kept.push(Member { value: Cow::Owned(merged), ..part.clone() });
+        kept.push(JsonPart { value: Cow::Owned(merged), ..part.clone() });
     }
     let added: Vec<(String, String)> = (new.parts.iter().enumerate())
         .filter(|(index, part)| {
@@ -270,7 +270,7 @@ fn merge_value(stored: &str, written: &str, before: &Value, after: &Value) -> St
 /// Returns the text of an object with some members set, and members with `None` removed. Values are JSON.
 pub fn set(stored: &str, changes: &[(String, Option<String>)]) -> ParseResult<String> {
     let Some(mut object) = Container::parse(stored).filter(|container| container.is_object) else {
-        return Err(Fault::invalid("not an object"));
+        return Err(ParseError::invalid("not an object"));
     };
     for (name, value) in changes {
         match (object.position(name), value) {
@@ -335,7 +335,7 @@ mod tests {
     const STORED: &str = "\u{feff} {\n  \"a\" : 1E5,\n  \"b\\u00e9\": [ NaN, {\"x\": -Infinity,\"y\":0.10} ] ,\n  \"c\": \"},\\\"\"\n}\n";
 
     #[test]
-    fn what_is_unchanged_keeps_its_text() {
+    fn unchanged_parts_keep_their_text() {
         let same = r#"{"c":"},\"","bé":["NaN",{"y":0.1,"x":"-Infinity"}],"a":100000.0}"#;
         assert_eq!(merge(STORED, same).unwrap(), trimmed(STORED));
         let changed = r#"{"bé":["NaN",{"y":2,"x":"-Infinity"},7],"new":[1, 2],"c":"},\""}"#;
@@ -425,7 +425,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_container_put_together_is_what_it_was(value in any_value(), is_pretty: bool) {
+        fn splitting_and_joining_changes_nothing(value in any_value(), is_pretty: bool) {
             let text = shown(&value, is_pretty);
             match Container::parse(&text) {
                 None => prop_assert!(!value.is_object() && !value.is_array()),
@@ -443,7 +443,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_merged_is_what_was_written(stored in any_value(), written in any_value(), pretty: (bool, bool)) {
+        fn merged_values_are_the_written_ones(stored in any_value(), written in any_value(), pretty: (bool, bool)) {
             let (before, after) = (shown(&stored, pretty.0), shown(&written, pretty.1));
             let merged: Value = serde_json::from_str(&merge(&before, &after).unwrap()).unwrap();
             prop_assert!(is_same(&merged, &written), "{before} {after} {merged}");
@@ -451,7 +451,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_replaced_is_what_serde_replaces(mut value in any_value(), name in "[a-d\"]{0,2}", new in any_value(), is_pretty: bool) {
+        fn replacing_agrees_with_serde(mut value in any_value(), name in "[a-d\"]{0,2}", new in any_value(), is_pretty: bool) {
             let text = shown(&value, is_pretty);
             let replaced = replace(&text, &[&name], &new.to_string());
             match value.as_object_mut() {

@@ -1,66 +1,66 @@
 //! JSON as metadata documents have it: bounded, with the bare NaN and Infinity that many writers leave in.
 //!
-//! Spec: RFC 8259, relaxed by what real stores hold. Uses `fault` only.
+//! Spec: RFC 8259, relaxed by what real stores hold. Uses `parse_error` only.
 //!
-//! A document may start with a UTF-8 byte order mark; `NaN`, `Infinity` and `-Infinity` outside strings are
-//! read as strings of these words; of a repeated member the last one counts. Numbers keep their
-//! digits (serde_json writes an exponent as `e+5`, whatever it was).
+//! A document may start with a UTF-8 byte order mark. `NaN`, `Infinity` and `-Infinity` outside strings are read as
+//! strings with these words. If a member is repeated, the last one counts. Numbers keep their digits (serde_json
+//! writes every exponent in the form `e+5`).
 
 pub mod edit;
-pub mod fault;
+pub mod parse_error;
 
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
 use super::MAX_DOCUMENT_BYTES;
-use fault::{Fault, ParseResult};
+use parse_error::{ParseError, ParseResult};
 
-/// The deepest nesting of lists and objects that is read.
+/// The deepest nesting of lists and objects that is accepted.
 pub const MAX_DEPTH: usize = 64;
 /// The most values that a document may hold, an object counting twice: a parsed value takes 100 to 200 bytes, so
 /// this bounds a hostile document at some 300 MiB. A consolidated copy of 30,000 arrays stays below it.
 pub const MAX_VALUES: usize = 2 << 20;
-/// The longest name (of a field, a dimension, a codec) that is taken, in bytes.
+/// The longest name (of a field, a dimension, a codec) that is accepted, in bytes.
 pub const MAX_NAME_BYTES: usize = 4096;
 
 /// Estimates the memory that a parsed object takes.
 pub fn memory_bytes(members: &Map<String, Value>) -> usize {
-    /// A member's place in the table and in the list of an object, and what the allocator adds.
+    /// A member's entries in the table and in the list of an object, and the allocator's overhead.
     const MEMBER_BYTES: usize = 128;
-    /// Where a string is, and what the allocator adds.
+    /// The pointer to a string, and the allocator's overhead.
     const STRING_BYTES: usize = 16;
     // Documents are at most MAX_DEPTH deep.
-    fn of_value(value: &Value) -> usize {
+    fn value_bytes(value: &Value) -> usize {
         match value {
             Value::Null | Value::Bool(_) => 0,
             Value::Number(number) => STRING_BYTES + number.to_string().len(),
             Value::String(text) => STRING_BYTES + text.len(),
-            Value::Array(values) => values.iter().map(|value| size_of::<Value>() + of_value(value)).sum(),
+            Value::Array(values) => values.iter().map(|value| size_of::<Value>() + value_bytes(value)).sum(),
             Value::Object(members) => memory_bytes(members),
         }
     }
-    members.iter().map(|(name, value)| MEMBER_BYTES + name.len() + of_value(value)).sum()
+    members.iter().map(|(name, value)| MEMBER_BYTES + name.len() + value_bytes(value)).sum()
 }
 
 /// Parses a whole document.
 pub fn parse(document: &[u8]) -> ParseResult<Value> {
     if document.len() as u64 > MAX_DOCUMENT_BYTES {
-        return Err(Fault::invalid(format_args!(
-            "the document has {} bytes, more than the {MAX_DOCUMENT_BYTES} that are read",
+        return Err(ParseError::invalid(format_args!(
+            "the document has {} bytes, more than the limit of {MAX_DOCUMENT_BYTES}",
             document.len()
         )));
     }
     let document = document.strip_prefix(b"\xef\xbb\xbf").unwrap_or(document);
     let document = quote_bare_numbers(document)?;
-    serde_json::from_slice(&document).map_err(|error| Fault::invalid(format_args!("not JSON: {error}")))
+    serde_json::from_slice(&document).map_err(|error| ParseError::invalid(format_args!("not JSON: {error}")))
 }
 
 /// Parses a document that must be an object.
 pub fn parse_object(document: &[u8]) -> ParseResult<Map<String, Value>> {
     match parse(document)? {
         Value::Object(members) => Ok(members),
-        other => Err(Fault::invalid(format_args!("the document is {}, not an object", shown(&other)))),
+        other => Err(ParseError::invalid(format_args!("the document is {}, not an object", shown(&other)))),
     }
 }
 
@@ -68,7 +68,7 @@ pub fn parse_object(document: &[u8]) -> ParseResult<Map<String, Value>> {
 fn quote_bare_numbers(document: &[u8]) -> ParseResult<Cow<'_, [u8]>> {
     const WORDS: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
     let mut quoted: Vec<u8> = Vec::new();
-    let mut copied = 0; // how much of the document `quoted` holds
+    let mut copied = 0; // the length of the document's part that `quoted` holds
     let (mut depth, mut values) = (0usize, 0usize);
     let mut at = 0;
     while let Some(&byte) = document.get(at) {
@@ -79,7 +79,7 @@ fn quote_bare_numbers(document: &[u8]) -> ParseResult<Cow<'_, [u8]>> {
                 depth += 1;
                 values += if byte == b'{' { 2 } else { 1 };
                 if depth > MAX_DEPTH {
-                    return Err(Fault::invalid(format_args!("JSON nested more than {MAX_DEPTH} deep")));
+                    return Err(ParseError::invalid(format_args!("JSON nested more than {MAX_DEPTH} deep")));
                 }
             }
             b']' | b'}' => depth = depth.saturating_sub(1),
@@ -97,7 +97,7 @@ fn quote_bare_numbers(document: &[u8]) -> ParseResult<Cow<'_, [u8]>> {
             _ => {}
         }
         if values > MAX_VALUES {
-            return Err(Fault::invalid(format_args!("JSON with more than {MAX_VALUES} values")));
+            return Err(ParseError::invalid(format_args!("JSON with more than {MAX_VALUES} values")));
         }
     }
     if copied == 0 {
@@ -146,32 +146,34 @@ fn shortened(text: &str) -> String {
 
 /// Returns the member `name`, or an error if it is missing.
 pub fn required<'a>(members: &'a Map<String, Value>, name: &str) -> ParseResult<&'a Value> {
-    members.get(name).ok_or_else(|| Fault::invalid(format_args!("{name} is missing")))
+    members.get(name).ok_or_else(|| ParseError::invalid(format_args!("{name} is missing")))
 }
 
 /// Reads an object.
 pub fn object(value: &Value) -> ParseResult<&Map<String, Value>> {
-    value.as_object().ok_or_else(|| Fault::invalid(format_args!("must be an object, not {}", shown(value))))
+    value
+        .as_object()
+        .ok_or_else(|| ParseError::invalid(format_args!("must be an object, not {}", shown(value))))
 }
 
 /// Reads a list.
 pub fn list(value: &Value) -> ParseResult<&[Value]> {
     match value {
         Value::Array(items) => Ok(items),
-        _ => Err(Fault::invalid(format_args!("must be a list, not {}", shown(value)))),
+        _ => Err(ParseError::invalid(format_args!("must be a list, not {}", shown(value)))),
     }
 }
 
 /// Reads a string.
 pub fn text(value: &Value) -> ParseResult<&str> {
-    value.as_str().ok_or_else(|| Fault::invalid(format_args!("must be a string, not {}", shown(value))))
+    value.as_str().ok_or_else(|| ParseError::invalid(format_args!("must be a string, not {}", shown(value))))
 }
 
 /// Reads a string that names something. It has at most [`MAX_NAME_BYTES`].
 pub fn name(value: &Value) -> ParseResult<&str> {
     let name = text(value)?;
     if name.len() > MAX_NAME_BYTES {
-        return Err(Fault::invalid(format_args!(
+        return Err(ParseError::invalid(format_args!(
             "the name {} has more than {MAX_NAME_BYTES} bytes",
             shown_text(name)
         )));
@@ -182,20 +184,20 @@ pub fn name(value: &Value) -> ParseResult<&str> {
 /// Reads a number that is not negative and has neither fraction nor exponent.
 pub fn unsigned(value: &Value) -> ParseResult<u64> {
     value.as_u64().ok_or_else(|| {
-        Fault::invalid(format_args!("must be an integer from 0 to 2^64-1, not {}", shown(value)))
+        ParseError::invalid(format_args!("must be an integer from 0 to 2^64-1, not {}", shown(value)))
     })
 }
 
 /// Reads a list of numbers, each as [`unsigned`].
 pub fn unsigned_list(value: &Value) -> ParseResult<Vec<u64>> {
-    list(value)?.iter().enumerate().map(|(i, item)| unsigned(item).map_err(|fault| fault.within(i))).collect()
+    list(value)?.iter().enumerate().map(|(i, item)| unsigned(item).map_err(|error| error.within(i))).collect()
 }
 
 /// Refuses members other than `known`, unless they allow readers to skip them (v3 core, "must_understand").
 pub fn refuse_unknown(members: &Map<String, Value>, known: &[&str]) -> ParseResult<()> {
     for (name, value) in members {
         if !known.contains(&name.as_str()) && !may_be_skipped(value) {
-            return Err(Fault::unsupported(format_args!(
+            return Err(ParseError::unsupported(format_args!(
                 "the member {} is not understood, and does not say \"must_understand\": false",
                 shown_text(name)
             )));
@@ -246,8 +248,8 @@ mod tests {
     #[test]
     fn depth_is_bounded_without_recursion() {
         for opening in ["[", "{\"a\":", "[{\"\":"] {
-            let fault = parse(opening.repeat(100_000).as_bytes()).unwrap_err();
-            assert_eq!(fault.to_string(), "JSON nested more than 64 deep");
+            let error = parse(opening.repeat(100_000).as_bytes()).unwrap_err();
+            assert_eq!(error.to_string(), "JSON nested more than 64 deep");
         }
         let deepest = format!("{}{}", "[".repeat(64), "]".repeat(64));
         assert!(parse(deepest.as_bytes()).is_ok());
@@ -264,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_refused() {
+    fn input_that_is_not_json_is_refused() {
         for document in
             [&b""[..], b"\xff", b"{\"a\":1,}", b"{\"a\":1} x", b"\"\xc3\x28\"", b"\"abc\\", b"01", b"tru"]
         {

@@ -66,7 +66,7 @@ impl Kind {
         let is_fill_absence =
             !metadata.fill_value.is_undefined && fill_value != 0.0 && metadata.data_type != DataType::Bool;
         let (mut no_data, mut no_data_integers) = (Vec::new(), Vec::new());
-        for value in NoData::of(metadata).values {
+        for value in NoData::read(metadata).values {
             numbers.each(&value.bytes, ByteOrder::Little, |value| no_data.push(value));
             numbers.each_integer(&value.bytes, ByteOrder::Little, |value| no_data_integers.extend(value));
         }

@@ -3,13 +3,13 @@
 //! Spec: zarr-extensions, codecs/cast_value, "Procedure": the scalar map, then the exact value, then rounding
 //! and `out_of_range`, else an error.
 
-use super::kernel::{self, Kernel};
+use super::kernel::{self, CastKernel};
 use super::scalar_map::ScalarMap;
 use crate::codec::{CodecError, CodecResult};
 use crate::metadata::DataType;
-use crate::metadata::data_type::exact_number::{OutOfRange, Refusal, Rounding, ScalarFormat};
+use crate::metadata::data_type::exact_number::{OutOfRange, Rounding, ScalarFormat, Unrepresentable};
 
-/// Elements that are cast at a time by a [`Kernel`], and again if one of them was special.
+/// Elements that are cast at a time by a [`CastKernel`], and again if one of them was special.
 const BLOCK_ELEMENTS: usize = 1024;
 
 /// Calls a function of const parameters with the widths of a source's and a target's elements.
@@ -42,8 +42,8 @@ pub struct Cast {
     out_of_range: OutOfRange,
     map: ScalarMap,
     /// For ordinary elements, with the patches that the scalar map makes after it.
-    kernel: Option<(Kernel, Vec<(u64, u64)>)>,
-    /// For every code of a one-byte source what it becomes; `None` is an error.
+    kernel: Option<(CastKernel, Vec<(u64, u64)>)>,
+    /// The result for every code of a one-byte source; `None` is an error.
     table: Option<Box<[Option<u64>; 256]>>,
 }
 
@@ -59,7 +59,7 @@ impl Cast {
     ) -> CodecResult<Cast> {
         let kernel = kernel::find(source, target, rounding, out_of_range);
         let (source_name, target_name) = (source.name().into_owned(), target.name().into_owned());
-        let (source, target) = (format_of(source)?, format_of(target)?);
+        let (source, target) = (real_format(source)?, real_format(target)?);
         let kernel = kernel.zip(map.patches(source));
         let mut cast = Cast {
             source,
@@ -80,7 +80,7 @@ impl Cast {
 
     /// Casts one code of the source.
     #[inline]
-    pub fn one(&self, code: u64) -> Result<u64, Refusal> {
+    pub fn one(&self, code: u64) -> Result<u64, Unrepresentable> {
         match self.map.get(self.source, code) {
             Some(mapped) => Ok(mapped),
             None => {
@@ -127,11 +127,11 @@ impl Cast {
         let target = &self.target_name;
         let reason = match self.one(code) {
             Ok(_) => "was not cast".to_owned(),
-            Err(Refusal::Nan) => format!("has no counterpart in {target} and none in \"scalar_map\""),
-            Err(Refusal::Infinity) => {
+            Err(Unrepresentable::Nan) => format!("has no counterpart in {target} and none in \"scalar_map\""),
+            Err(Unrepresentable::Infinity) => {
                 format!("has no counterpart in {target}, which has no infinities, and none in \"scalar_map\"")
             }
-            Err(Refusal::OutOfRange) => match self.out_of_range {
+            Err(Unrepresentable::OutOfRange) => match self.out_of_range {
                 OutOfRange::Wrap => format!("is out of the range of {target}, which does not wrap"),
                 _ => format!("is out of the range of {target}, and there is no \"out_of_range\""),
             },
@@ -142,7 +142,7 @@ impl Cast {
 }
 
 /// Returns the format of an integer or float type, or an error for any other type.
-pub fn format_of(data_type: &DataType) -> CodecResult<ScalarFormat> {
+pub fn real_format(data_type: &DataType) -> CodecResult<ScalarFormat> {
     data_type.real_format().ok_or_else(|| {
         let name = data_type.name();
         CodecError::new(format_args!("codec \"cast_value\" is for integers and floats, not for {name}"))
@@ -151,7 +151,7 @@ pub fn format_of(data_type: &DataType) -> CodecResult<ScalarFormat> {
 
 /// Returns the code of an element, its bits zero-extended.
 #[inline]
-pub fn code_of(bytes: &[u8]) -> u64 {
+pub fn element_code(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |code, &byte| code << 8 | u64::from(byte))
 }
 
@@ -164,7 +164,7 @@ fn cast_all<const S: usize, const T: usize>(
     let (input, _) = input.as_chunks::<S>();
     let (out, _) = out.as_chunks_mut::<T>();
     for (index, (bytes, out)) in input.iter().zip(out).enumerate() {
-        let code = code_of(bytes);
+        let code = element_code(bytes);
         let target = match &cast.table {
             Some(table) => table.get(code as usize).copied().flatten(),
             None => cast.one(code).ok(),

@@ -1,6 +1,6 @@
 //! Casts between the common types at full speed, for blocks of ordinary values.
 //!
-//! A [`Kernel`] casts a block and says whether every element was an ordinary one: in range, no NaN, and rounded
+//! A [`CastKernel`] casts a block and says whether every element was an ordinary one: in range, no NaN, and rounded
 //! as requested. If not, the block is cast again by [`crate::metadata::data_type::exact_number`], which handles every case and
 //! gives the same results for ordinary values (a test compares them). Uses `metadata`.
 
@@ -12,7 +12,7 @@ use crate::metadata::data_type::exact_number::{OutOfRange, Rounding};
 use crate::metadata::data_type::numeric::{NumericType, with_numeric_type};
 
 /// Casts the elements of the shorter slice. `out` is valid only if the result is true.
-pub type Kernel = fn(input: &[u8], out: &mut [u8]) -> bool;
+pub type CastKernel = fn(input: &[u8], out: &mut [u8]) -> bool;
 
 /// A loop over elements: `$cast` gives the target's value and whether it was an ordinary case.
 macro_rules! kernel {
@@ -29,7 +29,7 @@ macro_rules! kernel {
             }
             is_ordinary
         }
-        Some(kernel as Kernel)
+        Some(kernel as CastKernel)
     }};
 }
 
@@ -84,7 +84,7 @@ pub fn find(
     target: &DataType,
     rounding: Rounding,
     out_of_range: OutOfRange,
-) -> Option<Kernel> {
+) -> Option<CastKernel> {
     use NumericType::{F16, F32, F64};
     match (computed_type(source)?, computed_type(target)?) {
         (F16, F32) => kernel!(f16, f32, |value| (value.to_f32(), !value.is_nan())),

@@ -1,6 +1,6 @@
 //! `cast_value`: the same numbers in another data type, the array's own again on decoding.
 //!
-//! Spec: zarr-extensions, codecs/cast_value; `kernels/exact_number` and `scalar_map.rs` say how its text is read.
+//! Spec: zarr-extensions, codecs/cast_value; `metadata/data_type/exact_number` and `scalar_map.rs` say how its text is read.
 //! Uses `metadata`.
 //!
 //! ```json
@@ -23,15 +23,17 @@ mod scalar_map;
 use serde_json::Value;
 
 use crate::codec::config::Configuration;
-use crate::codec::{ArrayToArray, Codec, CodecError, CodecResult, Context, Entry, Input, Representation};
+use crate::codec::{
+    ArrayToArray, Codec, CodecEntry, CodecError, CodecInput, CodecResult, Context, Representation,
+};
 use crate::metadata::data_type::exact_number::{OutOfRange, Rounding, ScalarFormat};
-use crate::metadata::json::fault::Fault;
+use crate::metadata::json::parse_error::ParseError;
 use crate::metadata::{DataType, FillValue, data_type};
-use cast::{Cast, code_of, format_of};
+use cast::{Cast, element_code, real_format};
 use scalar_map::ScalarMap;
 
 /// The codec in the registry.
-pub const ENTRY: Entry = Entry { v3: &["cast_value"], v2: &[], build };
+pub const ENTRY: CodecEntry = CodecEntry { v3: &["cast_value"], v2: &[], build };
 
 const ROUNDINGS: [(&str, Rounding); 5] = [
     ("nearest-even", Rounding::NearestEven),
@@ -51,22 +53,22 @@ struct CastValue {
 }
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
-    let Input::Array(input) = context.input else {
+    let CodecInput::Array(input) = context.input else {
         return Err(CodecError::new("codec \"cast_value\" needs an array before it, and got bytes"));
     };
-    let mut configuration = Configuration::of(context);
+    let mut configuration = Configuration::new(context);
     let source = &input.data_type;
     let target = configuration.value("data_type");
     let target = configuration.require("data_type", target)?;
-    let target = data_type::v3::parse(target).map_err(|fault| match fault {
-        Fault::Invalid(reason) => configuration.error("data_type", format_args!("is invalid: {reason}")),
-        Fault::Unsupported(reason) => {
+    let target = data_type::v3::parse(target).map_err(|error| match error {
+        ParseError::Invalid(reason) => configuration.error("data_type", format_args!("is invalid: {reason}")),
+        ParseError::Unsupported(reason) => {
             CodecError::unsupported(format_args!("codec \"cast_value\": data_type: {reason}"))
         }
     })?;
     let rounding = configuration.choice("rounding", &ROUNDINGS)?.unwrap_or_default();
     let out_of_range = configuration.choice("out_of_range", &OUT_OF_RANGES)?.unwrap_or_default();
-    let (source_format, target_format) = (format_of(source)?, format_of(&target)?);
+    let (source_format, target_format) = (real_format(source)?, real_format(&target)?);
     if out_of_range == OutOfRange::Wrap && !matches!(target_format, ScalarFormat::Integer(_)) {
         let name = target.name();
         return Err(configuration.error("out_of_range", format_args!("cannot be \"wrap\" for {name}")));
@@ -83,7 +85,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     Ok(Codec::ArrayToArray(Box::new(CastValue { encoded, encode, decode })))
 }
 
-/// Pairs of codes: what is mapped, and to what.
+/// Pairs of codes: a value, and its replacement.
 type Pairs = Vec<(u64, u64)>;
 
 /// Reads the pairs of `scalar_map`: for encoding, and for decoding.
@@ -111,9 +113,9 @@ fn scalar_maps(
 fn pairs(list: &Value, from: &DataType, to: &DataType) -> Result<Pairs, String> {
     let scalar = |data_type: &DataType, value: &Value| {
         let scalar = FillValue::from_v3(data_type, value);
-        scalar.map(|scalar| code_of(&scalar.bytes)).map_err(|fault| {
+        scalar.map(|scalar| element_code(&scalar.bytes)).map_err(|error| {
             let name = data_type.name();
-            format!("holds a scalar that is not of type {name}: {fault}")
+            format!("holds a scalar that is not of type {name}: {error}")
         })
     };
     let list = list.as_array().ok_or("must be a list")?;

@@ -13,7 +13,7 @@ const MAX_LINEAR: usize = 8;
 /// Codes of one data type to codes of another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScalarMap {
-    /// Key codes in [`canonical`] form and what they become; ascending where there are more than [`MAX_LINEAR`].
+    /// Key codes in [`canonical`] form and their replacements, sorted if there are more than [`MAX_LINEAR`].
     entries: Vec<(u64, u64)>,
 }
 

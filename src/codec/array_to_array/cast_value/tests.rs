@@ -15,7 +15,7 @@ fn codec(source: DataType, fill: Value, configuration: Value) -> CodecResult<Box
     };
     let fill_value = FillValue::from_v3(&source, &fill).unwrap();
     let input = Representation { shape: vec![3], data_type: source, fill_value };
-    match registry::build(&spec, Input::Array(&input))? {
+    match registry::build(&spec, CodecInput::Array(&input))? {
         Codec::ArrayToArray(codec) => Ok(codec),
         _ => panic!("not array to array"),
     }
@@ -92,7 +92,7 @@ fn an_undefined_fill_value_stays_so() {
     };
     let fill_value = FillValue { bytes: vec![0; 4], is_undefined: true };
     let input = Representation { shape: vec![], data_type: DataType::Float32, fill_value };
-    match registry::build(&spec, Input::Array(&input)).unwrap() {
+    match registry::build(&spec, CodecInput::Array(&input)).unwrap() {
         Codec::ArrayToArray(codec) => {
             assert_eq!(codec.encoded().fill_value, FillValue { bytes: vec![0], is_undefined: true });
         }

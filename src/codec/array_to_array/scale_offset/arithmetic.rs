@@ -23,7 +23,7 @@ pub trait Arithmetic: Send + Sync {
 }
 
 /// A type that is computed in directly.
-pub trait Number: Copy + fmt::Debug + Send + Sync + 'static {
+pub trait NativeNumber: Copy + fmt::Debug + Send + Sync + 'static {
     /// Its bytes, `[u8; N]`.
     type Bytes: AsRef<[u8]> + for<'a> TryFrom<&'a [u8]> + Default;
     /// 0, the offset where none is given.
@@ -44,7 +44,7 @@ pub trait Number: Copy + fmt::Debug + Send + Sync + 'static {
 
 macro_rules! number {
     ($type:ty, $zero:expr, $one:expr, { $($operations:item)* }) => {
-        impl Number for $type {
+        impl NativeNumber for $type {
             type Bytes = [u8; size_of::<$type>()];
             const ZERO: Self = $zero;
             const ONE: Self = $one;
@@ -134,7 +134,7 @@ fn unrepresentable(
     ))
 }
 
-/// Arithmetic in a type of [`Number`].
+/// Arithmetic in a type of [`NativeNumber`].
 pub struct Native<T> {
     name: String,
     offset: T,
@@ -143,12 +143,12 @@ pub struct Native<T> {
 
 /// Reads the element at the beginning of `bytes`.
 #[inline(always)]
-fn load<T: Number>(bytes: &[u8]) -> T {
+fn load<T: NativeNumber>(bytes: &[u8]) -> T {
     let bytes = bytes.get(..size_of::<T>()).unwrap_or(&[]);
     T::from_bytes(T::Bytes::try_from(bytes).unwrap_or_default())
 }
 
-impl<T: Number> Native<T> {
+impl<T: NativeNumber> Native<T> {
     /// Creates the arithmetic of the type `name`, with parameters as its codes.
     pub fn boxed(name: String, offset: Option<u64>, scale: Option<u64>) -> Box<dyn Arithmetic> {
         let of = |code: Option<u64>, or: T| code.map_or(or, |code| load(&code.to_le_bytes()));
@@ -203,7 +203,7 @@ impl<T: Number> Native<T> {
     }
 }
 
-impl<T: Number> Arithmetic for Native<T> {
+impl<T: NativeNumber> Arithmetic for Native<T> {
     fn encode(&self, input: &[u8], out: &mut [u8]) -> CodecResult<()> {
         self.each(input, out, T::encode, Direction::Encode)
     }
@@ -219,9 +219,9 @@ pub struct Narrow {
     pub name: String,
     /// The layout of its values.
     pub format: ScalarFormat,
-    /// Nothing is subtracted or added where there is none: e8m0 has no 0.
+    /// `None` where the type has no default: e8m0 has no 0, so nothing is subtracted or added.
     pub offset: Option<u64>,
-    /// Likewise.
+    /// As `offset`: a type without 1 has no default.
     pub scale: Option<u64>,
 }
 
@@ -265,7 +265,7 @@ impl Narrow {
             Some(f64::from_bits(bits))
         };
         let code_of = |value: f64| {
-            self.format.write(ExactNumber::of(value), Rounding::NearestEven, OutOfRange::Refuse).ok()
+            self.format.write(ExactNumber::from_f64(value), Rounding::NearestEven, OutOfRange::Refuse).ok()
         };
         let then = |code: u64, parameter: Option<u64>, operation: fn(f64, f64) -> f64| match parameter {
             Some(parameter) => code_of(operation(of(code)?, of(parameter)?)),

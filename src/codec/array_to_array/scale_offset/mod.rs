@@ -20,14 +20,16 @@ use serde_json::Value;
 
 use crate::codec::config::Configuration;
 use crate::codec::kernels::dtype::computed_type;
-use crate::codec::{ArrayToArray, Codec, CodecError, CodecResult, Context, Entry, Input, Representation};
+use crate::codec::{
+    ArrayToArray, Codec, CodecEntry, CodecError, CodecInput, CodecResult, Context, Representation,
+};
 use crate::metadata::data_type::exact_number::{ExactNumber, OutOfRange, Rounding, ScalarFormat};
 use crate::metadata::data_type::numeric::with_numeric_type;
 use crate::metadata::{DataType, FillValue};
 use arithmetic::{Arithmetic, Narrow, Native};
 
 /// The codec in the registry.
-pub const ENTRY: Entry = Entry { v3: &["scale_offset"], v2: &[], build };
+pub const ENTRY: CodecEntry = CodecEntry { v3: &["scale_offset"], v2: &[], build };
 
 /// The codec for one representation.
 struct ScaleOffset {
@@ -37,10 +39,10 @@ struct ScaleOffset {
 }
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
-    let Input::Array(input) = context.input else {
+    let CodecInput::Array(input) = context.input else {
         return Err(CodecError::new("codec \"scale_offset\" needs an array before it, and got bytes"));
     };
-    let mut configuration = Configuration::of(context);
+    let mut configuration = Configuration::new(context);
     let data_type = &input.data_type;
     let Some(format) = data_type.real_format() else {
         let name = data_type.name();
@@ -94,8 +96,9 @@ fn arithmetic(
         with_numeric_type!(numeric_type, real T => Some(Native::<T>::boxed(name(), offset, scale)), else None)
     });
     native.unwrap_or_else(|| {
-        let code =
-            |number| format.write(ExactNumber::of(number), Rounding::NearestEven, OutOfRange::Refuse).ok();
+        let code = |number| {
+            format.write(ExactNumber::from_f64(number), Rounding::NearestEven, OutOfRange::Refuse).ok()
+        };
         // A type without 0 or 1 has no default.
         let (offset, scale) = (offset.or_else(|| code(0.0)), scale.or_else(|| code(1.0)));
         Box::new(Narrow { name: name(), format, offset, scale })

@@ -17,7 +17,7 @@ fn codec_with(data_type: DataType, fill: &[u8], configuration: Value) -> CodecRe
     };
     let fill_value = FillValue { bytes: fill.to_vec(), is_undefined: false };
     let input = Representation { shape: vec![2, 2], data_type, fill_value };
-    match registry::build(&spec, Input::Array(&input))? {
+    match registry::build(&spec, CodecInput::Array(&input))? {
         Codec::ArrayToArray(codec) => Ok(codec),
         _ => panic!("not array to array"),
     }

@@ -19,16 +19,16 @@ use std::any::Any;
 use std::ops::Range;
 
 use crate::codec::config::Configuration;
-use crate::codec::kernels::block_copy::Region;
+use crate::codec::kernels::block_copy::CopyRegion;
 use crate::codec::{
-    ArrayToBytes, Codec, CodecError, CodecResult, Context, EncodedBytes, EncodedSize, Entry, Pipeline,
+    ArrayToBytes, Codec, CodecEntry, CodecError, CodecResult, Context, EncodedBytes, EncodedSize, Pipeline,
     Representation, scratch,
 };
 use crate::metadata::{CodecSpec, DataType, FillValue};
 use index::{ENTRY_BYTES, ShardIndex, entry_bytes};
 
 /// `sharding_indexed`.
-pub const ENTRY: Entry = Entry { v3: &["sharding_indexed"], v2: &[], build };
+pub const ENTRY: CodecEntry = CodecEntry { v3: &["sharding_indexed"], v2: &[], build };
 
 /// The longest decoded index that is read: 2 Mi inner chunks. Each thread may hold one, so the limit is far below the
 /// size of a cache.
@@ -59,14 +59,14 @@ pub struct ShardingIndexed {
     pub chunks_per_shard: Vec<u64>,
     chunk_count: usize,
     index_size: usize,
-    region: Region,
+    region: CopyRegion,
     shard_bytes: usize,
     fill: FillValue,
 }
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
     let shard = context.array()?;
-    let mut configuration = Configuration::of(context);
+    let mut configuration = Configuration::new(context);
     let inner_shape = configuration.lengths("chunk_shape")?;
     let inner_shape = configuration.require("chunk_shape", inner_shape)?;
     let inner_specs = configuration.codecs("codecs")?;
@@ -105,7 +105,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     configuration.finish()?;
     let too_long = |_| CodecError::new("a shard of more bytes than this machine can address");
     Ok(Codec::ArrayToBytes(Box::new(ShardingIndexed {
-        region: Region::new(&lengths(&shard.shape)?, &lengths(&inner_shape)?, shard.item_size()?),
+        region: CopyRegion::new(&lengths(&shard.shape)?, &lengths(&inner_shape)?, shard.item_size()?),
         chunk_count: usize::try_from(chunk_count).map_err(too_long)?,
         index_size: usize::try_from(index_size).map_err(too_long)?,
         shard_bytes: shard.size_bytes()?,
@@ -137,7 +137,7 @@ fn lengths(shape: &[u64]) -> CodecResult<Vec<usize>> {
 
 impl ShardingIndexed {
     /// Returns the codec as the one that encodes shards, if it is.
-    pub fn of(codec: &dyn ArrayToBytes) -> Option<&ShardingIndexed> {
+    pub fn downcast(codec: &dyn ArrayToBytes) -> Option<&ShardingIndexed> {
         codec.as_sharding()?.downcast_ref()
     }
 

@@ -5,7 +5,7 @@
 
 use super::c_blosc::decompress;
 use super::direct;
-use super::header::{HEADER_BYTES, Header};
+use super::header::{BloscHeader, HEADER_BYTES};
 use crate::codec::{CodecError, CodecResult, StoredBytes, scratch};
 
 /// Bytes that are read at first: the header and enough block starts for nearly every chunk.
@@ -13,7 +13,7 @@ const HEAD_BYTES: usize = 1024;
 
 /// Decodes a buffer that holds exactly `out.len()` bytes.
 pub(super) fn decode(encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
-    let header = Header::parse(encoded)?;
+    let header = BloscHeader::parse(encoded)?;
     header.expect_bytes(out.len())?;
     let encoded = encoded.get(..header.encoded_bytes).unwrap_or_default();
     header.check_blocks(encoded)?;
@@ -33,7 +33,7 @@ pub(super) fn block_bytes(stored: &dyn StoredBytes) -> CodecResult<Option<u64>> 
     let available = available(stored)?;
     let head = head.get_mut(..available.min(HEADER_BYTES)).unwrap_or_default();
     stored.read(0, head)?;
-    let header = Header::parse_of(head, available)?;
+    let header = BloscHeader::parse_prefix(head, available)?;
     // Uncompressed bytes can be read from any position.
     Ok(Some(if header.is_copied() { 1 } else { header.block_bytes as u64 }))
 }
@@ -53,7 +53,7 @@ pub(super) fn decode_part(
     let available = available(stored)?;
     let mut head = vec![0; available.min(HEAD_BYTES)];
     stored.read(0, &mut head)?;
-    let header = Header::parse_of(&head, available)?;
+    let header = BloscHeader::parse_prefix(&head, available)?;
     header.expect_bytes(decoded_bytes)?;
     if header.is_copied() {
         return match header.encoded_bytes == decoded_bytes + HEADER_BYTES {
@@ -100,7 +100,7 @@ fn available(stored: &dyn StoredBytes) -> CodecResult<usize> {
 /// Calls `work` with a buffer of the blocks with these numbers.
 fn with_blocks(
     stored: &dyn StoredBytes,
-    header: &Header,
+    header: &BloscHeader,
     head: &[u8],
     starts: &[[u8; 4]],
     wanted: std::ops::Range<usize>,

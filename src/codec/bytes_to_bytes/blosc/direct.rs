@@ -6,7 +6,7 @@
 //! context is kept from block to block. Uses `blosc`, `zstd`, `shuffle`.
 
 use super::c_blosc::decompress_lz4;
-use super::header::{HEADER_BYTES, Header, MAX_PARTS};
+use super::header::{BloscHeader, HEADER_BYTES, MAX_PARTS};
 use crate::codec::bytes_to_bytes::shuffle;
 use crate::codec::bytes_to_bytes::zstd;
 use crate::codec::{CodecError, CodecResult, scratch};
@@ -19,7 +19,7 @@ const FORMAT_LZ4: u8 = 1;
 const FORMAT_ZSTD: u8 = 4;
 
 /// Decodes all blocks of a buffer to the size in its header; `None` where only C-Blosc can.
-pub(super) fn decode(header: &Header, encoded: &[u8], out: &mut [u8]) -> Option<CodecResult<()>> {
+pub(super) fn decode(header: &BloscHeader, encoded: &[u8], out: &mut [u8]) -> Option<CodecResult<()>> {
     let decompress: Decompress = match header.format() {
         FORMAT_LZ4 => decompress_lz4,
         FORMAT_ZSTD => zstd::decompress,

@@ -16,7 +16,7 @@ const MIN_PART_BYTES: usize = 128;
 const MAX_BLOSCLZ_BYTES: usize = 8 << 20;
 
 /// The header: the first 16 bytes of every buffer.
-pub(super) struct Header {
+pub(super) struct BloscHeader {
     flags: u8,
     type_size: usize,
     pub(super) decoded_bytes: usize,
@@ -28,14 +28,14 @@ pub(super) struct Header {
 const FORMAT_BLOSCLZ: u8 = 0;
 const FORMAT_ZSTD: u8 = 4;
 
-impl Header {
+impl BloscHeader {
     /// Reads the header; sizes are checked against each other and the buffer.
-    pub(super) fn parse(encoded: &[u8]) -> CodecResult<Header> {
-        Header::parse_of(encoded, encoded.len())
+    pub(super) fn parse(encoded: &[u8]) -> CodecResult<BloscHeader> {
+        BloscHeader::parse_prefix(encoded, encoded.len())
     }
 
-    /// Parses the header as [`Header::parse`] does, if `encoded` is the beginning of a buffer of `available` bytes.
-    pub(super) fn parse_of(encoded: &[u8], available: usize) -> CodecResult<Header> {
+    /// Parses the header as [`BloscHeader::parse`] does, if `encoded` is the beginning of a buffer of `available` bytes.
+    pub(super) fn parse_prefix(encoded: &[u8], available: usize) -> CodecResult<BloscHeader> {
         let Some((header, _)) = encoded.split_first_chunk::<HEADER_BYTES>() else {
             return Err(CodecError::new(format_args!("{} bytes, too few for a blosc header", encoded.len())));
         };
@@ -49,7 +49,8 @@ impl Header {
         else {
             return Err(CodecError::new("the blosc header has a length beyond 2^31"));
         };
-        let header = Header { flags, type_size: type_size.into(), decoded_bytes, block_bytes, encoded_bytes };
+        let header =
+            BloscHeader { flags, type_size: type_size.into(), decoded_bytes, block_bytes, encoded_bytes };
         if version != 2 || format_version != 1 || header.format() > FORMAT_ZSTD || flags & 8 != 0 {
             return Err(CodecError::new(format_args!(
                 "blosc version {version}, format {} version {format_version}, flags {flags:#04x} are not known",

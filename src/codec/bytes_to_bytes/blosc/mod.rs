@@ -23,14 +23,14 @@ use serde_json::Value;
 
 use crate::codec::config::Configuration;
 use crate::codec::{
-    BoundedEncoder, BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry,
+    BoundedEncoder, BytesToBytes, Codec, CodecEntry, CodecError, CodecResult, Context, EncodedSize,
     PartialDecoder, StoredBytes, scratch,
 };
 use c_blosc::Blosc;
-use header::{HEADER_BYTES, Header, MAX_DECODED_BYTES};
+use header::{BloscHeader, HEADER_BYTES, MAX_DECODED_BYTES};
 
 /// `blosc` and its numcodecs spelling.
-pub const ENTRY: Entry = Entry { v3: &["blosc", "numcodecs.blosc"], v2: &["blosc"], build };
+pub const ENTRY: CodecEntry = CodecEntry { v3: &["blosc", "numcodecs.blosc"], v2: &["blosc"], build };
 
 const COMPRESSORS: &[(&str, &CStr)] = &[
     ("blosclz", c"blosclz"),
@@ -43,7 +43,7 @@ const COMPRESSORS: &[(&str, &CStr)] = &[
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
     let (_, item_size) = context.bytes()?;
-    let mut configuration = Configuration::of(context);
+    let mut configuration = Configuration::new(context);
     let compressor = configuration.choice("cname", COMPRESSORS)?.unwrap_or(c"lz4");
     let level = configuration.integer("clevel", 0..=9)?.unwrap_or(5) as c_int;
     let type_size = configuration.integer("typesize", 1..=i64::from(i32::MAX))?;
@@ -78,7 +78,7 @@ impl BytesToBytes for Blosc {
     }
 
     fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
-        let size = Header::parse(encoded)?.decoded_bytes;
+        let size = BloscHeader::parse(encoded)?.decoded_bytes;
         if size > limit_bytes {
             return Err(CodecError::new(format_args!("{size} bytes where at most {limit_bytes} fit")));
         }

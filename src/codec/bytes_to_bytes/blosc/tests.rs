@@ -169,7 +169,7 @@ fn blocks_decode_to_what_c_blosc_gives() {
         if next(&mut state).is_multiple_of(2) {
             damage(&mut encoded, &mut state);
         }
-        let Ok(header) = Header::parse(&encoded) else { continue };
+        let Ok(header) = BloscHeader::parse(&encoded) else { continue };
         let encoded = &encoded[..header.encoded_bytes];
         if header.decoded_bytes != length || header.is_copied() || header.check_blocks(encoded).is_err() {
             continue;

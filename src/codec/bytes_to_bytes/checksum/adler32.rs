@@ -6,16 +6,16 @@
 //! {"name": "numcodecs.adler32", "configuration": {}}
 //! ```
 
-use super::{Checksum, Location};
+use super::{Checksum, ChecksumLocation};
 use crate::codec::config::Configuration;
-use crate::codec::{Codec, CodecResult, Context, Entry};
+use crate::codec::{Codec, CodecEntry, CodecResult, Context};
 
 /// The codec's names and constructor.
-pub const ENTRY: Entry = Entry { v3: &["numcodecs.adler32", "adler32"], v2: &["adler32"], build };
+pub const ENTRY: CodecEntry = CodecEntry { v3: &["numcodecs.adler32", "adler32"], v2: &["adler32"], build };
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
-    let mut configuration = Configuration::of(context);
-    let location = Location::read(&mut configuration)?.unwrap_or(Location::Start);
+    let mut configuration = Configuration::new(context);
+    let location = ChecksumLocation::read(&mut configuration)?.unwrap_or(ChecksumLocation::Start);
     configuration.finish()?;
     let compute = |bytes: &[u8]| simd_adler32::adler32(&bytes);
     Ok(Codec::BytesToBytes(Box::new(Checksum { name: "adler32", location, compute })))

@@ -6,16 +6,16 @@
 //! {"name": "numcodecs.crc32", "configuration": {"location": "end"}}
 //! ```
 
-use super::{Checksum, Location};
+use super::{Checksum, ChecksumLocation};
 use crate::codec::config::Configuration;
-use crate::codec::{Codec, CodecResult, Context, Entry};
+use crate::codec::{Codec, CodecEntry, CodecResult, Context};
 
 /// The codec's names and constructor.
-pub const ENTRY: Entry = Entry { v3: &["numcodecs.crc32", "crc32"], v2: &["crc32"], build };
+pub const ENTRY: CodecEntry = CodecEntry { v3: &["numcodecs.crc32", "crc32"], v2: &["crc32"], build };
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
-    let mut configuration = Configuration::of(context);
-    let location = Location::read(&mut configuration)?.unwrap_or(Location::Start);
+    let mut configuration = Configuration::new(context);
+    let location = ChecksumLocation::read(&mut configuration)?.unwrap_or(ChecksumLocation::Start);
     configuration.finish()?;
     Ok(Codec::BytesToBytes(Box::new(Checksum { name: "crc32", location, compute: crc32fast::hash })))
 }

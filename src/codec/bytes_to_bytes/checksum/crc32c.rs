@@ -7,17 +7,17 @@
 //! {"name": "crc32c"}
 //! ```
 
-use super::{Checksum, Location};
+use super::{Checksum, ChecksumLocation};
 use crate::codec::config::Configuration;
-use crate::codec::{Codec, CodecResult, Context, Entry};
+use crate::codec::{Codec, CodecEntry, CodecResult, Context};
 
 /// `crc32c` and its numcodecs spelling.
-pub const ENTRY: Entry = Entry { v3: &["crc32c", "numcodecs.crc32c"], v2: &["crc32c"], build };
+pub const ENTRY: CodecEntry = CodecEntry { v3: &["crc32c", "numcodecs.crc32c"], v2: &["crc32c"], build };
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
     context.bytes()?;
-    let mut configuration = Configuration::of(context);
-    let location = Location::read(&mut configuration)?.unwrap_or(Location::End);
+    let mut configuration = Configuration::new(context);
+    let location = ChecksumLocation::read(&mut configuration)?.unwrap_or(ChecksumLocation::End);
     configuration.finish()?;
     Ok(Codec::BytesToBytes(Box::new(Checksum { name: "crc32c", location, compute: crc32c::crc32c })))
 }
@@ -29,7 +29,7 @@ mod tests {
     use crate::codec::BytesToBytes;
 
     const CODEC: Checksum<fn(&[u8]) -> u32> =
-        Checksum { name: "crc32c", location: Location::End, compute: crc32c::crc32c };
+        Checksum { name: "crc32c", location: ChecksumLocation::End, compute: crc32c::crc32c };
 
     #[test]
     fn the_check_value_of_rfc_3720() {

@@ -7,16 +7,17 @@
 //! {"name": "numcodecs.fletcher32", "configuration": {}}
 //! ```
 
-use super::{Checksum, Location};
+use super::{Checksum, ChecksumLocation};
 use crate::codec::config::Configuration;
-use crate::codec::{Codec, CodecResult, Context, Entry};
+use crate::codec::{Codec, CodecEntry, CodecResult, Context};
 
 /// The codec's names and constructor.
-pub const ENTRY: Entry = Entry { v3: &["numcodecs.fletcher32", "fletcher32"], v2: &["fletcher32"], build };
+pub const ENTRY: CodecEntry =
+    CodecEntry { v3: &["numcodecs.fletcher32", "fletcher32"], v2: &["fletcher32"], build };
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
-    Configuration::of(context).finish()?;
-    let codec = Checksum { name: "fletcher32", location: Location::End, compute: fletcher32 };
+    Configuration::new(context).finish()?;
+    let codec = Checksum { name: "fletcher32", location: ChecksumLocation::End, compute: fletcher32 };
     Ok(Codec::BytesToBytes(Box::new(codec)))
 }
 

@@ -7,16 +7,16 @@
 //! {"name": "numcodecs.jenkins_lookup3", "configuration": {"initval": 0, "prefix": null}}
 //! ```
 
-use super::{Checksum, Location};
+use super::{Checksum, ChecksumLocation};
 use crate::codec::config::Configuration;
-use crate::codec::{Codec, CodecResult, Context, Entry};
+use crate::codec::{Codec, CodecEntry, CodecResult, Context};
 
 /// The codec's names and constructor.
-pub const ENTRY: Entry =
-    Entry { v3: &["numcodecs.jenkins_lookup3", "jenkins_lookup3"], v2: &["jenkins_lookup3"], build };
+pub const ENTRY: CodecEntry =
+    CodecEntry { v3: &["numcodecs.jenkins_lookup3", "jenkins_lookup3"], v2: &["jenkins_lookup3"], build };
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
-    let mut configuration = Configuration::of(context);
+    let mut configuration = Configuration::new(context);
     let seed = configuration.integer("initval", 0..=i64::from(u32::MAX))?.unwrap_or(0);
     let seed = u32::try_from(seed).map_err(|_| configuration.error("initval", "is out of range"))?;
     let prefix = configuration.lengths("prefix")?.unwrap_or_default();
@@ -27,7 +27,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
         true => lookup3(bytes, seed),
         false => lookup3(&[&prefix, bytes].concat(), seed),
     };
-    let codec = Checksum { name: "jenkins_lookup3", location: Location::End, compute };
+    let codec = Checksum { name: "jenkins_lookup3", location: ChecksumLocation::End, compute };
     Ok(Codec::BytesToBytes(Box::new(codec)))
 }
 

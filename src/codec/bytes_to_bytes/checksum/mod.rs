@@ -16,17 +16,18 @@ use crate::codec::{BytesToBytes, CodecError, CodecResult, EncodedSize};
 
 /// The position of the checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Location {
+pub enum ChecksumLocation {
     /// Before the bytes.
     Start,
     /// After the bytes.
     End,
 }
 
-impl Location {
+impl ChecksumLocation {
     /// Reads the member `location` of a configuration.
-    pub fn read(configuration: &mut Configuration<'_>) -> CodecResult<Option<Location>> {
-        configuration.choice("location", &[("start", Location::Start), ("end", Location::End)])
+    pub fn read(configuration: &mut Configuration<'_>) -> CodecResult<Option<ChecksumLocation>> {
+        configuration
+            .choice("location", &[("start", ChecksumLocation::Start), ("end", ChecksumLocation::End)])
     }
 }
 
@@ -35,7 +36,7 @@ pub struct Checksum<F> {
     /// The algorithm's name, for error texts.
     pub name: &'static str,
     /// The position of the checksum.
-    pub location: Location,
+    pub location: ChecksumLocation,
     /// The checksum of some bytes.
     pub compute: F,
 }
@@ -63,8 +64,8 @@ impl<F: Fn(&[u8]) -> u32 + Send + Sync> BytesToBytes for Checksum<F> {
     fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
         let too_short = || CodecError::new(format!("{} bytes are too few for a checksum", encoded.len()));
         let (stored, bytes) = match self.location {
-            Location::Start => encoded.split_first_chunk::<4>().ok_or_else(too_short)?,
-            Location::End => encoded
+            ChecksumLocation::Start => encoded.split_first_chunk::<4>().ok_or_else(too_short)?,
+            ChecksumLocation::End => encoded
                 .split_last_chunk::<4>()
                 .map(|(bytes, stored)| (stored, bytes))
                 .ok_or_else(too_short)?,
@@ -86,8 +87,8 @@ impl<F: Fn(&[u8]) -> u32 + Send + Sync> BytesToBytes for Checksum<F> {
     fn encode(&self, decoded: &[u8]) -> CodecResult<Vec<u8>> {
         let checksum = (self.compute)(decoded).to_le_bytes();
         Ok(match self.location {
-            Location::Start => [&checksum, decoded].concat(),
-            Location::End => [decoded, &checksum].concat(),
+            ChecksumLocation::Start => [&checksum, decoded].concat(),
+            ChecksumLocation::End => [decoded, &checksum].concat(),
         })
     }
 }
@@ -97,15 +98,15 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
-    fn sum(location: Location) -> Checksum<impl Fn(&[u8]) -> u32> {
+    fn sum(location: ChecksumLocation) -> Checksum<impl Fn(&[u8]) -> u32> {
         Checksum { name: "sum", location, compute: |bytes: &[u8]| bytes.iter().map(|&b| u32::from(b)).sum() }
     }
 
     #[test]
     fn before_or_after_the_bytes() {
-        assert_eq!(sum(Location::Start).encode(&[1, 2]).unwrap(), [3, 0, 0, 0, 1, 2]);
-        assert_eq!(sum(Location::End).encode(&[1, 2]).unwrap(), [1, 2, 3, 0, 0, 0]);
-        for location in [Location::Start, Location::End] {
+        assert_eq!(sum(ChecksumLocation::Start).encode(&[1, 2]).unwrap(), [3, 0, 0, 0, 1, 2]);
+        assert_eq!(sum(ChecksumLocation::End).encode(&[1, 2]).unwrap(), [1, 2, 3, 0, 0, 0]);
+        for location in [ChecksumLocation::Start, ChecksumLocation::End] {
             let codec = sum(location);
             let mut encoded = codec.encode(&[5, 6, 7]).unwrap();
             assert_eq!(&*codec.decode(&encoded, 3).unwrap(), [5, 6, 7]);

@@ -4,6 +4,7 @@
 //! flate2's: several members one after the other (legal), zero bytes after the last (Python's gzip module
 //! accepts them), sizes that are only bounded.
 
+pub mod codec;
 pub mod resume;
 
 use std::cell::RefCell;
@@ -27,33 +28,33 @@ thread_local! {
     static DECOMPRESSOR: RefCell<Decompressor> = RefCell::new(Decompressor::new());
 }
 
-/// One member or stream; returns the bytes after it.
-enum Member<'a> {
+/// One member or stream. At its end it returns the bytes after it.
+enum DeflateMember<'a> {
     Gzip(GzDecoder<&'a [u8]>),
     Zlib(ZlibDecoder<&'a [u8]>),
 }
 
-impl<'a> Member<'a> {
+impl<'a> DeflateMember<'a> {
     fn new(wrapper: Wrapper, encoded: &'a [u8]) -> Self {
         match wrapper {
-            Wrapper::Gzip => Member::Gzip(GzDecoder::new(encoded)),
-            Wrapper::Zlib => Member::Zlib(ZlibDecoder::new(encoded)),
+            Wrapper::Gzip => DeflateMember::Gzip(GzDecoder::new(encoded)),
+            Wrapper::Zlib => DeflateMember::Zlib(ZlibDecoder::new(encoded)),
         }
     }
 
     fn rest(self) -> &'a [u8] {
         match self {
-            Member::Gzip(member) => member.into_inner(),
-            Member::Zlib(member) => member.into_inner(),
+            DeflateMember::Gzip(member) => member.into_inner(),
+            DeflateMember::Zlib(member) => member.into_inner(),
         }
     }
 }
 
-impl Read for Member<'_> {
+impl Read for DeflateMember<'_> {
     fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
         match self {
-            Member::Gzip(member) => member.read(out),
-            Member::Zlib(member) => member.read(out),
+            DeflateMember::Gzip(member) => member.read(out),
+            DeflateMember::Zlib(member) => member.read(out),
         }
     }
 }
@@ -66,7 +67,7 @@ impl Wrapper {
             Wrapper::Zlib => decompressor.zlib_decompress(encoded, out),
         });
         match decoded {
-            Ok(decoded) if decoded == out.len() && self.is_all_of(encoded, decoded) => Ok(()),
+            Ok(decoded) if decoded == out.len() && self.is_complete_member(encoded, decoded) => Ok(()),
             Err(libdeflater::DecompressionError::InsufficientSpace) => Err(too_long(out.len())),
             // A short member, something after the first one, or bad data: flate2 finds out which.
             _ => self.decode_members(encoded, out),
@@ -75,7 +76,7 @@ impl Wrapper {
 
     /// Returns whether a first stream that gave `decoded` bytes seems to be the whole of `encoded`. A gzip member ends
     /// with its length. Programs do not concatenate zlib streams; bytes after one are ignored, as in Python.
-    fn is_all_of(self, encoded: &[u8], decoded: usize) -> bool {
+    fn is_complete_member(self, encoded: &[u8], decoded: usize) -> bool {
         match self {
             Wrapper::Gzip => encoded.last_chunk() == Some(&(decoded as u32).to_le_bytes()),
             Wrapper::Zlib => true,
@@ -88,9 +89,9 @@ impl Wrapper {
         let mut unfilled = out;
         let mut rest = encoded;
         loop {
-            let mut member = Member::new(self, rest);
+            let mut member = DeflateMember::new(self, rest);
             loop {
-                // With no room left, one more byte tells whether the member ends here.
+                // With no room left, one more byte shows whether the member ends here.
                 let mut one = [0];
                 let room = if unfilled.is_empty() { &mut one[..] } else { &mut *unfilled };
                 match member.read(room).map_err(CodecError::new)? {
@@ -118,7 +119,7 @@ impl Wrapper {
         let mut decoded = Vec::new();
         let mut rest = encoded;
         loop {
-            let mut member = Member::new(self, rest);
+            let mut member = DeflateMember::new(self, rest);
             let room = (limit_bytes - decoded.len()) as u64 + 1;
             member.by_ref().take(room).read_to_end(&mut decoded).map_err(CodecError::new)?;
             if decoded.len() > limit_bytes {

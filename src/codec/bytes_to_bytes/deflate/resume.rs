@@ -39,7 +39,7 @@ impl ResumableInflate {
     fn check(&self, stored: &dyn StoredBytes) -> CodecResult<()> {
         let mut inflate = self.begin();
         let is_right = scratch::with(PIECE_BYTES, |seen| {
-            // One byte more than there should be tells whether the member ends there.
+            // An attempt to decode one more byte shows whether the member ends there.
             while inflate.total_out() <= self.decoded_bytes as u64 {
                 let left = self.decoded_bytes + 1 - inflate.total_out() as usize;
                 let piece = seen.get_mut(..left.min(PIECE_BYTES)).unwrap_or_default();

@@ -153,7 +153,7 @@ impl LzmaFilter {
 
 impl FilterChain {
     /// Returns the default chain of the formats other than raw: LZMA2 or LZMA1 with a preset.
-    pub fn of_preset(preset: u32, is_lzma2: bool) -> FilterChain {
+    pub fn from_preset(preset: u32, is_lzma2: bool) -> FilterChain {
         FilterChain(vec![Filter::Lzma(LzmaFilter { is_lzma2, preset, ..LzmaFilter::default() })])
     }
 

@@ -17,20 +17,20 @@ use std::borrow::Cow;
 
 use liblzma::stream::{Action, Check, Status, Stream};
 
-use super::bounded_stream::{Step, StreamDecoder, decode_exact, decode_limited};
+use super::bounded_stream::{StreamDecoder, StreamStep, decode_exact, decode_limited};
 use crate::codec::config::Configuration;
-use crate::codec::{BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, Entry};
+use crate::codec::{BytesToBytes, Codec, CodecEntry, CodecError, CodecResult, Context, EncodedSize};
 use filters::{FilterChain, MEMORY_LIMIT_BYTES, read_filters};
 
 /// The codec's names and constructor.
-pub const ENTRY: Entry = Entry { v3: &["numcodecs.lzma", "lzma"], v2: &["lzma"], build };
+pub const ENTRY: CodecEntry = CodecEntry { v3: &["numcodecs.lzma", "lzma"], v2: &["lzma"], build };
 
 /// "Extreme", a flag of presets.
 const EXTREME: i64 = 1 << 31;
 
 /// Python's `FORMAT_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
+enum LzmaFormat {
     Auto,
     Xz,
     Alone,
@@ -38,12 +38,12 @@ enum Format {
 }
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
-    let mut configuration = Configuration::of(context);
+    let mut configuration = Configuration::new(context);
     let format = match configuration.integer("format", 0..=3)? {
-        Some(0) => Format::Auto,
-        Some(2) => Format::Alone,
-        Some(3) => Format::Raw,
-        _ => Format::Xz,
+        Some(0) => LzmaFormat::Auto,
+        Some(2) => LzmaFormat::Alone,
+        Some(3) => LzmaFormat::Raw,
+        _ => LzmaFormat::Xz,
     };
     let check = match configuration.integer("check", -1..=10)? {
         None | Some(-1 | 4) => Check::Crc64,
@@ -60,18 +60,18 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     };
     let filters = read_filters(&mut configuration)?;
     configuration.finish()?;
-    if format == Format::Raw && filters.is_none() {
+    if format == LzmaFormat::Raw && filters.is_none() {
         return Err(configuration_error(context, "filters", "is required when \"format\" is 3"));
     }
     Ok(Codec::BytesToBytes(Box::new(Lzma { format, check, preset, filters })))
 }
 
 fn configuration_error(context: &Context<'_>, key: &str, reason: &str) -> CodecError {
-    Configuration::of(context).error(key, reason)
+    Configuration::new(context).error(key, reason)
 }
 
 struct Lzma {
-    format: Format,
+    format: LzmaFormat,
     check: Check,
     /// Encoder only.
     preset: Option<u32>,
@@ -82,11 +82,11 @@ struct Lzma {
 impl Lzma {
     fn decoder(&self) -> CodecResult<Decoder> {
         let stream = match (self.format, &self.filters) {
-            (Format::Raw, Some(filters)) => Stream::new_raw_decoder(&filters.build(u32::MAX)?),
-            (Format::Raw, None) => return Err(CodecError::new("a raw stream needs filters")),
-            (Format::Auto, _) => Stream::new_auto_decoder(MEMORY_LIMIT_BYTES, 0),
-            (Format::Xz, _) => Stream::new_stream_decoder(MEMORY_LIMIT_BYTES, 0),
-            (Format::Alone, _) => Stream::new_lzma_decoder(MEMORY_LIMIT_BYTES),
+            (LzmaFormat::Raw, Some(filters)) => Stream::new_raw_decoder(&filters.build(u32::MAX)?),
+            (LzmaFormat::Raw, None) => return Err(CodecError::new("a raw stream needs filters")),
+            (LzmaFormat::Auto, _) => Stream::new_auto_decoder(MEMORY_LIMIT_BYTES, 0),
+            (LzmaFormat::Xz, _) => Stream::new_stream_decoder(MEMORY_LIMIT_BYTES, 0),
+            (LzmaFormat::Alone, _) => Stream::new_lzma_decoder(MEMORY_LIMIT_BYTES),
         };
         Ok(Decoder(stream.map_err(failed)?))
     }
@@ -100,13 +100,13 @@ impl Lzma {
                 return Err(CodecError::new("\"preset\" and \"filters\" exclude each other"));
             }
             (Some(chain), None) => chain.clone(),
-            (None, _) => FilterChain::of_preset(preset, self.format != Format::Alone),
+            (None, _) => FilterChain::from_preset(preset, self.format != LzmaFormat::Alone),
         };
         let stream = match self.format {
-            Format::Auto => return Err(CodecError::new("\"format\" 0 is for decoding only")),
-            Format::Xz => Stream::new_stream_encoder(&chain.build(max_dict)?, self.check),
-            Format::Alone => Stream::new_lzma_encoder(&chain.lzma1_options(max_dict)?),
-            Format::Raw => Stream::new_raw_encoder(&chain.build(max_dict)?),
+            LzmaFormat::Auto => return Err(CodecError::new("\"format\" 0 is for decoding only")),
+            LzmaFormat::Xz => Stream::new_stream_encoder(&chain.build(max_dict)?, self.check),
+            LzmaFormat::Alone => Stream::new_lzma_encoder(&chain.lzma1_options(max_dict)?),
+            LzmaFormat::Raw => Stream::new_raw_encoder(&chain.build(max_dict)?),
         };
         stream.map_err(failed)
     }
@@ -120,10 +120,10 @@ fn failed(error: liblzma::stream::Error) -> CodecError {
 struct Decoder(Stream);
 
 impl StreamDecoder for Decoder {
-    fn step(&mut self, input: &[u8], output: &mut [u8]) -> CodecResult<Step> {
+    fn step(&mut self, input: &[u8], output: &mut [u8]) -> CodecResult<StreamStep> {
         let (read, written) = (self.0.total_in(), self.0.total_out());
         let status = self.0.process(input, output, Action::Run).map_err(failed)?;
-        Ok(Step {
+        Ok(StreamStep {
             consumed: usize::try_from(self.0.total_in() - read).unwrap_or(usize::MAX),
             produced: usize::try_from(self.0.total_out() - written).unwrap_or(usize::MAX),
             is_end: matches!(status, Status::StreamEnd),
@@ -137,7 +137,7 @@ impl BytesToBytes for Lzma {
     }
 
     fn has_checksum(&self) -> bool {
-        self.format == Format::Xz && !matches!(self.check, Check::None)
+        self.format == LzmaFormat::Xz && !matches!(self.check, Check::None)
     }
 
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
@@ -171,13 +171,13 @@ impl BytesToBytes for Lzma {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::codec::Input;
+    use crate::codec::CodecInput;
     use crate::metadata::CodecFamily;
     use proptest::prelude::*;
 
     fn codec(json: &str) -> CodecResult<Box<dyn BytesToBytes>> {
         let configuration = serde_json::from_str(json).unwrap();
-        let input = Input::Bytes { size: EncodedSize::Exact(1), item_size: 1, items: None };
+        let input = CodecInput::Bytes { size: EncodedSize::Exact(1), item_size: 1, items: None };
         let context = Context { family: CodecFamily::V2, name: "lzma", configuration: &configuration, input };
         match build(&context)? {
             Codec::BytesToBytes(codec) => Ok(codec),

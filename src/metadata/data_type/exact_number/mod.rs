@@ -28,7 +28,7 @@ pub enum Rounding {
 /// The treatment of a value beyond the target's range (`out_of_range`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OutOfRange {
-    /// It is an error.
+    /// An error.
     #[default]
     Refuse,
     /// The least or greatest value; ±Infinity where the target has it.
@@ -37,9 +37,9 @@ pub enum OutOfRange {
     Wrap,
 }
 
-/// Why a value has no counterpart in the target.
+/// The reason why a value has no counterpart in the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum Unrepresentable {
     /// The target has no NaN.
     Nan,
     /// The target has no infinity.
@@ -53,7 +53,7 @@ pub enum Refusal {
 pub enum ExactNumber {
     /// `significand × 2^exponent`, negated if so. Zero has the significand 0 and keeps its sign.
     Finite {
-        /// Its sign.
+        /// Whether it is negative.
         is_negative: bool,
         /// Not normalised: 2 × 2^0 and 1 × 2^1 are the same number.
         significand: u64,
@@ -62,12 +62,12 @@ pub enum ExactNumber {
     },
     /// ±Infinity.
     Infinity {
-        /// Its sign.
+        /// Whether it is negative.
         is_negative: bool,
     },
     /// Not a number.
     Nan {
-        /// Its sign bit.
+        /// The sign bit.
         is_negative: bool,
         /// The fraction, left-aligned; the top bit says quiet.
         payload: u64,
@@ -76,7 +76,7 @@ pub enum ExactNumber {
 
 impl ExactNumber {
     /// Creates the exact value of a float64.
-    pub fn of(value: f64) -> ExactNumber {
+    pub fn from_f64(value: f64) -> ExactNumber {
         ScalarFormat::FLOAT64.read(value.to_bits())
     }
 
@@ -211,7 +211,7 @@ impl ScalarFormat {
         value: ExactNumber,
         rounding: Rounding,
         out_of_range: OutOfRange,
-    ) -> Result<u64, Refusal> {
+    ) -> Result<u64, Unrepresentable> {
         match self {
             ScalarFormat::Integer(format) => format.write(value, rounding, out_of_range),
             ScalarFormat::Float(format) => format.write(value, rounding, out_of_range),
@@ -257,13 +257,18 @@ impl IntegerFormat {
     }
 
     #[inline]
-    fn write(self, value: ExactNumber, rounding: Rounding, out_of_range: OutOfRange) -> Result<u64, Refusal> {
+    fn write(
+        self,
+        value: ExactNumber,
+        rounding: Rounding,
+        out_of_range: OutOfRange,
+    ) -> Result<u64, Unrepresentable> {
         let (is_negative, significand, exponent) = match value {
             ExactNumber::Finite { is_negative, significand, exponent } => {
                 (is_negative, significand, exponent)
             }
-            ExactNumber::Infinity { .. } => return Err(Refusal::Infinity),
-            ExactNumber::Nan { .. } => return Err(Refusal::Nan),
+            ExactNumber::Infinity { .. } => return Err(Unrepresentable::Infinity),
+            ExactNumber::Nan { .. } => return Err(Unrepresentable::Nan),
         };
         // The whole number modulo 2^64, and whether it has no more bits than that.
         let (magnitude, fits) = match exponent {
@@ -281,7 +286,7 @@ impl IntegerFormat {
         };
         let magnitude = match out_of_range {
             _ if fits && magnitude <= greatest => magnitude,
-            OutOfRange::Refuse => return Err(Refusal::OutOfRange),
+            OutOfRange::Refuse => return Err(Unrepresentable::OutOfRange),
             OutOfRange::Clamp => greatest,
             OutOfRange::Wrap => magnitude,
         };
@@ -378,7 +383,7 @@ impl FloatFormat {
         value: ExactNumber,
         rounding: Rounding,
         out_of_range: OutOfRange,
-    ) -> Result<u64, Refusal> {
+    ) -> Result<u64, Unrepresentable> {
         match value {
             ExactNumber::Finite { is_negative, significand, exponent } => {
                 match self.magnitude(is_negative, significand, exponent, rounding) {
@@ -389,7 +394,7 @@ impl FloatFormat {
             }
             ExactNumber::Infinity { is_negative } => match self.specials {
                 Specials::Ieee => Ok(self.sign(is_negative) | self.infinity()),
-                _ => Err(Refusal::Infinity),
+                _ => Err(Unrepresentable::Infinity),
             },
             ExactNumber::Nan { is_negative, payload } => match self.specials {
                 Specials::Ieee => {
@@ -398,7 +403,7 @@ impl FloatFormat {
                 }
                 Specials::NanIsAllOnes => Ok(self.sign(is_negative) | self.magnitude_mask()),
                 Specials::NanIsNegativeZero => Ok(self.sign(true)),
-                Specials::None => Err(Refusal::Nan),
+                Specials::None => Err(Unrepresentable::Nan),
             },
         }
     }
@@ -436,9 +441,9 @@ impl FloatFormat {
     }
 
     /// Returns the code that replaces a finite number out of range.
-    fn beyond(self, value: ExactNumber, out_of_range: OutOfRange) -> Result<u64, Refusal> {
+    fn beyond(self, value: ExactNumber, out_of_range: OutOfRange) -> Result<u64, Unrepresentable> {
         let ExactNumber::Finite { is_negative, significand, exponent } = value else {
-            return Err(Refusal::OutOfRange);
+            return Err(Unrepresentable::OutOfRange);
         };
         match (out_of_range, self.specials) {
             (OutOfRange::Clamp, Specials::Ieee) => Ok(self.sign(is_negative) | self.infinity()),
@@ -446,7 +451,7 @@ impl FloatFormat {
                 let is_below = !self.is_signed && (is_negative || significand == 0 || exponent < 0);
                 Ok(if is_below { 0 } else { self.sign(is_negative) | self.greatest() })
             }
-            (OutOfRange::Refuse | OutOfRange::Wrap, _) => Err(Refusal::OutOfRange),
+            (OutOfRange::Refuse | OutOfRange::Wrap, _) => Err(Unrepresentable::OutOfRange),
         }
     }
 }

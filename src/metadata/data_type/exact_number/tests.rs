@@ -110,17 +110,17 @@ fn check_float(data_type: &DataType, ladder: &Ladder, value: f64) {
     let sign_bit = 1u64 << (logical_bits(target) - 1);
     let has_negative_zero = matches!(target.read(sign_bit), ExactNumber::Finite { significand: 0, .. });
     for rounding in ROUNDINGS {
-        let got = target.write(ExactNumber::of(value), rounding, OutOfRange::Refuse);
+        let got = target.write(ExactNumber::from_f64(value), rounding, OutOfRange::Refuse);
         let expected = if value.is_infinite() {
             match ladder.has_infinity {
                 true => Ok(ladder.rungs.last().unwrap().1 | if value < 0.0 { sign_bit } else { 0 }),
-                false => Err(Refusal::Infinity),
+                false => Err(Unrepresentable::Infinity),
             }
         } else {
             match ladder.find(value, rounding) {
                 Some(0) if !has_negative_zero => Ok(0),
                 Some(code) => Ok(code | if value.is_sign_negative() { sign_bit } else { 0 }),
-                None => Err(Refusal::OutOfRange),
+                None => Err(Unrepresentable::OutOfRange),
             }
         };
         assert_eq!(got, expected, "{value:?} to {data_type:?}, {rounding:?}");
@@ -194,12 +194,16 @@ fn half_agrees_on_nearest_even() {
 }
 
 /// Computes in 128 bits what an integer target must give for an integer value.
-fn integer_reference(value: i128, target: ScalarFormat, out_of_range: OutOfRange) -> Result<u64, Refusal> {
+fn integer_reference(
+    value: i128,
+    target: ScalarFormat,
+    out_of_range: OutOfRange,
+) -> Result<u64, Unrepresentable> {
     let ScalarFormat::Integer(IntegerFormat { bits, is_signed }) = target else { panic!() };
     let span = 1i128 << bits;
     let (least, greatest) = if is_signed { (-span / 2, span / 2 - 1) } else { (0, span - 1) };
     let value = match out_of_range {
-        OutOfRange::Refuse if value < least || value > greatest => return Err(Refusal::OutOfRange),
+        OutOfRange::Refuse if value < least || value > greatest => return Err(Unrepresentable::OutOfRange),
         OutOfRange::Refuse => value,
         OutOfRange::Clamp => value.clamp(least, greatest),
         OutOfRange::Wrap => (value - least).rem_euclid(span) + least,
@@ -265,7 +269,7 @@ fn check_float_to_integer(value: f64) {
         }
         for target in &integers() {
             for out in OUTS {
-                let got = format(target).write(ExactNumber::of(value), rounding, out);
+                let got = format(target).write(ExactNumber::from_f64(value), rounding, out);
                 let expected = integer_reference(rounded as i128, format(target), out);
                 assert_eq!(got, expected, "{value:?} to {target:?}, {rounding:?}, {out:?}");
             }
@@ -288,15 +292,15 @@ fn floats_become_integers_as_the_rounding_says() {
         check_float_to_integer(top.next_down());
     }
     let int8 = format(&DataType::Int8);
-    let cast = |value: f64, out| int8.write(ExactNumber::of(value), Rounding::NearestEven, out);
-    assert_eq!(cast(128.0, OutOfRange::Refuse), Err(Refusal::OutOfRange));
+    let cast = |value: f64, out| int8.write(ExactNumber::from_f64(value), Rounding::NearestEven, out);
+    assert_eq!(cast(128.0, OutOfRange::Refuse), Err(Unrepresentable::OutOfRange));
     assert_eq!(cast(128.0, OutOfRange::Clamp), Ok(127));
     assert_eq!(cast(128.0, OutOfRange::Wrap), Ok(0x80));
     assert_eq!(cast(1e300, OutOfRange::Wrap), Ok(0));
     assert_eq!(cast(-1e300, OutOfRange::Clamp), Ok(0x80));
     for out in OUTS {
-        assert_eq!(cast(f64::NAN, out), Err(Refusal::Nan));
-        assert_eq!(cast(f64::INFINITY, out), Err(Refusal::Infinity));
+        assert_eq!(cast(f64::NAN, out), Err(Unrepresentable::Nan));
+        assert_eq!(cast(f64::INFINITY, out), Err(Unrepresentable::Infinity));
     }
 }
 
@@ -321,8 +325,8 @@ fn whole_numbers_round_to_floats_without_a_detour() {
     // An integer beyond float16.
     let float16 = format(&DataType::Float16);
     let cast = |value, out| float16.write(uint64.read(value), Rounding::TowardsZero, out);
-    assert_eq!(cast(70_000, OutOfRange::Refuse), Err(Refusal::OutOfRange));
-    assert_eq!(cast(70_000, OutOfRange::Wrap), Err(Refusal::OutOfRange));
+    assert_eq!(cast(70_000, OutOfRange::Refuse), Err(Unrepresentable::OutOfRange));
+    assert_eq!(cast(70_000, OutOfRange::Wrap), Err(Unrepresentable::OutOfRange));
     assert_eq!(cast(70_000, OutOfRange::Clamp), Ok(0x7c00));
     assert_eq!(cast(65_519, OutOfRange::Refuse), Ok(0x7bff));
 }
@@ -333,11 +337,11 @@ fn float32_has_its_range_whatever_the_rounding() {
     let greatest = f64::from(f32::MAX);
     let half_place = 2f64.powi(103);
     let cast = |value: f64, rounding, out| {
-        float32.write(ExactNumber::of(value), rounding, out).map(|b| f32::from_bits(b as u32))
+        float32.write(ExactNumber::from_f64(value), rounding, out).map(|b| f32::from_bits(b as u32))
     };
     for rounding in ROUNDINGS {
         for (value, infinity) in [(1e39, f32::INFINITY), (-1e39, f32::NEG_INFINITY)] {
-            assert_eq!(cast(value, rounding, OutOfRange::Refuse), Err(Refusal::OutOfRange));
+            assert_eq!(cast(value, rounding, OutOfRange::Refuse), Err(Unrepresentable::OutOfRange));
             assert_eq!(cast(value, rounding, OutOfRange::Clamp), Ok(infinity));
         }
         assert_eq!(cast(f64::INFINITY, rounding, OutOfRange::Refuse), Ok(f32::INFINITY));
@@ -346,7 +350,7 @@ fn float32_has_its_range_whatever_the_rounding() {
     assert_eq!(cast(below_half, Rounding::NearestEven, OutOfRange::Refuse), Ok(f32::MAX));
     assert_eq!(
         cast(greatest + half_place, Rounding::NearestEven, OutOfRange::Refuse),
-        Err(Refusal::OutOfRange)
+        Err(Unrepresentable::OutOfRange)
     );
     assert_eq!(cast(greatest + half_place, Rounding::TowardsZero, OutOfRange::Refuse), Ok(f32::MAX));
     assert_eq!(cast(below_half, Rounding::TowardsPositive, OutOfRange::Clamp), Ok(f32::INFINITY));
@@ -363,7 +367,7 @@ fn numbers_are_compared_by_value() {
     let read = |t: DataType, code| format(&t).read(code);
     assert!(read(DataType::Float16, 0x8000).is_same_number(read(DataType::Int8, 0)));
     assert!(read(DataType::Float32, 0x4000_0000).is_same_number(read(DataType::UInt8, 2)));
-    assert!(read(DataType::Float32, 0xffc0_0001).is_same_number(ExactNumber::of(f64::NAN)));
+    assert!(read(DataType::Float32, 0xffc0_0001).is_same_number(ExactNumber::from_f64(f64::NAN)));
     assert!(!read(DataType::Float32, 0x4000_0000).is_same_number(read(DataType::Int8, 0xfe)));
     assert!(!read(DataType::Float16, 0x7c00).is_same_number(read(DataType::Float16, 0xfc00)));
 }
@@ -395,10 +399,10 @@ proptest! {
         for value in [f64::from_bits(bits), close] {
             let float32 = format(&DataType::Float32);
             let nearest = value as f32;
-            let got = float32.write(ExactNumber::of(value), Rounding::NearestEven, OutOfRange::Clamp).unwrap();
+            let got = float32.write(ExactNumber::from_f64(value), Rounding::NearestEven, OutOfRange::Clamp).unwrap();
             prop_assert!(f32::from_bits(got as u32) == nearest || value.is_nan());
-            let up = float32.write(ExactNumber::of(value), Rounding::TowardsPositive, OutOfRange::Clamp).unwrap();
-            let down = float32.write(ExactNumber::of(value), Rounding::TowardsNegative, OutOfRange::Clamp).unwrap();
+            let up = float32.write(ExactNumber::from_f64(value), Rounding::TowardsPositive, OutOfRange::Clamp).unwrap();
+            let down = float32.write(ExactNumber::from_f64(value), Rounding::TowardsNegative, OutOfRange::Clamp).unwrap();
             let (up, down) = (f64::from(f32::from_bits(up as u32)), f64::from(f32::from_bits(down as u32)));
             if value.abs() > f64::from(f32::MAX) || value.is_nan() {
                 continue;

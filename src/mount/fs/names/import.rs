@@ -128,6 +128,6 @@ impl NpyHeader {
 }
 
 /// What a program did wrong.
-pub fn usage(fault: crate::metadata::json::fault::Fault) -> Failure {
-    Failure::Error(Error::Usage(fault.to_string()))
+pub fn usage(error: crate::metadata::json::parse_error::ParseError) -> Failure {
+    Failure::Error(Error::Usage(error.to_string()))
 }

@@ -52,7 +52,7 @@ fn codes(data_type: &DataType) -> Vec<u64> {
         format.write(value, Rounding::NearestEven, OutOfRange::Refuse).ok()
     });
     let halves = (-300..300).filter_map(|halves| {
-        let value = crate::metadata::data_type::exact_number::ExactNumber::of(f64::from(halves) / 4.0);
+        let value = crate::metadata::data_type::exact_number::ExactNumber::from_f64(f64::from(halves) / 4.0);
         format.write(value, Rounding::TowardsZero, OutOfRange::Refuse).ok()
     });
     let above = 64 - 8 * width(data_type) as u32;
@@ -61,7 +61,7 @@ fn codes(data_type: &DataType) -> Vec<u64> {
 
 /// Compares the fast ways with [`Cast::one`], element by element.
 fn check(cast: &Cast, from: usize, to: usize, codes: &[u64]) {
-    let expected: Vec<Result<u64, Refusal>> = codes.iter().map(|&code| cast.one(code)).collect();
+    let expected: Vec<Result<u64, Unrepresentable>> = codes.iter().map(|&code| cast.one(code)).collect();
     let good: Vec<u64> = expected.iter().filter_map(|cast| cast.ok()).collect();
     let good_codes: Vec<u64> =
         codes.iter().zip(&expected).filter(|(_, cast)| cast.is_ok()).map(|(&code, _)| code).collect();
