@@ -28,8 +28,12 @@ pub struct ReadRequest<'a> {
     pub cancellation: &'a Cancellation,
 }
 
-/// The bytes of a read, and whether they are one run of a cached strip.
-type FoundData<'a> = Option<(ReadData<'a>, bool)>;
+/// The bytes of a read.
+struct FoundData<'a> {
+    data: ReadData<'a>,
+    /// Whether they are one run of a cached strip.
+    is_single_run: bool,
+}
 
 impl Array {
     /// Reads a range and prepares what its reader is expected to ask for next. A failure anywhere in the range fails
@@ -42,13 +46,14 @@ impl Array {
     ) -> Result<Option<ReadData<'a>>> {
         let (reader, range, readahead) = (request.reader, &request.range, self.readahead());
         let is_foreseen = readahead.prefetch_before(reader, range, request.blocking);
-        let Some((data, is_single_run)) = find(self.reader(), request, buffer)? else { return Ok(None) };
+        let Some(found) = find(self.reader(), request, buffer)? else { return Ok(None) };
         let next = readahead.prefetch_after(reader, range, is_foreseen);
         // A reply that is one run of a cached strip is sent without a copy, so preparing it gains nothing.
-        if let Some(next) = next.filter(|_| reader.readahead() == Readahead::Replies && !is_single_run) {
-            readahead.prepare_replies(reader, next, data.len() as u64);
+        if let Some(next) = next.filter(|_| reader.readahead() == Readahead::Replies && !found.is_single_run)
+        {
+            readahead.prepare_replies(reader, next, found.data.len() as u64);
         }
-        Ok(Some(data))
+        Ok(Some(found.data))
     }
 
     /// Reads as [`Array::read`] does, for bytes that are a part of a longer reply. Returns `false` instead of `None`.
@@ -80,16 +85,19 @@ fn find<'a>(
     array: &ArrayReader,
     request: &ReadRequest<'_>,
     buffer: &'a mut ReplyBuffer,
-) -> Result<FoundData<'a>> {
+) -> Result<Option<FoundData<'a>>> {
     let &ReadRequest { reader, ref range, blocking, cancellation } = request;
     if range.is_empty() {
-        return Ok(Some((ReadData::Copied(&[]), false))); // perhaps at the end of the file, or past it
+        // The range is perhaps at the end of the file, or past it.
+        return Ok(Some(FoundData { data: ReadData::Copied(&[]), is_single_run: false }));
     }
     let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
     let range = array.served().range(range.start, length)?;
     if reader.readahead() == Readahead::Replies {
         match reader.replies().take(array, range.clone(), blocking) {
-            ReadyReply::Ready(slice) => return Ok(Some((ReadData::Cached(slice), false))),
+            ReadyReply::Ready(slice) => {
+                return Ok(Some(FoundData { data: ReadData::Cached(slice), is_single_run: false }));
+            }
             ReadyReply::Blocks => return Ok(None),
             ReadyReply::None => {}
         }
@@ -100,10 +108,10 @@ fn find<'a>(
         && let Some(slice) = array.cached_slice(&buffer.plan)
     {
         buffer.plan.forget();
-        return Ok(Some((ReadData::Cached(slice), true)));
+        return Ok(Some(FoundData { data: ReadData::Cached(slice), is_single_run: true }));
     }
     let (out, plan) = buffer.parts(length);
     let access = ReadAccess { blocking, is_sequential, cancellation };
     let is_read = array.read(range, plan, out, access)?;
-    Ok(is_read.then_some((ReadData::Copied(out), false)))
+    Ok(is_read.then_some(FoundData { data: ReadData::Copied(out), is_single_run: false }))
 }

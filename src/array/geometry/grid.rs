@@ -143,7 +143,7 @@ impl Grid {
     pub fn lowest_chunks(&self, offset: u64, length: u64, first: u64, most: usize) -> Vec<u64> {
         let mut chunks: Vec<u64> = Vec::new();
         let end = Cell::new(u64::MAX);
-        let _ = self.walk(offset, length, (first, &end), &mut |copy: &StridedCopy<'_>| {
+        let _ = self.walk(offset, length, first, &end, &mut |copy: &StridedCopy<'_>| {
             // Each box visits its chunks in order. Boxes may have chunks in common.
             if chunks.last().is_none_or(|&last| last < copy.chunk) {
                 chunks.push(copy.chunk);
@@ -167,7 +167,7 @@ impl Grid {
         length: u64,
         visit: &mut dyn FnMut(&StridedCopy<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.walk(offset, length, (0, &Cell::new(u64::MAX)), visit)
+        self.walk(offset, length, 0, &Cell::new(u64::MAX), visit)
     }
 
     /// Calls `visit` as [`Grid::for_each_copy`] does, but only for chunks with these numbers. The time depends on how
@@ -179,7 +179,7 @@ impl Grid {
         chunks: Range<u64>,
         visit: &mut dyn FnMut(&StridedCopy<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.walk(offset, length, (chunks.start, &Cell::new(chunks.end)), visit)
+        self.walk(offset, length, chunks.start, &Cell::new(chunks.end), visit)
     }
 
     /// Visits the copies of the chunks from number `first` up to the end number, which `visit` may lower.
@@ -187,13 +187,14 @@ impl Grid {
         &self,
         offset: u64,
         length: u64,
-        (first, end): (u64, &Cell<u64>),
+        first: u64,
+        end: &Cell<u64>,
         visit: &mut dyn FnMut(&StridedCopy<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         if length == 0 {
             return Ok(());
         }
-        CopyWalk::new(self, offset, (first, end), visit).range(offset, offset + length)
+        CopyWalk::new(self, offset, first, end, visit).range(offset, offset + length)
     }
 }
 
@@ -240,7 +241,8 @@ impl<'a, E> CopyWalk<'a, E> {
     fn new(
         grid: &'a Grid,
         start: u64,
-        (first, end): (u64, &'a Cell<u64>),
+        first: u64,
+        end: &'a Cell<u64>,
         visit: &'a mut dyn FnMut(&StridedCopy<'_>) -> Result<(), E>,
     ) -> Self {
         let chunks_below = |dimension: &MergedDimension| {

@@ -202,7 +202,7 @@ impl GridSelection {
             if number >= outer || counts.contains(&0) {
                 return None;
             }
-            let end = self.end_of_block(cut, place, (least / row, (most / row).max(1)));
+            let end = self.end_of_block(cut, place, least / row, (most / row).max(1));
             let mut block: SelectionBlock = counts.iter().map(|count| 0..*count).collect();
             let mut rest = number;
             for (range, count) in block.iter_mut().zip(&counts).take(cut).rev() {
@@ -218,7 +218,7 @@ impl GridSelection {
     }
 
     /// Returns where a block ends that begins at `place` of the axis along which blocks are cut.
-    fn end_of_block(&self, cut: usize, place: u64, (least, most): (u64, u64)) -> u64 {
+    fn end_of_block(&self, cut: usize, place: u64, least: u64, most: u64) -> u64 {
         let (Some(selected), Some(axis)) = (self.axes.get(cut), self.grid.axes().get(cut)) else { return 1 };
         let limit = selected.count.min(place.saturating_add(most));
         let wanted = place.saturating_add(least.max(1)).min(limit);

@@ -165,12 +165,11 @@ impl Case {
         let shard_inner = permuted(&self.inner, stored_axes);
         let inner_axes = permuted(stored_axes, &self.inner_order);
         let inner_shape = permuted(&shard_inner, &self.inner_order);
-        let codecs = match self.is_sharded {
-            true => {
-                let inside = json!([transpose(&self.inner_order), "vlen-utf8", "crc32c"]);
-                json!([transpose(stored_axes), sharding(&shard_inner, inside, self.is_first), "crc32c"])
-            }
-            false => json!([transpose(stored_axes), "vlen-utf8", "crc32c"]),
+        let codecs = if self.is_sharded {
+            let inside = json!([transpose(&self.inner_order), "vlen-utf8", "crc32c"]);
+            json!([transpose(stored_axes), sharding(&shard_inner, inside, self.is_first), "crc32c"])
+        } else {
+            json!([transpose(stored_axes), "vlen-utf8", "crc32c"])
         };
         let summed = |bytes: Vec<u8>| {
             let sum = crc32c::crc32c(&bytes);
@@ -182,12 +181,11 @@ impl Case {
                 continue;
             }
             let origin: Vec<u64> = place.iter().zip(&self.chunk).map(|(a, b)| a * b).collect();
-            let encoded = match self.is_sharded {
-                true => {
-                    let encode = |start: &[u64]| summed(chunk(start, &inner_shape, &inner_axes));
-                    shard(&origin, &shard_shape, &shard_inner, stored_axes, self.is_first, &encode)
-                }
-                false => chunk(&origin, &shard_shape, stored_axes),
+            let encoded = if self.is_sharded {
+                let encode = |start: &[u64]| summed(chunk(start, &inner_shape, &inner_axes));
+                shard(&origin, &shard_shape, &shard_inner, stored_axes, self.is_first, &encode)
+            } else {
+                chunk(&origin, &shard_shape, stored_axes)
             };
             let key: String = place.iter().map(|i| format!("/{i}")).collect();
             store.put(&format!("a/c{key}"), summed(encoded)).unwrap();

@@ -16,8 +16,11 @@ use crate::store::Object;
 /// How many objects stay open. Each needs a descriptor.
 const LIMIT: NonZeroUsize = NonZeroUsize::new(128).unwrap();
 
-/// The epoch in which an object was opened, and the object.
-type OpenObject = (u64, Arc<dyn Object>);
+/// An object, and the epoch in which it was opened.
+struct OpenObject {
+    object: Arc<dyn Object>,
+    epoch: u64,
+}
 
 /// Open objects. The least recently used is closed first.
 pub struct OpenObjects {
@@ -33,16 +36,13 @@ impl Default for OpenObjects {
 impl OpenObjects {
     /// Returns the object, if it was opened in this epoch.
     pub fn get(&self, key: CacheKey, epoch: u64) -> Option<Arc<dyn Object>> {
-        self.objects
-            .lock()
-            .get(&key)
-            .filter(|(opened, _)| *opened == epoch)
-            .map(|(_, object)| Arc::clone(object))
+        let mut objects = self.objects.lock();
+        objects.get(&key).filter(|open| open.epoch == epoch).map(|open| Arc::clone(&open.object))
     }
 
     /// Adds an object.
     pub fn put(&self, key: CacheKey, epoch: u64, object: Arc<dyn Object>) {
-        let replaced = self.objects.lock().push(key, (epoch, object));
+        let replaced = self.objects.lock().push(key, OpenObject { object, epoch });
         drop(replaced); // closed outside the lock
     }
 
