@@ -166,23 +166,9 @@ impl Array {
         Ok(longer)
     }
 
-    // --- the parts ---
-
-    fn served(&self) -> &Arc<ServedArray> {
-        &self.served
-    }
-
     /// Returns the writer of the array, which all handles that have it open for writing share.
     pub fn writer(&self) -> &Arc<ArrayWriter> {
         &self.writer
-    }
-
-    fn reader(&self) -> &Arc<ArrayReader> {
-        &self.reader
-    }
-
-    fn readahead(&self) -> &Arc<ArrayReadahead> {
-        &self.readahead
     }
 
     // --- what the array is ---

@@ -44,10 +44,10 @@ impl Array {
         request: &ReadRequest<'_>,
         buffer: &'a mut ReplyBuffer,
     ) -> Result<Option<ReadData<'a>>> {
-        let (reader, range, readahead) = (request.reader, &request.range, self.readahead());
-        let is_foreseen = readahead.prefetch_before(reader, range, request.blocking);
-        let Some(found) = find(self.reader(), request, buffer)? else { return Ok(None) };
-        let next = readahead.prefetch_after(reader, range, is_foreseen);
+        let (reader, range, readahead) = (request.reader, &request.range, &self.readahead);
+        let is_prefetched = readahead.prefetch_before(reader, range, request.blocking);
+        let Some(found) = find(&self.reader, request, buffer)? else { return Ok(None) };
+        let next = readahead.prefetch_after(reader, range, is_prefetched);
         // A reply that is one run of a cached strip is sent without a copy, so preparing it gains nothing.
         if let Some(next) = next.filter(|_| reader.readahead() == Readahead::Replies && !found.is_single_run)
         {
@@ -59,15 +59,15 @@ impl Array {
     /// Reads as [`Array::read`] does, for bytes that are a part of a longer reply. Returns `false` instead of `None`.
     pub fn read_part(&self, request: &ReadRequest<'_>, out: &mut [u8]) -> Result<bool> {
         let &ReadRequest { reader, ref range, blocking, cancellation } = request;
-        let (array, readahead) = (self.reader(), self.readahead());
+        let (array, readahead) = (&self.reader, &self.readahead);
         let range = array.served().range(range.start, out.len())?;
-        let is_foreseen = readahead.prefetch_before(reader, &range, blocking);
+        let is_prefetched = readahead.prefetch_before(reader, &range, blocking);
         let is_sequential = is_sequential(array, request);
         let access = ReadAccess { blocking, is_sequential, cancellation };
         let is_read = array.read(range.clone(), &mut ReadPlan::default(), out, access)?;
         if is_read {
             // The requests that follow have another length, so no replies are prepared.
-            let _ = readahead.prefetch_after(reader, &range, is_foreseen);
+            let _ = readahead.prefetch_after(reader, &range, is_prefetched);
         }
         Ok(is_read)
     }

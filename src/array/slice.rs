@@ -92,7 +92,7 @@ impl Array {
         cancellation: &Cancellation,
         write: &mut SliceSink<'_, E>,
     ) -> std::result::Result<(), E> {
-        let served = self.served();
+        let served = &self.served;
         let lies_inside = |(selected, extent): (&AxisSelection, &u64)| selected.is_inside(*extent);
         let shape = &served.metadata().shape;
         if selection.len() != shape.len() || !selection.iter().zip(shape).all(lies_inside) {
@@ -104,7 +104,7 @@ impl Array {
         if selection.size_bytes() == 0 {
             return Ok(());
         }
-        let blocks = BlockReader { dirty: self.writer().dirty(), workers: self.reader().strips().workers() };
+        let blocks = BlockReader { dirty: self.writer().dirty(), workers: &self.workers };
         let cache_limit_bytes = served.loads().cache.limit_bytes();
         let most = (cache_limit_bytes / 2).max(served.grid().item_bytes());
         if let Some((length, offsets)) = selection.long_ranges(most) {

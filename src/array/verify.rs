@@ -42,7 +42,7 @@ impl Array {
         done: &(dyn Fn(u64) + Sync),
         report: &(dyn Fn(&str, &Error) + Sync),
     ) -> CheckOutcome {
-        let (served, source) = (self.served(), self.served().source());
+        let (served, source) = (&self.served, self.served.source());
         let outcome = Mutex::new(CheckOutcome::default());
         let (sender, receiver) = sync_channel::<u64>(CHUNKS_AHEAD);
         let receiver = Mutex::new(receiver);
@@ -86,12 +86,12 @@ impl Array {
 
     /// Returns whether a checksum guards the bytes of each chunk, so that decoding finds all damage.
     pub fn has_checksum(&self) -> bool {
-        self.served().source().has_checksum()
+        self.served.source().has_checksum()
     }
 
     /// Returns how many chunks the stored objects have: those that [`Array::check`] visits.
     pub fn stored_chunks(&self) -> u64 {
-        let (served, mut chunks) = (self.served(), 0u64);
+        let (served, mut chunks) = (&self.served, 0u64);
         let mut found = |object| {
             chunks = chunks.saturating_add(served.levels().chunk_count(object));
             ControlFlow::Continue(())

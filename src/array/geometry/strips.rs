@@ -118,16 +118,6 @@ impl Strips {
         });
         strips
     }
-
-    /// Returns the slab of this grid; `None` for an empty array.
-    pub fn slab(&self) -> Option<Slab> {
-        slab(&self.grid)
-    }
-
-    /// Returns the number of the slab that holds a byte of the file. From the end of the file on, the number of slabs.
-    pub fn slab_at(&self, slab: Slab, offset: u64) -> u64 {
-        slab_at(&self.grid, slab, offset)
-    }
 }
 
 /// Returns the row of a grid's chunks that a sequential read visits repeatedly.
@@ -213,17 +203,17 @@ mod tests {
         let chunks = grid(&[128, 1024, 1024], &[64, 128, 128], 4);
         let whole = Strips::new(&chunks, 1 << 30, None);
         assert!(!whole.is_cut());
-        assert_eq!(whole.slab().unwrap(), Slab { strips: 64, bytes: 256 << 20 });
+        assert_eq!(slab(whole.grid()).unwrap(), Slab { strips: 64, bytes: 256 << 20 });
         let quarter = Strips::new(&chunks, 64 << 20, None);
-        assert!(quarter.is_cut() && quarter.slab().unwrap().bytes == 40 << 20);
+        assert!(quarter.is_cut() && slab(quarter.grid()).unwrap().bytes == 40 << 20);
         assert_eq!(quarter.extent_of(1), StripExtent { chunk: 1, bytes: 0..quarter.extent_of(0).bytes.end });
         let blocks = Strips::new(&chunks, 1 << 30, Some(512 << 10));
         assert!(blocks.is_cut() && blocks.is_cheap());
-        assert_eq!(blocks.slab().unwrap().bytes, 32 << 20);
+        assert_eq!(slab(blocks.grid()).unwrap().bytes, 32 << 20);
         assert!(!Strips::new(&chunks, 0, None).is_cut());
         assert!(!Strips::new(&chunks, 0, Some(512 << 10)).is_cut());
         let small = Strips::new(&chunks, 8 << 20, None);
-        assert!(small.is_cut() && small.slab().unwrap().bytes <= 5 << 20);
+        assert!(small.is_cut() && slab(small.grid()).unwrap().bytes <= 5 << 20);
     }
 
     proptest! {
@@ -237,10 +227,10 @@ mod tests {
         ) {
             let chunks = grid(&shape, &chunk_shape, item);
             let strips = Strips::new(&chunks, limit_bytes, block_bytes);
-            if let Some(slab) = strips.slab() {
+            if let Some(slab) = slab(strips.grid()) {
                 for offset in 0..chunks.size_bytes() {
                     let strip = strips.grid().chunk_at(offset).unwrap_or(0);
-                    prop_assert_eq!(strips.slab_at(slab, offset), strip / slab.strips);
+                    prop_assert_eq!(slab_at(strips.grid(), slab, offset), strip / slab.strips);
                 }
             }
             let mut seen = 0;

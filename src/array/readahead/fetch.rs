@@ -109,6 +109,7 @@ impl FetchQueue {
         while let Some(&strip) = strips.next() {
             let chunk = cache.chunk_of(strip);
             let is_open = !self.chunks.contains_key(&chunk) && new.last() != Some(&chunk);
+            // A claimed chunk keeps its claim, also beyond the target: dropping the claim would cancel the transfer.
             let is_claimed = is_open && before.contains_key(&chunk);
             if is_open && (is_claimed || !is_full) && !cache.is_known(strip, ctx.epoch) {
                 let is_lost = |claim: &MaybeClaim| claim.as_ref().is_some_and(|claim| claim.is_lost());
@@ -121,12 +122,15 @@ impl FetchQueue {
                     None => new.push(chunk),
                 }
             }
+            // Claimed in batches, so that neighbours in a shard come with one request.
             if !new.is_empty() && !is_full && (new.len() == batch || strips.peek().is_none()) {
                 is_full = !self.claim_new(cache, &ctx, &mut new, &mut claimed);
             }
         }
-        let is_shown = self.last_of_target.as_ref().is_none_or(|last| last.is_here());
-        if claimed.is_late && is_shown && claimed.bytes >= self.target_bytes {
+        // More is claimed only if bytes are late although all that the present target asked for was claimed and has arrived:
+        // before that, nothing shows that the target is too small.
+        let has_arrived = self.last_of_target.as_ref().is_none_or(|last| last.is_here());
+        if claimed.is_late && has_arrived && claimed.bytes >= self.target_bytes {
             self.target_bytes = self.target_bytes.saturating_mul(2);
             self.last_of_target = claimed.last;
         }

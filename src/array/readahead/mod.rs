@@ -219,20 +219,20 @@ impl ArrayReadahead {
         true
     }
 
-    /// Has what a reader will probably ask for next prepared, after it received `range`. `is_foreseen` is what
+    /// Has what a reader will probably ask for next prepared, after it received `range`. `is_prefetched` is what
     /// [`ArrayReadahead::prefetch_before`] returned. Returns where a sequential reader continues, and `None` for any
     /// other reader.
     pub fn prefetch_after(
         self: &Arc<Self>,
         reader: &Reader,
         range: &Range<u64>,
-        is_foreseen: bool,
+        is_prefetched: bool,
     ) -> Option<u64> {
         if reader.readahead == Readahead::Off {
             return None;
         }
         let mut scan = reader.scan.lock();
-        if !is_foreseen && !reader.continues(&mut scan, range) {
+        if !is_prefetched && !reader.continues(&mut scan, range) {
             return None;
         }
         // While the reader waited, a request on another thread may have moved it elsewhere.
@@ -243,10 +243,10 @@ impl ArrayReadahead {
             self.extend_readahead(reader, &mut scan, range.end);
             return Some(scan.next_offset);
         }
-        if is_foreseen && scan.sequence.is_none() {
+        if is_prefetched && scan.sequence.is_none() {
             return None;
         }
-        let asked = if is_foreseen { range.end } else { range.start };
+        let asked = if is_prefetched { range.end } else { range.start };
         self.extend_remote_readahead(reader, &mut scan, asked);
         self.demote_received(&mut scan);
         Some(scan.next_offset)

@@ -267,7 +267,7 @@ mod tests {
     }
 
     fn taken(array: &Array, reader: &Reader, range: Range<u64>) -> Option<Vec<u8>> {
-        match reader.replies().take(array.reader(), range, Blocking::Yes) {
+        match reader.replies().take(&array.reader, range, Blocking::Yes) {
             ReadyReply::Ready(slice) => Some(slice.to_vec()),
             ReadyReply::Blocks => panic!("it may block"),
             ReadyReply::None => None,
@@ -332,7 +332,7 @@ mod tests {
             assert!(taken(&array, &reader, 3 * MIB..4 * MIB).is_none());
 
             let (_engine, array, reader) = prepared();
-            array.served().advance_epoch();
+            array.served.advance_epoch();
             assert!(taken(&array, &reader, next.clone()).is_none());
 
             let (engine, array, reader) = prepared();

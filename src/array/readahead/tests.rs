@@ -99,14 +99,14 @@ fn a_window_grows_with_what_was_received() {
     };
     // The kernel sends all requests of a plane at once.
     let step = MIB / 8;
-    let (readahead, yes) = (array.readahead(), Blocking::Yes);
+    let (readahead, yes) = (&array.readahead, Blocking::Yes);
     let ask = |offset: u64| readahead.prefetch_before(&reader, &(offset..offset + step), yes);
     let receive = |offset: u64| readahead.prefetch_after(&reader, &(offset..offset + step), true);
     assert!((0..MIB).step_by(step as usize).all(ask));
     assert_eq!(layers(), Some(0), "a reader that has received nothing");
     assert_eq!(remote.asked.lock().len(), 16);
-    let noted: Vec<_> = (0..MIB).step_by(step as usize).map(receive).collect();
-    assert_eq!(noted, [Some(MIB); 8], "where it continues");
+    let continues: Vec<_> = (0..MIB).step_by(step as usize).map(receive).collect();
+    assert_eq!(continues, [Some(MIB); 8], "where it continues");
     ask(MIB);
     assert_eq!(layers(), Some(1), "14 MiB ahead");
     // A reader that goes elsewhere begins anew.

@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use crate::array::geometry::strips::{Slab, Strips};
+use crate::array::geometry::strips::{Slab, Strips, slab, slab_at};
 
 /// How far from the expected place a request of a sequential reader may begin: the kernel sends its own readahead from
 /// several threads, in any order.
@@ -176,12 +176,12 @@ pub struct Slabs<'a> {
 impl<'a> Slabs<'a> {
     /// Creates the slabs of these strips. `None` for an empty array.
     pub fn new(strips: &'a Strips) -> Option<Slabs<'a>> {
-        Some(Slabs { strips, slab: strips.slab()? })
+        Some(Slabs { strips, slab: slab(strips.grid())? })
     }
 
     /// Returns the number of the slab that holds a byte of the file. From the end of the file on, the number of slabs.
     pub fn at(&self, offset: u64) -> u64 {
-        self.strips.slab_at(self.slab, offset)
+        slab_at(self.strips.grid(), self.slab, offset)
     }
 
     /// Returns the strips of a slab.

@@ -213,7 +213,7 @@ impl StripCache {
         strip: &StripExtent,
         is_sequential: bool,
     ) -> Result<LoadedContent> {
-        let has_few = strips.slab().is_some_and(|slab| slab.strips <= MAX_DECODERS as u64);
+        let has_few = slab(strips.grid()).is_some_and(|slab| slab.strips <= MAX_DECODERS as u64);
         let part_ctx = LoadContext { decoders: ctx.decoders.filter(|_| has_few), ..*ctx };
         if (is_sequential || strips.is_cheap())
             && let Some(loaded) = self.served.load_part(&part_ctx, index, strip.bytes.clone())?

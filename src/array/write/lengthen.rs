@@ -55,7 +55,7 @@ impl ArrayWriter {
     /// first.
     pub fn lengthen(&self, longer: &Arc<ArrayWriter>, replace: impl FnOnce() -> Result<()>) -> Result<()> {
         let key = longer.served.document_key().to_owned();
-        let session = self.write_back.session();
+        let session = &self.write_back.session;
         // Nothing is stored meanwhile, so nothing is stored by an array that the document does not describe.
         let _storing = self.write_back.storing().lock();
         if self.is_zeroed() {
@@ -66,7 +66,7 @@ impl ArrayWriter {
         }
         let ahead = self.objects_ahead(&longer.served)?;
         session.check_document()?;
-        self.write_back.objects().delete(ahead)?;
+        self.write_back.objects.delete(ahead)?;
         self.clear_end()?;
         replace()?;
         self.dirty.add_unsynced([key]);
@@ -76,7 +76,7 @@ impl ArrayWriter {
     /// Sets what the store has after the end of the array to the fill value, in the objects that hold the end. The
     /// caller makes sure that no chunk of the array is stored meanwhile.
     fn clear_end(&self) -> Result<()> {
-        let (served, session) = (&self.served, self.write_back.session());
+        let (served, session) = (&self.served, &self.write_back.session);
         if session.is_end_clear() {
             return Ok(());
         }

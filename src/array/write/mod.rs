@@ -106,7 +106,7 @@ impl ArrayWriter {
     /// Prepares the array for one more writer: takes the lock that excludes other writers, and removes the unfinished
     /// files of dead writers. Pair it with [`ArrayWriter::close_for_writing`].
     pub fn open_for_writing(self: &Arc<Self>) -> Result<()> {
-        self.write_back.session().open(|| {
+        self.write_back.session.open(|| {
             self.dirty.mark_written();
             self.shared.written.register(self);
         })
@@ -114,7 +114,7 @@ impl ArrayWriter {
 
     /// Ends one writer. After the last one, the lock is released once nothing is dirty.
     pub fn close_for_writing(&self) {
-        self.write_back.session().close();
+        self.write_back.session.close();
         self.release_if_idle();
     }
 
@@ -126,7 +126,7 @@ impl ArrayWriter {
                 self.shared.written.unregister(self);
             }
         };
-        self.write_back.session().release_if_idle(|| self.dirty.is_dirty(), released);
+        self.write_back.session.release_if_idle(|| self.dirty.is_dirty(), released);
     }
 
     /// Returns whether the array is open for writing.
@@ -136,12 +136,12 @@ impl ArrayWriter {
 
     /// Returns how many handles have it open for writing.
     pub fn writers(&self) -> usize {
-        self.write_back.session().writers()
+        self.write_back.session.writers()
     }
 
     /// Returns whether another folder has replaced the one that is written to.
     pub fn is_displaced(&self) -> bool {
-        self.write_back.session().is_displaced()
+        self.write_back.session.is_displaced()
     }
 
     /// Takes over from the array from which this one grew: from now on this one stores.
@@ -150,7 +150,7 @@ impl ArrayWriter {
         self.succeed(old)?;
         // Another program has replaced the document, and may have stored elements after the end that this array has
         // now.
-        self.write_back.session().set_end_clear(false);
+        self.write_back.session.set_end_clear(false);
         Ok(())
     }
 
@@ -163,7 +163,7 @@ impl ArrayWriter {
                 self.shared.written.register(self);
             }
         };
-        self.write_back.session().take_over(old.write_back.session(), is_possible, taken)
+        self.write_back.session.take_over(&old.write_back.session, is_possible, taken)
     }
 
     // --- writing ---
@@ -228,7 +228,7 @@ impl ArrayWriter {
     /// type.
     pub fn check_write(&self, offset: u64, data: &[u8]) -> Result<()> {
         if self.write_back.end().refuses_writes() {
-            return Err(self.write_back.session().stale());
+            return Err(self.write_back.session.stale());
         }
         self.served.range(offset, data.len())?;
         self.served.check_values(data)
@@ -354,7 +354,7 @@ impl WrittenArray for ArrayWriter {
     }
 
     fn is_same_file(&self, other: &Self) -> bool {
-        self.write_back.session().is_shared_with(other.write_back.session())
+        self.write_back.session.is_shared_with(&other.write_back.session)
     }
 
     fn is_dirty(&self) -> bool {
@@ -375,7 +375,7 @@ impl WrittenArray for ArrayWriter {
                 (false, _) => write_back.sync_names(),
             };
             let is_stale = matches!(stored, Err(Error::Stale { .. }));
-            if is_stale && !write_back.session().is_current_writer() {
+            if is_stale && !write_back.session.is_current_writer() {
                 // It has grown meanwhile, and its successor stores the chunks.
                 return;
             }

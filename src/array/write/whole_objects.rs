@@ -68,10 +68,9 @@ impl ArrayWriter {
         let write_back = &self.write_back;
         let _storing = write_back.storing().lock();
         write_back.check_end()?;
-        let like = write_back.session().check_document()?;
+        let like = write_back.session.check_document()?;
         let cores = self.workers.count().max(1);
-        let (objects, dirty) = (write_back.objects(), write_back.dirty());
-        let session = write_back.session();
+        let (objects, session, dirty) = (&write_back.objects, &write_back.session, &self.dirty);
         let import = ElementImport { objects, session, elements, like: &like, cores, dirty };
         if self.served.levels().is_sharded() { import.store_shards() } else { import.store_chunks() }
     }

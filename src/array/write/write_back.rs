@@ -52,8 +52,8 @@ pub struct DirtyReport {
 pub struct WriteBack {
     strips: Arc<StripCache>,
     dirty: Arc<DirtyChunks>,
-    objects: ObjectWriter,
-    session: WriteSession,
+    pub(super) objects: ObjectWriter,
+    pub(super) session: WriteSession,
     /// Shared with the arrays from which this one grew.
     state: Arc<WriteBackState>,
 }
@@ -97,21 +97,6 @@ impl WriteBack {
     /// Returns the array.
     pub fn served(&self) -> &Arc<ServedArray> {
         self.dirty.served()
-    }
-
-    /// Returns the dirty chunks.
-    pub fn dirty(&self) -> &DirtyChunks {
-        &self.dirty
-    }
-
-    /// Returns the writer of objects.
-    pub fn objects(&self) -> &ObjectWriter {
-        &self.objects
-    }
-
-    /// Returns the session, in which the array is open for writing.
-    pub fn session(&self) -> &WriteSession {
-        &self.session
     }
 
     /// Returns the failures of write-back.

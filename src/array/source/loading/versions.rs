@@ -326,7 +326,7 @@ mod tests {
         assert!(new != old);
         replacement.record(old, new);
         drop(replacement);
-        assert!(served.begin_comparison().is_some(), "ours, which a reader found before it was noted");
+        assert!(served.begin_comparison().is_some(), "ours, which a reader found before it was recorded");
         assert!(served.is_unchanged(&store, "a").unwrap());
         let replacement = served.replace("a");
         store.put("a", vec![3]).unwrap();
