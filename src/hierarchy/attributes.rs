@@ -1,11 +1,11 @@
-//! Editing the attributes of a node: the document that holds them, and the consolidated copies in the groups above.
+//! Edits of a node's attributes, in the document that has them and in the consolidated metadata of the groups above.
 //!
-//! Spec: v3 core "attributes", v2 and v1 "Attributes"; for the copies see `metadata/consolidated.rs`. Uses `store` and
+//! Spec: v3 core "attributes", v2 and v1 "Attributes"; for consolidated metadata see `metadata/consolidated.rs`. Uses `store` and
 //! `metadata`.
 //!
-//! Invariants: documents are replaced whole and only if they still are the version that the change was made from; an attribute that is
-//! not changed keeps its text; only attributes change in any document. Two zarrfs processes that edit the same documents wait
-//! for each other (each document is locked), whatever part of the store they have mounted.
+//! Invariants: a document is replaced whole, and only if it still is the version that the change was made from. Nothing but attributes
+//! changes in it, and attributes that are not edited keep their text. Two zarrfs processes that edit the same document wait for each
+//! other, even if they have mounted different parts of the store, because every document is locked.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -19,26 +19,23 @@ use super::lineage::parent;
 
 /// How long to wait for another edit.
 const LOCK_WITHIN: Duration = Duration::from_secs(10);
-/// How often an edit starts again because a document changed concurrently.
+/// How often an edit starts again after a document changed concurrently.
 const MAX_ATTEMPTS: usize = 10;
-/// The documents that make a folder a node, in any version.
+/// The names of the documents that make a folder a node, in all versions.
 const MAIN_DOCUMENTS: [&str; 4] = ["zarr.json", ".zarray", ".zgroup", "meta"];
 
 /// A change of a node's attributes.
 #[derive(Clone, Debug)]
 pub enum Edit {
-    /// The attributes become this JSON object; unchanged ones keep their stored text.
+    /// Replaces the attributes by this JSON object. Unchanged ones keep their stored text.
     Whole(String),
-    /// Sets these attributes to a JSON value, or removes them; the others stay.
+    /// Sets these attributes to JSON values, or removes them.
     Members(Vec<(String, Option<String>)>),
 }
 
-/// An object's text, changed; `None` where nothing changes.
-type Changed = Result<Option<String>>;
-
 impl Edit {
-    /// Applies the change to the text of the stored attributes.
-    fn apply(&self, key: &str, stored: Option<&str>) -> Changed {
+    /// Returns the text of the attributes after the edit; `None` if nothing changes.
+    fn apply(&self, key: &str, stored: Option<&str>) -> Result<Option<String>> {
         let stored = stored.filter(|text| *text != "null").unwrap_or("{}");
         let changed = match self {
             Edit::Whole(text) => edit::merge(stored, text),
@@ -49,14 +46,14 @@ impl Edit {
     }
 }
 
-/// One document that has the attributes.
+/// A document that has the node's attributes.
 struct Target {
     key: String,
     /// The folder of the document.
     folder: String,
     /// The attributes' path in the document.
     path: Vec<String>,
-    /// The document, and owner and mode and version of it; `None` where it must be created.
+    /// The document and its info; `None` if it must be created.
     stored: Option<(String, Info)>,
 }
 
@@ -70,8 +67,8 @@ impl Target {
         self.path.iter().map(String::as_str).collect()
     }
 
-    /// The new document; `None` where it stays.
-    fn changed(&self, edit: &Edit) -> Changed {
+    /// Returns the document after the edit; `None` if nothing changes.
+    fn changed(&self, edit: &Edit) -> Result<Option<String>> {
         let Some(attributes) = edit.apply(&self.key, self.attributes())? else { return Ok(None) };
         let text = match &self.stored {
             None => attributes,
@@ -90,16 +87,16 @@ impl Target {
     }
 }
 
-/// The attributes of a node as they are stored: a JSON object, bare NaN and all. The node's own document counts; where it has
-/// none, the nearest copy above.
+/// Returns the attributes of a node as they are stored: a JSON object that may contain bare NaN. They come from the node's own document,
+/// or else from the nearest consolidated metadata.
 pub fn stored(store: &dyn Store, path: &str) -> Result<String> {
     let targets = targets(store, path)?;
     let text = targets.first().and_then(Target::attributes).filter(|text| *text != "null");
     Ok(text.unwrap_or("{}").to_owned())
 }
 
-/// Edits the attributes of the node at a path, in its own document and in every copy of it; returns whether anything changed. The
-/// change is durable when this returns. Where a copy cannot be written after the node's own document was, that is the error.
+/// Edits the attributes of the node at a path, in its own document and in every copy of it. Returns whether anything changed. The
+/// change is durable when this returns. If the node's own document was written and a copy could not be, this fails.
 pub fn edit(store: &dyn Store, path: &str, edit: &Edit) -> Result<bool> {
     let Some(writer) = store.writer() else {
         return Err(Error::ReadOnly(format!("{} is not writable", store.describe())));
@@ -108,7 +105,7 @@ pub fn edit(store: &dyn Store, path: &str, edit: &Edit) -> Result<bool> {
     let mut has_changed = false;
     for _ in 0..MAX_ATTEMPTS {
         let targets = targets(store, path)?;
-        // All changes are computed before anything is written.
+        // An edit that fails writes nothing.
         let mut changes = Vec::new();
         for target in &targets {
             if let Some(text) = target.changed(edit)? {
@@ -145,7 +142,7 @@ pub fn edit(store: &dyn Store, path: &str, edit: &Edit) -> Result<bool> {
     Err(Error::busy(path, reason))
 }
 
-/// Excludes other edits of the same documents, also those through a mount of a part of the store.
+/// Excludes other edits of the same documents, including those through a mount of a part of the store.
 fn lock(store: &dyn Store, writer: &dyn Writer, path: &str) -> Result<Vec<Box<dyn Send + Sync>>> {
     let started = Instant::now();
     loop {
@@ -172,8 +169,8 @@ fn lock(store: &dyn Store, writer: &dyn Writer, path: &str) -> Result<Vec<Box<dy
     }
 }
 
-/// The documents that are locked for an edit: the node's main one (the document of attributes may not exist yet),
-/// and those with copies.
+/// Returns the keys of the documents that are locked for an edit: the node's main document, because the document of attributes may
+/// not exist yet, and those with copies.
 fn documents(store: &dyn Store, path: &str) -> Result<BTreeSet<String>> {
     let targets = targets(store, path)?;
     let mut keys: BTreeSet<String> =
@@ -188,7 +185,7 @@ fn documents(store: &dyn Store, path: &str) -> Result<BTreeSet<String>> {
     Ok(keys)
 }
 
-/// Removes the leftovers of killed edits in a folder. A failure is only logged: leftovers are invisible.
+/// Removes the files that killed edits have left in a folder. A failure is only logged, because readers do not see these files.
 pub fn remove_leftovers(writer: &dyn Writer, folder: &str) {
     let place = if folder.is_empty() { "the root" } else { folder };
     match writer.remove_unfinished(folder) {
@@ -198,20 +195,21 @@ pub fn remove_leftovers(writer: &dyn Writer, folder: &str) {
     }
 }
 
-/// Which documents a node has.
-enum Own {
+/// The format of a node's own documents.
+enum DocumentFormat {
     V3,
     V2,
     V1,
 }
 
-fn own_document(store: &dyn Store, path: &str) -> Result<Option<Own>> {
+/// Returns the format of a node's own documents; `None` if it has none.
+fn document_format(store: &dyn Store, path: &str) -> Result<Option<DocumentFormat>> {
     if read(store, &join(path, "zarr.json"))?.is_some() {
-        return Ok(Some(Own::V3));
+        return Ok(Some(DocumentFormat::V3));
     }
     for name in [".zarray", ".zgroup"] {
         if store.head_object(&join(path, name))?.is_some() {
-            return Ok(Some(Own::V2));
+            return Ok(Some(DocumentFormat::V2));
         }
     }
     let is_v1 = |text: &str| edit::find(text, &["zarr_format"]) == Some("1");
@@ -220,10 +218,10 @@ fn own_document(store: &dyn Store, path: &str) -> Result<Option<Own>> {
     } else {
         None
     };
-    Ok(meta.flatten().is_some_and(|(text, _)| is_v1(&text)).then_some(Own::V1))
+    Ok(meta.flatten().is_some_and(|(text, _)| is_v1(&text)).then_some(DocumentFormat::V1))
 }
 
-/// The documents that have the node's attributes: its own first, then the copies, nearest first.
+/// Returns the documents that have the node's attributes: its own first, then the copies in the groups above, nearest first.
 fn targets(store: &dyn Store, path: &str) -> Result<Vec<Target>> {
     let mut targets = Vec::new();
     let target = |folder: &str, name: &str, path: &[&str]| -> Result<Target> {
@@ -236,10 +234,10 @@ fn targets(store: &dyn Store, path: &str) -> Result<Vec<Target>> {
             stored,
         })
     };
-    match own_document(store, path)? {
-        Some(Own::V3) => targets.push(target(path, "zarr.json", &["attributes"])?),
-        Some(Own::V2) => targets.push(target(path, ".zattrs", &[])?),
-        Some(Own::V1) => targets.push(target(path, "attrs", &[])?),
+    match document_format(store, path)? {
+        Some(DocumentFormat::V3) => targets.push(target(path, "zarr.json", &["attributes"])?),
+        Some(DocumentFormat::V2) => targets.push(target(path, ".zattrs", &[])?),
+        Some(DocumentFormat::V1) => targets.push(target(path, "attrs", &[])?),
         None => {}
     }
     let mut above = Some(path);
@@ -257,7 +255,7 @@ fn targets(store: &dyn Store, path: &str) -> Result<Vec<Target>> {
             }
         }
         let copy = match target(group, ".zmetadata", &["metadata", &join(relative, ".zattrs")]) {
-            // A copy that cannot be read needs no change.
+            // Readers ignore a copy that cannot be parsed, so it is left as it is.
             Err(error @ Error::Metadata { .. }) => {
                 log::warn!("ignoring the consolidated metadata: {error}");
                 above = parent(group);
@@ -279,7 +277,7 @@ fn targets(store: &dyn Store, path: &str) -> Result<Vec<Target>> {
     Ok(targets)
 }
 
-/// A document as text, after it was parsed once: what is edited must be JSON.
+/// Reads a document that is to be edited. Fails if it is not JSON.
 pub(super) fn read(store: &dyn Store, key: &str) -> Result<Option<(String, Info)>> {
     let Some(ObjectContent { bytes, info }) = store.content(key, MAX_DOCUMENT_BYTES)? else {
         return Ok(None);
@@ -289,7 +287,7 @@ pub(super) fn read(store: &dyn Store, key: &str) -> Result<Option<(String, Info)
     Ok(Some((text, info)))
 }
 
-/// Owner and mode of a new document: those of the node's main one.
+/// Returns the info that a new document gets its owner and mode from: that of the node's main document, or of a copy.
 fn main_info(store: &dyn Store, path: &str, targets: &[Target]) -> Result<Info> {
     for name in MAIN_DOCUMENTS {
         if let Some(info) = store.head_object(&join(path, name))? {

@@ -1,10 +1,9 @@
 //! The metadata documents in one folder of the store, and the node that they describe.
 //!
-//! Spec: v3 core "Metadata", v2 "Metadata", v1 "Metadata". Uses `store` and `metadata`. Where a folder holds documents
-//! of several versions, `zarr.json` wins over `.zarray`, that over `.zgroup`, that over v1's `meta` (which counts only
-//! if it says `zarr_format` 1, since the name is an ordinary one). A document that is there but cannot be read
-//! or understood makes a broken node; the next kind is not tried. A document is read in one request. A local store is asked
-//! for one after the other, a remote one for all at once.
+//! Spec: v3 core "Metadata", v2 "Metadata", v1 "Metadata". Uses `store` and `metadata`. If a folder has documents of several versions,
+//! `zarr.json` takes precedence over `.zarray`, then `.zgroup`, then v1's `meta`. Because that name is an ordinary one, `meta` counts
+//! only if it says `zarr_format` 1. A document that cannot be read or parsed makes the node broken, and the next kind is not tried.
+//! Documents of a local store are read one after the other, those of a remote store in one batch.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,25 +15,25 @@ use crate::error::{Error, Result};
 use crate::metadata::{self, ArrayMetadata, Document, GroupMetadata, MAX_DOCUMENT_BYTES, ZarrFormat};
 use crate::store::{GetReply, GetRequest, Info, ObjectContent, ObjectVersion, Store, join};
 
-/// Names of documents. No node has such a name.
+/// The names of documents. They are not names of nodes.
 pub const DOCUMENT_NAMES: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
 /// The document of a v1 array.
 const V1_DOCUMENT: &str = "meta";
-/// Names of all documents that are read in any folder.
+/// The names of all documents that are read.
 const ALL_NAMES: [&str; 7] =
     ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata", V1_DOCUMENT, "attrs"];
-/// What is asked for first below a v3 group: a node there has one document.
+/// The documents that are requested first below a v3 group, where a node has one document.
 const FIRST_V3_NAMES: &[&str] = &["zarr.json"];
-/// Below a v2 group: all that an array has.
+/// The documents that are requested first below a v2 group: those of an array, and one of a group.
 const FIRST_V2_NAMES: &[&str] = &["zarr.json", ".zarray", ".zattrs", ".zgroup"];
-/// A v2 group, for a folder that has only a `.zmetadata`.
+/// The document of a v2 group whose folder has only a `.zmetadata`.
 const V2_GROUP: &[u8] = br#"{"zarr_format":2}"#;
-/// The longest `meta` that is read: any program may write files of that name.
+/// The longest `meta` that is read, because any program may write a file of that name.
 const MAX_V1_BYTES: u64 = 1 << 20;
-/// A document changed this recently may change again with the same version.
+/// A document that was changed this recently may change again without a new version.
 const SETTLING: Duration = Duration::from_secs(2);
 
-/// What the documents of a node say.
+/// What the documents of a node describe.
 #[derive(Clone, Debug)]
 pub(super) enum Content {
     Group(Arc<GroupMetadata>),
@@ -42,7 +41,7 @@ pub(super) enum Content {
     Broken(Fault),
 }
 
-/// Why a node cannot be served, and what is known about it nevertheless.
+/// Why a node cannot be served, and what is known about it all the same.
 #[derive(Clone, Debug)]
 pub(super) struct Fault {
     pub error: Error,
@@ -51,54 +50,55 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    /// A document that could not even be read.
+    /// Returns the fault of a document that could not be read.
     pub fn unread(error: Error) -> Self {
         Fault { error, size_bytes: None, document: None }
     }
 
+    /// Returns the fault of a document that could not be parsed.
     fn unparsed(error: Error, document: &[u8]) -> Self {
         let (document, size_bytes) = metadata::salvage(document);
         Fault { error, size_bytes, document }
     }
 }
 
-/// The documents of a node, read.
+/// The documents of a node, and the node that they describe.
 #[derive(Clone, Debug)]
 pub(super) struct Documents {
-    /// The store key of the main one.
+    /// The key of the main document.
     pub key: String,
-    /// The node that they describe.
+    /// The node.
     pub content: Content,
-    /// Which documents were looked for in this folder, and what was found.
-    pub seen: Seen,
+    /// The versions of the documents.
+    pub versions: DocumentVersions,
 }
 
-/// Which documents were looked for, and what was found.
+/// The documents that were looked for in a folder, and the info of those that were found.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct DocumentVersions {
     documents: Vec<(&'static str, Option<Info>)>,
 }
 
 impl Documents {
-    /// What the store tells of the main one, if it could be read.
+    /// Returns the info of the main document, if it could be read.
     pub fn info(&self) -> Option<Info> {
-        self.seen.info(&self.key)
+        self.versions.info(&self.key)
     }
 }
 
-impl Seen {
-    /// What the store tells of the document at a key in this folder.
+impl DocumentVersions {
+    /// Returns the info of the document at a key in this folder.
     pub fn info(&self, key: &str) -> Option<Info> {
         let name = key.rsplit('/').next().unwrap_or(key);
         self.documents.iter().find(|(document, _)| *document == name)?.1
     }
 
-    /// What the store tells of all of them.
+    /// Returns the infos of the documents that were found.
     pub fn infos(&self) -> impl Iterator<Item = Info> {
         self.documents.iter().filter_map(|(_, info)| *info)
     }
 
-    /// Whether reading the folder again would find the same. Looks at each document, opens none.
+    /// Returns whether the folder still has these versions. Opens no document.
     pub fn is_current(&self, store: &dyn Store, path: &str) -> bool {
         let keys: Vec<String> = self.documents.iter().map(|(name, _)| join(path, name)).collect();
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -108,14 +108,14 @@ impl Seen {
         self.documents.iter().zip(store.head_many(&keys)).all(is_same)
     }
 
-    /// Whether all are old enough that a later change gets another time stamp.
+    /// Returns whether a later change of any document would change its mtime.
     pub fn is_settled(&self) -> bool {
         self.documents.iter().flat_map(|(_, info)| info).all(|info| is_settled(info.modified))
     }
 }
 
-/// Whether what was changed at this time is old enough that a later change gets another time. A store that tells no times
-/// has versions that do not depend on them.
+/// Returns whether a document that was changed at this time is old enough that a later change would change its mtime. Stores without
+/// times have versions that do not depend on them.
 pub fn is_settled(modified: Option<SystemTime>) -> bool {
     let now = SystemTime::now();
     modified.is_none_or(|modified| {
@@ -124,27 +124,27 @@ pub fn is_settled(modified: Option<SystemTime>) -> bool {
     })
 }
 
-/// Reads the documents in the folder at `path`; `None` when it has none.
+/// Reads the documents in the folder at `path`; returns `None` if it has none.
 pub(super) fn read(store: &dyn Store, path: &str) -> Option<Documents> {
-    Folder { store, path, seen: Seen::default(), replies: HashMap::new() }.documents()
+    Folder { store, path, versions: DocumentVersions::default(), replies: HashMap::new() }.documents()
 }
 
 /// What [`read_many`] found in one folder.
 pub(super) enum Reading {
-    /// The documents that the caller has.
+    /// The versions that the caller knows.
     Unchanged,
-    /// These, or none.
+    /// Other documents, or none.
     Documents(Option<Documents>),
 }
 
-/// As [`read`], for several folders of a remote store: asks at once for every document that may be in any of them. A folder
-/// of which the caller has the documents is read again only if they have changed.
+/// As [`read`], for several folders of a remote store, in one batch. If the caller knows the versions of a folder's documents, they are
+/// read only if they have changed.
 ///
-/// Below a group of a known version (`format`), the documents that nodes of that version have are asked for first, the others only
-/// of folders that do not have them.
+/// If the format of the group above is known, the documents that nodes of that format have are requested first, and the others only for
+/// folders without them.
 pub(super) fn read_many(
     store: &dyn Store,
-    folders: &[(&str, Option<&Seen>)],
+    folders: &[(&str, Option<&DocumentVersions>)],
     format: Option<ZarrFormat>,
 ) -> Vec<Reading> {
     let first: &[&'static str] = match format {
@@ -155,8 +155,11 @@ pub(super) fn read_many(
     let mut requests = Vec::new();
     for (path, known) in folders {
         match known {
-            Some(seen) => requests.extend(
-                seen.documents.iter().map(|(name, info)| request(path, name, info.map(|info| info.version))),
+            Some(versions) => requests.extend(
+                versions
+                    .documents
+                    .iter()
+                    .map(|(name, info)| request(path, name, info.map(|info| info.version))),
             ),
             None => requests.extend(first.iter().map(|name| request(path, name, None))),
         }
@@ -165,12 +168,13 @@ pub(super) fn read_many(
     let mut open: Vec<Folder<'_>> = Vec::new();
     let mut is_unchanged = Vec::new();
     for (path, known) in folders {
-        let mut folder = Folder { store, path, seen: Seen::default(), replies: HashMap::new() };
+        let mut folder =
+            Folder { store, path, versions: DocumentVersions::default(), replies: HashMap::new() };
         match known {
-            Some(seen) => {
-                let replies = replies.by_ref().take(seen.documents.len());
-                // All of them are counted off.
-                let same: Vec<bool> = replies.zip(&seen.documents).map(is_same).collect();
+            Some(versions) => {
+                let replies = replies.by_ref().take(versions.documents.len());
+                // `all` would stop early and leave replies of this folder in the iterator.
+                let same: Vec<bool> = replies.zip(&versions.documents).map(is_same).collect();
                 is_unchanged.push(same.into_iter().all(|is_same| is_same));
             }
             None => {
@@ -181,13 +185,12 @@ pub(super) fn read_many(
         }
         open.push(folder);
     }
-    ask_for_the_rest(
+    request_rest(
         store,
         open.iter_mut().zip(&is_unchanged).filter(|(_, same)| !**same).map(|(folder, _)| folder),
     );
-    let reading = |(folder, is_unchanged): (Folder<'_>, bool)| match is_unchanged {
-        true => Reading::Unchanged,
-        false => Reading::Documents(folder.documents()),
+    let reading = |(folder, is_unchanged): (Folder<'_>, bool)| {
+        if is_unchanged { Reading::Unchanged } else { Reading::Documents(folder.documents()) }
     };
     open.into_iter().zip(is_unchanged).map(reading).collect()
 }
@@ -212,8 +215,8 @@ fn content(reply: Result<GetReply>) -> Result<Option<ObjectContent>> {
     })
 }
 
-/// Asks at once for all documents that may still count in these folders.
-fn ask_for_the_rest<'f, 's: 'f>(store: &dyn Store, folders: impl Iterator<Item = &'f mut Folder<'s>>) {
+/// Requests all documents that may still count in these folders, in one batch.
+fn request_rest<'f, 's: 'f>(store: &dyn Store, folders: impl Iterator<Item = &'f mut Folder<'s>>) {
     let mut asked = Vec::new();
     let mut requests = Vec::new();
     for folder in folders {
@@ -231,8 +234,7 @@ fn ask_for_the_rest<'f, 's: 'f>(store: &dyn Store, folders: impl Iterator<Item =
     }
 }
 
-/// Owner, mode and version of the documents in the folder at `path`, without opening any; `None` where that does not
-/// identify them.
+/// Returns the infos of the documents in the folder at `path`, without opening any; `None` if infos do not identify them.
 pub(super) fn look(store: &dyn Store, path: &str) -> Result<Option<Vec<Info>>> {
     let families: [&[&str]; 3] =
         [&["zarr.json"], &[".zarray", ".zattrs"], &[".zgroup", ".zattrs", ".zmetadata"]];
@@ -252,37 +254,41 @@ pub(super) fn look(store: &dyn Store, path: &str) -> Result<Option<Vec<Info>>> {
     Ok(None)
 }
 
-/// One folder while its documents are read.
+/// A folder whose documents are being read.
 struct Folder<'s> {
     store: &'s dyn Store,
     path: &'s str,
-    seen: Seen,
-    /// What the store has replied already, by name of the document.
+    versions: DocumentVersions,
+    /// The replies of the store, by name of the document.
     replies: HashMap<&'static str, Result<Option<ObjectContent>>>,
 }
 
-type Named = (&'static str, Content);
+/// The name of the main document, and the node.
+type NamedContent = (&'static str, Content);
 
 impl Folder<'_> {
-    /// The documents that may count beside those that were asked for.
+    /// Returns the names of documents that may count and were not requested.
     fn names_left(&self) -> Vec<&'static str> {
         let is_there = |name| !matches!(self.replies.get(name), None | Some(Ok(None)));
-        let names: &[&str] = match () {
-            () if is_there("zarr.json") => &["zarr.json"],
-            () if is_there(".zarray") => &[".zarray", ".zattrs"],
-            () if is_there(".zgroup") => &[".zgroup", ".zattrs", ".zmetadata"],
-            () => &ALL_NAMES,
+        let names: &[&str] = if is_there("zarr.json") {
+            &["zarr.json"]
+        } else if is_there(".zarray") {
+            &[".zarray", ".zattrs"]
+        } else if is_there(".zgroup") {
+            &[".zgroup", ".zattrs", ".zmetadata"]
+        } else {
+            &ALL_NAMES
         };
         names.iter().copied().filter(|name| !self.replies.contains_key(name)).collect()
     }
 
     fn documents(mut self) -> Option<Documents> {
         let (name, content) = self.read()?;
-        Some(Documents { key: join(self.path, name), content, seen: self.seen })
+        Some(Documents { key: join(self.path, name), content, versions: self.versions })
     }
 
-    /// The main document and what it says with its companions.
-    fn read(&mut self) -> Option<Named> {
+    /// Reads the main document and those that complete it.
+    fn read(&mut self) -> Option<NamedContent> {
         if let Some(found) =
             self.main("zarr.json", |_, key, document| match metadata::parse_v3(key, document)? {
                 Document::Group(group) => Ok(Content::Group(Arc::new(group))),
@@ -304,7 +310,7 @@ impl Folder<'_> {
         &mut self,
         name: &'static str,
         parse: impl FnOnce(&mut Self, &str, &[u8]) -> Result<Content>,
-    ) -> Option<Named> {
+    ) -> Option<NamedContent> {
         let key = join(self.path, name);
         let content = match self.document(name) {
             Ok(None) => return None,
@@ -335,7 +341,7 @@ impl Folder<'_> {
         Ok(Content::Group(Arc::new(group)))
     }
 
-    /// The node is only in the consolidated copy; its own `.zgroup` or `.zarray` is missing from the folder.
+    /// Parses a folder whose only document is `.zmetadata`.
     fn v2_group_of_copy(&mut self, key: &str, zmetadata: &[u8]) -> Result<Content> {
         let mut group = metadata::parse_v2_group(key, V2_GROUP, None, Some(zmetadata))?;
         if group.consolidated.is_none() {
@@ -353,7 +359,7 @@ impl Folder<'_> {
         Ok(Content::Group(Arc::new(group)))
     }
 
-    fn v1_array(&mut self) -> Option<Named> {
+    fn v1_array(&mut self) -> Option<NamedContent> {
         let meta = self.document_within("meta", MAX_V1_BYTES).ok()??;
         let says_v1 = |value: Value| value.get("zarr_format").and_then(Value::as_u64) == Some(1);
         if !metadata::salvage(&meta).0.is_some_and(says_v1) {
@@ -371,7 +377,7 @@ impl Folder<'_> {
         Some(("meta", content))
     }
 
-    /// A document that the node can do without: its bytes, or why they cannot be read.
+    /// Returns the bytes of a document that the node can do without, or the reason why it cannot be read.
     fn companion(&mut self, name: &'static str) -> (Option<Vec<u8>>, Option<String>) {
         match self.document(name) {
             Ok(document) => (document, None),
@@ -386,9 +392,9 @@ impl Folder<'_> {
     fn document_within(&mut self, name: &'static str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
         let key = join(self.path, name);
         let reply = self.replies.remove(name).unwrap_or_else(|| self.store.content(&key, limit_bytes));
-        // A document that cannot be read counts as missing here, so that it is read again at the next look.
+        // A document that cannot be read counts as missing, so that it is read again next time.
         let info = reply.as_ref().ok().and_then(|content| Some(content.as_ref()?.info));
-        self.seen.documents.push((name, info));
+        self.versions.documents.push((name, info));
         Ok(reply?.map(|content| content.bytes))
     }
 }

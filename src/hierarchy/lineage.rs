@@ -3,106 +3,109 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::documents::{Content, Documents, Seen};
-use super::group_cache::{GroupCache, Looked};
+use super::documents::{Content, DocumentVersions, Documents};
+use super::group_cache::{CachedLookup, GroupCache};
 use crate::error::Error;
 use crate::metadata::{self, Document, GroupMetadata, ZarrFormat};
 use crate::store::{FileId, Info, Store, join};
 
-/// The deepest that groups are nested. Bounds the work that a hostile store can cause.
+/// The deepest nesting of groups. It bounds the work that a hostile store can cause.
 pub const MAX_DEPTH: usize = 128;
 
 /// Everything above a node, nearest first; the last is the root. Empty above the root itself.
 pub(super) struct Lineage {
     ancestors: Vec<Ancestor>,
-    /// When the store was asked for the one that it was not asked for the longest.
+    /// When the documents were read that were read first.
     pub checked_at: Instant,
 }
 
 struct Ancestor {
     path: String,
-    kind: Kind,
-    /// The documents that say so.
-    seen: Seen,
-    /// What the folder is, where the store can tell.
+    kind: AncestorKind,
+    versions: DocumentVersions,
+    /// The identity of the folder, if the store has one.
     folder: Option<FileId>,
 }
 
-enum Kind {
+/// What a folder above a node is.
+enum AncestorKind {
     /// A group, and the key of the document that holds its consolidated metadata if it has any.
     Group(Arc<GroupMetadata>),
-    /// Below an array, or a node that cannot be read, there are no nodes.
+    /// An array, or a broken node. Nodes cannot be below it.
     Barren,
-    /// A service could not be asked what it is, and so not what is below it.
+    /// A service could not be asked, so it is unknown what is below.
     Unread(Error),
-    /// No document of its own.
+    /// A folder without documents.
     Undocumented,
 }
 
 /// A node as a group above it has it in its consolidated metadata.
 pub(super) struct ConsolidatedCopy {
-    /// The node's metadata; `None` for a group that only the paths of nodes below it name.
+    /// The node's metadata; `None` for a group that is named only in the paths of nodes below it.
     pub document: Option<Result<Document, Error>>,
     /// The key of the document that holds the copy.
     pub carrier_key: String,
-    /// What the store tells of that document.
+    /// The info of that document.
     pub carrier: Option<Info>,
 }
 
 impl Lineage {
-    /// What is above the children of the node at `path`: that node and all above it. `None` above the root.
-    /// They are at most `max_age` old.
+    /// Reads what is above the children of the node at `path`: that node and all above it. `None` is above the root. The documents are
+    /// at most `max_age` old.
     pub fn below(path: Option<&str>, store: &dyn Store, groups: &GroupCache, max_age: Duration) -> Self {
         let paths: Vec<&str> = std::iter::successors(path, |path| parent(path)).collect();
-        Self::of(&paths, groups.read_many(store, &paths, None, max_age), store)
+        Self::new(&paths, groups.read_many(store, &paths, None, max_age), store)
     }
 
-    /// The same of documents that were read: these paths lead up to the root.
-    pub fn of(paths: &[&str], looked: Vec<Looked>, store: &dyn Store) -> Self {
+    /// Returns the lineage of documents that were read. The paths lead up to the root.
+    pub fn new(paths: &[&str], looked: Vec<CachedLookup>, store: &dyn Store) -> Self {
         let checked_at = looked.iter().map(|looked| looked.at).min().unwrap_or_else(Instant::now);
-        let ancestor = |(path, looked): (&&str, Looked)| {
-            let (kind, seen) = match looked.documents {
-                Some(Documents { content: Content::Group(group), seen, .. }) => (Kind::Group(group), seen),
-                Some(Documents { content: Content::Broken(fault), seen, .. })
+        let ancestor = |(path, looked): (&&str, CachedLookup)| {
+            let (kind, versions) = match looked.documents {
+                Some(Documents { content: Content::Group(group), versions, .. }) => {
+                    (AncestorKind::Group(group), versions)
+                }
+                Some(Documents { content: Content::Broken(fault), versions, .. })
                     if store.is_remote() && matches!(fault.error, Error::Store { .. }) =>
                 {
-                    (Kind::Unread(fault.error), seen)
+                    (AncestorKind::Unread(fault.error), versions)
                 }
-                Some(Documents { seen, .. }) => (Kind::Barren, seen),
-                None => (Kind::Undocumented, Seen::default()),
+                Some(Documents { versions, .. }) => (AncestorKind::Barren, versions),
+                None => (AncestorKind::Undocumented, DocumentVersions::default()),
             };
-            Ancestor { path: (*path).to_owned(), kind, seen, folder: folder_identity(store, path) }
+            Ancestor { path: (*path).to_owned(), kind, versions, folder: folder_identity(store, path) }
         };
         Lineage { ancestors: paths.iter().zip(looked).map(ancestor).collect(), checked_at }
     }
 
-    /// Whether there can be nodes here: all above are groups, and no link leads back to one of them.
+    /// Returns whether nodes can be here: all above are groups, and no link leads back to one of them.
     pub fn is_fertile(&self) -> bool {
         let is_met_again = |(index, ancestor): (usize, &Ancestor)| {
             let above = self.ancestors.iter().skip(index + 1);
             ancestor.folder.is_some() && above.into_iter().any(|other| other.folder == ancestor.folder)
         };
-        let is_barren = |ancestor: &Ancestor| matches!(ancestor.kind, Kind::Barren | Kind::Unread(_));
+        let is_barren =
+            |ancestor: &Ancestor| matches!(ancestor.kind, AncestorKind::Barren | AncestorKind::Unread(_));
         !self.ancestors.iter().any(is_barren) && !self.ancestors.iter().enumerate().any(is_met_again)
     }
 
-    /// Why it is unknown whether there are nodes here: nothing is missing because a service did not answer.
+    /// Returns the error of a service that did not answer, so that it is unknown which nodes are here.
     pub fn unread(&self) -> Option<&Error> {
         self.ancestors.iter().find_map(|ancestor| match &ancestor.kind {
-            Kind::Unread(error) => Some(error),
+            AncestorKind::Unread(error) => Some(error),
             _ => None,
         })
     }
 
-    /// The version of the nearest group; `None` where it has no document.
+    /// Returns the format of the nearest group; `None` if it has no document.
     pub fn parent_format(&self) -> Option<ZarrFormat> {
         match &self.ancestors.first()?.kind {
-            Kind::Group(group) => group.zarr_format,
+            AncestorKind::Group(group) => group.zarr_format,
             _ => None,
         }
     }
 
-    /// Why a group at `path` cannot be entered, if so.
+    /// Returns the reason why a group at `path` cannot be entered, if there is one.
     pub fn objection(&self, store: &dyn Store, path: &str) -> Option<Error> {
         if self.ancestors.len() > MAX_DEPTH {
             return Some(Error::unsupported(path, format!("groups nested more than {MAX_DEPTH} deep")));
@@ -113,11 +116,11 @@ impl Lineage {
         Some(Error::unsupported(path, format!("a link that leads back up to {name}")))
     }
 
-    /// The node at `path` in the nearest consolidated metadata that has it.
+    /// Returns the node at `path` from the nearest consolidated metadata that has it.
     pub fn copy(&self, path: &str) -> Option<ConsolidatedCopy> {
         self.carriers(path).find_map(|(ancestor, group, relative)| {
             let carrier_key = carrier_key(ancestor, group);
-            let carrier = ancestor.seen.info(&carrier_key);
+            let carrier = ancestor.versions.info(&carrier_key);
             match metadata::consolidated_node(group, relative) {
                 Some(document) => Some(ConsolidatedCopy { document: Some(document), carrier_key, carrier }),
                 None if metadata::consolidated_children(group, relative).is_empty() => None,
@@ -126,12 +129,12 @@ impl Lineage {
         })
     }
 
-    /// Whether consolidated metadata tells of the nearest of these, which is at `path`: then of all below it.
+    /// Returns whether consolidated metadata has the nearest group, which is at `path`. Then it has everything below it too.
     pub fn is_copied(&self, path: &str) -> bool {
         self.carriers(path).any(|(_, _, relative)| relative.is_empty()) || self.copy(path).is_some()
     }
 
-    /// The names that consolidated metadata knows below the nearest of these, which is at `path`.
+    /// Returns the names that consolidated metadata has below the nearest group, which is at `path`.
     pub fn copied_names<'a>(&'a self, path: &'a str) -> impl Iterator<Item = String> + 'a {
         let carriers = self.carriers(path);
         carriers
@@ -139,13 +142,13 @@ impl Lineage {
             .map(|(name, _)| name)
     }
 
-    /// The groups with consolidated metadata, and what `path` is called below each.
+    /// Returns the groups with consolidated metadata, each with `path` relative to it.
     fn carriers<'a>(
         &'a self,
         path: &'a str,
     ) -> impl Iterator<Item = (&'a Ancestor, &'a GroupMetadata, &'a str)> {
         self.ancestors.iter().filter_map(move |ancestor| match &ancestor.kind {
-            Kind::Group(group) if group.consolidated.is_some() => {
+            AncestorKind::Group(group) if group.consolidated.is_some() => {
                 let below = path.strip_prefix(ancestor.path.as_str())?;
                 Some((ancestor, &**group, below.trim_start_matches('/')))
             }
@@ -168,7 +171,7 @@ fn folder_identity(store: &dyn Store, path: &str) -> Option<FileId> {
     store.head(path).ok()??.file()
 }
 
-/// The path of the group that a node is in; `None` for the root.
+/// Returns the path of the group that a node is in; `None` for the root.
 pub(super) fn parent(path: &str) -> Option<&str> {
     match path.rsplit_once('/') {
         Some((parent, _)) => Some(parent),

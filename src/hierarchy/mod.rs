@@ -1,11 +1,11 @@
 //! The hierarchy: which groups and arrays a store holds, found lazily.
 //!
-//! Spec: v3 core "Hierarchy", v2 "Hierarchies". Uses `store`, `metadata` and `array`; reads documents, never chunks,
-//! and writes documents only (`attributes.rs`; `author/`, which also has chunks outside of a resized array cleared).
-//! `documents.rs` reads one folder, `group_cache.rs` remembers groups, `lineage.rs` knows what the groups
-//! above a node say about it, `tree.rs` combines them, `remote.rs` does so with few round trips, `walk.rs` visits every node. `open_arrays.rs` has the
-//! arrays that are open, `views.rs` what else can be made of them. `commit/` has the changes of an overlay become a version, or writes
-//! them back.
+//! Spec: v3 core "Hierarchy", v2 "Hierarchies". Uses `store`, `metadata` and `array`. Reads documents and no chunks, and writes
+//! documents (`attributes.rs`; `author/`, which also clears the chunks outside a resized array).
+//!
+//! `documents.rs` reads one folder, `group_cache.rs` remembers groups, `lineage.rs` knows what the groups above a node say about it, and
+//! `tree.rs` combines them. `remote.rs` does the same with few round trips, and `walk.rs` visits every node. `open_arrays.rs` has the open
+//! arrays, and `views.rs` other views of them. `commit/` writes the changes of an overlay back, or makes a snapshot of them.
 
 pub mod attributes;
 pub mod author;

@@ -1,12 +1,11 @@
-//! The open arrays: one per path and view, built at its first use, compared with the store, grown in place or replaced.
+//! The open arrays, one for each path and view. Each is opened at its first use, compared with the store, and lengthened in place or replaced.
 //!
-//! Uses `array`, `store` and `views.rs`. Whatever shows an array's bytes (its own file, companion files) takes it from here, and so
-//! shares its chunk cache, its dirty chunks and its readahead. Chunks are read with the rights of this process into
-//! caches that all readers share, so they must be readable by every user that may read the array's file
-//! ([`SharedArray::audience`]).
+//! Uses `array`, `store` and `views.rs`. The array's own file and its companion files take the array from here, so they share its
+//! chunk cache, its dirty chunks and its read-ahead. Chunks are read with the permissions of this process into caches that all readers
+//! share, so every user who may read the array's file must be able to read them ([`SharedArray::audience`]).
 //!
-//! Invariants: there is at most one [`SharedArray`] per path and view that is not stale; a stale one is never current again; older
-//! metadata never replaces newer metadata.
+//! Invariants: at most one [`SharedArray`] of a path and view is not stale; a stale one never becomes current again; older metadata
+//! never replaces newer metadata.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -23,45 +22,44 @@ use crate::error::{Error, Result};
 use crate::metadata::ArrayMetadata;
 use crate::store::{Audience, ObjectVersion, Store};
 
-/// Metadata that takes more memory is kept without attributes.
+/// Metadata that takes more memory than this is kept without attributes.
 const MAX_KEPT_BYTES: usize = 64 << 10;
 
-/// A node as it was in the store at some time.
+/// The state of a node in the store at some time.
 #[derive(Clone, Copy)]
 pub struct NodeState<'a> {
     /// The node; `None` if there is none.
     pub node: Option<&'a Node>,
-    /// The version of its documents, taken before they were read.
+    /// The version of its documents, from before they were read.
     pub version: Option<ObjectVersion>,
     /// When the store was read.
     pub read_at: Instant,
 }
 
-/// An array as it was built from one metadata document.
+/// An array that was opened with one version of its metadata.
 pub struct OpenArray {
-    /// The metadata of the node that the array was built from, whatever a view makes of it; growth replaces both. Attributes
-    /// that take much memory are not kept.
+    /// The metadata of the stored array, even if this is a view. Growth replaces it. Attributes that take much memory are left out.
     pub metadata: Arc<ArrayMetadata>,
-    /// That of the node, with all attributes.
+    /// The same with all attributes.
     of_node: Weak<ArrayMetadata>,
     /// The version of the metadata document.
     pub version: Option<ObjectVersion>,
-    /// When the metadata was read: older metadata never replaces it.
+    /// When the metadata was read. Older metadata never replaces it.
     pub read_at: Instant,
-    /// The array, or why it cannot be served.
+    /// The array, or the reason why it cannot be served.
     pub array: Result<Arc<Array>>,
     /// Whether this process gave the array its present length.
     was_lengthened_here: bool,
 }
 
 impl OpenArray {
-    /// Whether a program of this mount made the array at least this long. The kernel has that size, or learns it from the reply to
-    /// that program. It knows nothing of what other processes made longer.
+    /// Returns whether a program of this mount made the array at least this long. Then the kernel has that size, or gets it with the reply
+    /// to that program. It does not have the size that other processes give an array.
     pub fn was_lengthened_to(&self, size_bytes: u64) -> bool {
         self.was_lengthened_here && self.array.as_ref().is_ok_and(|array| size_bytes <= array.size_bytes())
     }
 
-    /// Whether the array was built from this very metadata.
+    /// Returns whether the array was opened with this very metadata.
     pub fn is_of(&self, metadata: &Arc<ArrayMetadata>) -> bool {
         std::ptr::eq(self.of_node.as_ptr(), Arc::as_ptr(metadata))
     }
@@ -76,11 +74,11 @@ impl OpenArray {
 
 /// The array at a path, shared by everything that reads or writes it.
 pub struct SharedArray {
-    /// The view that it is of the stored array, if it is one.
+    /// The view of the stored array, if it is one.
     pub view: Option<View>,
     /// Its path in the hierarchy (`""` is the root).
     pub path: Arc<str>,
-    /// The users that must be able to read every object that is read.
+    /// The users who must be able to read every object that is read.
     pub audience: Arc<Audience>,
     current: RwLock<Option<Arc<OpenArray>>>,
     /// When the metadata of `current` was last compared with the store.
@@ -100,17 +98,17 @@ impl SharedArray {
         })
     }
 
-    /// The array that readers use now; `None` before its first use.
+    /// Returns the array that readers use now; `None` before its first use.
     pub fn current(&self) -> Option<Arc<OpenArray>> {
         self.current.read().clone()
     }
 
-    /// Whether another array has taken its place: every use of this one is ESTALE.
+    /// Returns whether another array has taken its place. Then every use of this one fails with ESTALE.
     pub fn is_stale(&self) -> bool {
         self.is_stale.load(Ordering::Acquire)
     }
 
-    /// Whether the array was not compared with the store for `interval`; if so, the caller compares it now.
+    /// Returns whether the array was not compared with the store for `interval`. If so, the caller compares it now.
     pub fn is_check_due(&self, interval: Duration) -> bool {
         let now = Instant::now();
         let mut checked_at = self.checked_at.lock();
@@ -121,20 +119,20 @@ impl SharedArray {
         true
     }
 
-    /// Notes that the array was compared with the store just now; returns whether this is the first time.
-    pub fn note_check(&self) -> bool {
+    /// Records that the array was just compared with the store; returns whether this is the first time.
+    pub fn record_check(&self) -> bool {
         self.checked_at.lock().replace(Instant::now()).is_none()
     }
 }
 
-/// What a comparison with the store found.
+/// The outcome of a comparison with the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reconciled {
-    /// The shared array is in line with the store: nothing changed, or it has grown in place.
+    /// The shared array has the metadata of the store: nothing changed, or it has grown in place.
     Current,
-    /// The store has another array, or none: the caller retires this one.
+    /// The store has another array, or none. The caller retires this one.
     Replaced,
-    /// The array must grow or go, which may wait for a flush, and the caller may not wait.
+    /// The array must grow or be replaced, which may wait for a flush, and the caller must not wait.
     WouldBlock,
 }
 
@@ -148,34 +146,34 @@ pub struct OpenArrays {
     layout: Layout,
     by_view: RwLock<HashMap<Option<View>, ByPath>>,
     shown: ShownNodes,
-    /// Serialises replacements.
+    /// Held while an array is replaced.
     reconciling: Mutex<()>,
 }
 
 impl OpenArrays {
-    /// No array is open yet. All of them but views are served in one layout.
+    /// Returns the open arrays of a store: none yet. All arrays except views are served in one layout.
     pub fn new(engine: &Arc<Engine>, store: &Arc<dyn Store>, layout: Layout) -> Self {
         let (engine, store) = (engine.clone(), store.clone());
         let (by_view, shown) = (RwLock::default(), ShownNodes::default());
         OpenArrays { engine, store, layout, by_view, shown, reconciling: Mutex::default() }
     }
 
-    /// The process's limits.
+    /// Returns the engine, which has the limits of the process.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
 
-    /// The store.
+    /// Returns the store.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// The layout of all arrays that are no views.
+    /// Returns the layout of all arrays that are not views.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// A node as a view shows it, or the node itself; `None` if the view cannot show it.
+    /// Returns a node as a view shows it, or the node itself; `None` if the view cannot show it.
     pub fn shown(&self, view: Option<View>, node: &Arc<Node>) -> Option<Arc<Node>> {
         match view {
             Some(view) => self.shown.get(view, node),
@@ -183,7 +181,7 @@ impl OpenArrays {
         }
     }
 
-    /// The shared array of a path, or a view of it ([`View::of_array`]), created at its first use.
+    /// Returns the shared array of a path, or a view of it ([`View::of_array`]). Creates it at its first use.
     pub fn of(&self, view: Option<View>, path: &Arc<str>) -> Arc<SharedArray> {
         if let Some(shared) = self.by_view.read().get(&view).and_then(|by_path| by_path.get(path)) {
             return shared.clone();
@@ -193,12 +191,12 @@ impl OpenArrays {
         by_path.entry(path.clone()).or_insert_with(|| SharedArray::new(view, path)).clone()
     }
 
-    /// The array at a path, or a view of it, that readers use now, if it is open.
+    /// Returns the array at a path, or a view of it, that readers use now, if it is open.
     pub fn current(&self, view: Option<View>, path: &str) -> Option<Arc<OpenArray>> {
         self.by_view.read().get(&view)?.get(path)?.current()
     }
 
-    /// Marks an array stale: the next use of its path gets another one.
+    /// Marks an array stale. The next use of its path gets another one.
     pub fn retire(&self, shared: &Arc<SharedArray>) {
         let mut by_view = self.by_view.write();
         shared.is_stale.store(true, Ordering::Release);
@@ -208,7 +206,7 @@ impl OpenArrays {
         }
     }
 
-    /// The array, built at the first call. Fails where it cannot be served, and with `Stale` where `state` has no array.
+    /// Returns the array, which the first call opens. Fails if it cannot be served, and with `Stale` if `state` has no array.
     pub fn open(&self, shared: &SharedArray, state: NodeState<'_>) -> Result<Arc<Array>> {
         let Some(Node::Array { metadata, .. }) = state.node else {
             return Err(Error::Stale { key: shared.path.to_string() });
@@ -228,24 +226,24 @@ impl OpenArrays {
         open.array.clone()
     }
 
-    /// Brings a shared array in line with the store: unchanged, grown in place, or replaced by another array. Calls
-    /// `note_new_size` before readers see another size.
+    /// Compares a shared array with the store, and lengthens it in place if the stored array is longer. Calls `record_new_size` before
+    /// readers see another size.
     pub fn reconcile(
         &self,
         shared: &SharedArray,
         state: NodeState<'_>,
         may_block: bool,
-        note_new_size: impl FnOnce(),
+        record_new_size: impl FnOnce(),
     ) -> Reconciled {
         if !shared.current().is_some_and(|old| old.is_older_than(state)) {
             return Reconciled::Current;
         }
-        // A service that does not answer replaces nothing.
+        // A service that does not answer does not mean that the array is gone.
         if matches!(state.node, Some(Node::Broken { error: Error::Store { .. }, .. }) if self.store.is_remote())
         {
             return Reconciled::Current;
         }
-        // The rest may wait for a flush to finish.
+        // The rest may wait for a flush.
         if !may_block {
             return Reconciled::WouldBlock;
         }
@@ -256,7 +254,7 @@ impl OpenArrays {
         let Some(Node::Array { metadata, .. }) = state.node else { return Reconciled::Replaced };
         let light = light(shared, metadata);
         let array = match (self.difference(shared.view, &old.metadata, metadata), &old.array) {
-            // Data written to the previous folder does not belong into this one.
+            // Dirty chunks of an array in a previous folder do not belong to this one.
             (_, Ok(array)) if array.writer().is_displaced() => return Reconciled::Replaced,
             (Difference::None, Ok(array)) => array.check_form().map(|()| array.clone()),
             (Difference::None, Err(_)) => old.array.clone(),
@@ -270,27 +268,27 @@ impl OpenArrays {
         let Ok(new) = &array else { return Reconciled::Replaced };
         let is_same_length = old.array.as_ref().is_ok_and(|old| old.size_bytes() == new.size_bytes());
         if old.array.is_ok() && !is_same_length {
-            note_new_size();
+            record_new_size();
         }
         let mut new = OpenArray::new(light, metadata, state, array);
-        // The document that this process wrote says nothing new.
+        // If this process wrote the document, the kernel still has its size.
         new.was_lengthened_here = old.was_lengthened_here && is_same_length;
         *shared.current.write() = Some(Arc::new(new));
         Reconciled::Current
     }
 
-    /// Makes an open array longer: it becomes `longer`, whose document `replace` puts in place of the array's, and whose copies
-    /// `update_copies` brings in step. Calls `note_new_size` before readers see another size.
+    /// Makes an open array longer. `replace` replaces its document, and `update_copies` the copies in consolidated metadata. Calls
+    /// `record_new_size` before readers see another size.
     ///
-    /// Until the copies are in step, some of them have the old shape, which would be another array's: what is read of the store before
-    /// that is older than the array that this makes.
+    /// Until the copies are replaced they have the old shape, which would look like another array. So metadata that was read before
+    /// that counts as older than the array that this opens.
     pub fn lengthen(
         &self,
         shared: &SharedArray,
         array: &Arc<Array>,
         longer: ArrayMetadata,
         (replace, update_copies): (impl FnOnce() -> Result<()>, impl FnOnce() -> Result<()>),
-        note_new_size: impl FnOnce(),
+        record_new_size: impl FnOnce(),
     ) -> Result<()> {
         let stale = || Error::Stale { key: shared.path.to_string() };
         let _one_at_a_time = self.reconciling.lock();
@@ -301,7 +299,7 @@ impl OpenArrays {
         let metadata = Arc::new(longer);
         let longer = array.lengthen(metadata.clone(), replace)?;
         let updated = update_copies();
-        note_new_size();
+        record_new_size();
         let open = OpenArray {
             of_node: Arc::downgrade(&metadata),
             metadata,
@@ -314,7 +312,7 @@ impl OpenArrays {
         updated
     }
 
-    /// Builds the codec chain of an array beside the shared one; fails where the array cannot be served.
+    /// Opens another array next to the shared one. Fails if it cannot be served.
     pub fn build(
         &self,
         path: &str,
@@ -325,7 +323,7 @@ impl OpenArrays {
         Array::open(&self.engine, &store, path, metadata.clone(), self.layout)
     }
 
-    /// The array, or the view of it that `shared` is.
+    /// Opens the array, or the view that `shared` is.
     fn build_shared(&self, shared: &SharedArray, metadata: &Arc<ArrayMetadata>) -> Result<Arc<Array>> {
         let served = served(shared, metadata)?.into_owned();
         let layout = shared.view.map_or(self.layout, |view| view.layout(self.layout));
@@ -334,7 +332,7 @@ impl OpenArrays {
         Array::open(&self.engine, &store, &shared.path, served, layout)
     }
 
-    /// How the metadata of an array, or of a view of it, differs from that which its readers opened.
+    /// Returns how the metadata of an array, or of a view of it, differs from the metadata that its readers opened.
     fn difference(
         &self,
         view: Option<View>,
@@ -349,7 +347,7 @@ impl OpenArrays {
         difference(&old, &new, view.slowest_axis().unwrap_or(by_layout))
     }
 
-    /// The store, restricted to objects that all readers of the array may read.
+    /// Returns the store with the permissions of the array's readers.
     pub fn store_for(&self, path: &str, audience: &Arc<Audience>) -> Arc<dyn Store> {
         self.store.for_audience(path, audience).unwrap_or_else(|| self.store.clone())
     }
@@ -384,7 +382,7 @@ enum Difference {
     Other,
 }
 
-/// The slowest axis of an array's file.
+/// Returns the slowest axis of an array's file.
 fn slowest(layout: Layout, metadata: &ArrayMetadata) -> usize {
     match layout.order {
         Order::C => 0,
@@ -392,7 +390,7 @@ fn slowest(layout: Layout, metadata: &ArrayMetadata) -> usize {
     }
 }
 
-/// What an open array keeps of its metadata. Views are made of attributes.
+/// Returns the metadata that an open array keeps. Views keep attributes, because they may depend on them.
 fn light(shared: &SharedArray, metadata: &Arc<ArrayMetadata>) -> Arc<ArrayMetadata> {
     if shared.view.is_none() && metadata.memory_bytes() > MAX_KEPT_BYTES {
         Arc::new(metadata.without_attributes())
@@ -401,7 +399,7 @@ fn light(shared: &SharedArray, metadata: &Arc<ArrayMetadata>) -> Arc<ArrayMetada
     }
 }
 
-/// What is served of an array's metadata.
+/// Returns the metadata that is served of an array, or of a view of it.
 fn served<'a>(shared: &SharedArray, metadata: &'a Arc<ArrayMetadata>) -> Result<Cow<'a, Arc<ArrayMetadata>>> {
     let stale = || Error::Stale { key: shared.path.to_string() };
     match shared.view {

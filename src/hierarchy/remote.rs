@@ -1,8 +1,7 @@
-//! Nodes of a remote store, where each look at a document is a round trip: few looks, many at a time. Uses `tree` and
-//! `group_cache`.
+//! Nodes of a remote store, where each document costs a round trip: few requests, in large batches. Uses `tree` and `group_cache`.
 //!
-//! Where consolidated metadata tells of a group, it says what is listed in the group, and nothing else is asked. A node that was
-//! added since is found by its name, as in a group that the service does not list.
+//! A group in consolidated metadata is listed from there, and nothing else is requested. A node that was added since is found by
+//! its name, as in a group that the service does not list.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ use crate::store::join;
 /// How many children of a group are read in one batch.
 const BATCH_CHILDREN: usize = 512;
 
-/// A node and its version: they come from the same documents.
+/// A node and its version, from the same documents.
 #[derive(Debug)]
 pub struct RemoteNode {
     /// The node.
@@ -24,54 +23,54 @@ pub struct RemoteNode {
     pub version: NodeVersion,
 }
 
-/// What is at a path.
+/// The outcome of a lookup by path.
 #[derive(Debug)]
 pub struct Found {
     /// The node, if there is one.
     pub node: Option<RemoteNode>,
-    /// It was so at this time.
+    /// When it was read.
     pub checked_at: Instant,
 }
 
-/// What is below a group.
+/// The nodes below a group.
 #[derive(Debug)]
 pub struct RemoteChildren {
     /// The nodes by name, sorted.
     pub nodes: Vec<(String, RemoteNode)>,
-    /// Other names are no nodes.
+    /// Whether other names are not nodes.
     pub is_complete: bool,
-    /// Why the service does not say what else is there.
+    /// The reason why the service does not list the group.
     pub unlisted: Option<Error>,
-    /// It was so at this time.
+    /// When it was read.
     pub checked_at: Instant,
 }
 
 impl RemoteNode {
-    /// The node as a child of a group.
+    /// Returns the node as a child of a group.
     pub fn child(&self, name: String) -> Child {
         Child { name, is_group: matches!(self.node, Node::Group { .. }) }
     }
 }
 
 impl Tree {
-    /// The node at a path. Of the nodes above, those are read at the same time that were last read more than `max_age` ago.
+    /// Returns the node at a path. Groups above that were last read more than `max_age` ago are read in the same batch.
     pub fn remote_node(&self, path: &str, max_age: Duration) -> Found {
         let paths: Vec<&str> = std::iter::successors(Some(path), |path| parent(path)).collect();
         let groups_above = paths.get(1..).unwrap_or_default();
         let store = self.store().as_ref();
         if groups_above.iter().any(|group| self.groups.has_copies(group)) {
-            // Probably nothing of the node itself has to be read.
+            // Consolidated metadata probably has the node.
             let above = self.above_for(parent(path), max_age);
             let own = || self.groups.read(store, path, max_age);
             return self.found(path, &above, own, above.checked_at);
         }
-        // The first document of that version is nearly always there, and says all.
+        // The first document of that format is nearly always there, and enough.
         let format = groups_above.iter().find_map(|group| self.groups.format(group));
         let mut looked = self.groups.read_many(store, &paths, format, max_age);
         let checked_at = looked.iter().map(|looked| looked.at).min().unwrap_or_else(Instant::now);
         let above = looked.split_off(looked.len().min(1));
         let own = looked.pop().and_then(|looked| looked.documents);
-        let above = Lineage::of(groups_above, above, store);
+        let above = Lineage::new(groups_above, above, store);
         self.found(path, &above, || own, checked_at)
     }
 
@@ -87,7 +86,7 @@ impl Tree {
         Found { node, checked_at }
     }
 
-    /// What is below a group of which, and of those above, nothing is known that is older than `max_age`.
+    /// Returns the nodes below a group. The documents of the group and of those above are at most `max_age` old.
     pub fn remote_children(&self, path: &str, max_age: Duration) -> Result<RemoteChildren> {
         self.remote_children_under(path, &self.above_for(Some(path), max_age))
     }
@@ -122,7 +121,7 @@ impl Tree {
         Ok(children)
     }
 
-    /// Adds those of these names below a group that are nodes.
+    /// Adds the nodes below a group that have these names.
     fn read_children(
         &self,
         path: &str,

@@ -2,17 +2,16 @@
 //!
 //! Spec: v3 core "Hierarchy" and "Node names", v2 "Hierarchies". Uses the files in this folder. Rules:
 //!
-//! - A node's own documents win (`documents.rs` has their order); where it has none, the consolidated metadata of
-//!   the nearest group above that lists the node is used, also for nodes that have no folder at all.
-//! - On a remote store that metadata comes first (`remote.rs`): one request instead of one for each node.
-//! - A folder without documents is an **implicit group** if it has a folder in it; the root always is a group then.
-//!   That mounts a folder full of stores. Names that begin with `.` or `__` are never implicit groups.
-//! - Nothing is below an array. Files are not nodes, zip archives neither.
-//! - Names: in v3 groups none that begin with `__` and none of dots alone; nowhere names of documents, nor names
-//!   over 255 bytes or with NUL, which no filesystem could show (these are logged).
-//! - A node with documents that cannot be read or understood is [`Node::Broken`]; so is a link that leads out of the
-//!   store or back up to a group it is in, and a group nested deeper than [`MAX_DEPTH`](super::MAX_DEPTH). Its
-//!   neighbours are not affected.
+//! - A node's own documents take precedence (`documents.rs` has their order). Without them, the nearest consolidated metadata above
+//!   that has the node is used, even for nodes without a folder.
+//! - In a remote store, consolidated metadata takes precedence (`remote.rs`): one request replaces one for each node.
+//! - A folder without documents is an **implicit group** if it contains a folder. The root without documents always is one. So a
+//!   folder full of stores can be mounted. Folders whose names begin with `.` or `__` are not implicit groups.
+//! - Nothing is below an array. Files are not nodes, and neither are zip archives.
+//! - A name in a v3 group does not begin with `__` and does not consist of dots. A name is not that of a document, has at most 255 bytes
+//!   and no NUL. Nodes with other names are ignored, with a warning if no filesystem could show the name.
+//! - A node whose documents cannot be read or parsed is [`Node::Broken`]. So is a link that leads out of the store or back up to
+//!   a group that it is in, and a group nested deeper than [`MAX_DEPTH`](super::MAX_DEPTH). Neighbours are not affected.
 //!
 //! Invariant: [`Tree::node`] finds a node if and only if [`Tree::children`] of its parent names it.
 
@@ -38,7 +37,7 @@ pub enum Node {
     Group {
         /// Its document (empty for an implicit group).
         metadata: Arc<GroupMetadata>,
-        /// Its folder; where it has none, the document that describes it.
+        /// The info of its folder, or of the document that describes it if it has no folder.
         info: Info,
     },
     /// An array, with owner, mode and time of its metadata document.
@@ -48,21 +47,21 @@ pub enum Node {
         /// Owner, mode and time of the document, with the permissions of users that may search its folder.
         info: Info,
     },
-    /// A node with a document that cannot be served: it stays listed as an array file with an error.
+    /// A node that cannot be served. It is listed as the file of an array, and reading it fails.
     Broken {
-        /// Why, with the key.
+        /// The reason, with the key.
         error: Error,
-        /// Owner, mode and time of the document, or of the folder, or of the root: the first that can be read.
+        /// Owner, mode and time of the document, else of the folder, else of the root.
         info: Info,
-        /// Shape × item size where those two could still be read, so that the size shown is true.
+        /// Shape × item size, if both could be read all the same.
         size_bytes: Option<u64>,
-        /// The document as far as it is JSON, for the sidecar.
+        /// The document, if it is JSON, for the sidecar.
         document: Option<serde_json::Value>,
     },
 }
 
 impl Node {
-    /// About how much memory its documents take.
+    /// Returns about how much memory its documents take.
     pub fn memory_bytes(&self) -> usize {
         match self {
             Node::Group { metadata, .. } => metadata.memory_bytes(),
@@ -74,7 +73,7 @@ impl Node {
         }
     }
 
-    /// Owner, mode and time.
+    /// Returns its owner, mode and time.
     pub fn info(&self) -> &Info {
         let (Node::Group { info, .. } | Node::Array { info, .. } | Node::Broken { info, .. }) = self;
         info
@@ -84,23 +83,23 @@ impl Node {
 /// One name below a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Child {
-    /// Last segment of the path.
+    /// The last segment of its path.
     pub name: String,
-    /// A group (folder), or an array or broken node (file).
+    /// Whether it is a group, which is shown as a folder. Arrays and broken nodes are shown as files.
     pub is_group: bool,
 }
 
 /// The version of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeVersion {
-    /// Differs when any of its documents does, or its folder.
+    /// Changes when one of its documents or its folder changes.
     pub version: ObjectVersion,
-    /// When the newest of them was changed, if known.
+    /// When the newest of them was changed, if that is known.
     modified: Option<SystemTime>,
 }
 
 impl NodeVersion {
-    /// Whether all of them are old enough that any later change gives another version.
+    /// Returns whether its documents are old enough that any later change gives another version.
     pub fn is_settled(&self) -> bool {
         documents::is_settled(self.modified)
     }
@@ -110,28 +109,28 @@ impl NodeVersion {
 pub struct Tree {
     store: Arc<dyn Store>,
     pub(super) groups: GroupCache,
-    /// The same for `groups`, unless a caller says otherwise.
+    /// How old documents in `groups` may be, unless a caller says otherwise.
     max_age: Duration,
 }
 
-/// What was found at the path of a node.
+/// A node as it was found, and the documents that it comes from.
 pub(super) struct NodeSource {
     content: Content,
     /// The document, or the folder of an implicit group.
     key: String,
-    /// What the store tells of the document, if it was read.
+    /// The info of the document, if it was read.
     info: Option<Info>,
-    /// The same of all documents that the content comes from.
+    /// The infos of all documents that the content comes from.
     infos: Vec<Info>,
 }
 
 impl Tree {
-    /// A tree over a store.
+    /// Returns the tree of a store.
     pub fn new(store: Arc<dyn Store>) -> Self {
         Tree { store, groups: GroupCache::new(), max_age: Duration::ZERO }
     }
 
-    /// A tree for a caller that looks at every node once: groups of a remote store are read once.
+    /// Returns a tree for a caller that uses every node once: groups of a remote store are read once.
     pub fn for_one_look(store: Arc<dyn Store>) -> Self {
         Tree { max_age: Duration::MAX, ..Tree::new(store) }
     }
@@ -141,13 +140,13 @@ impl Tree {
         self.groups.clear();
     }
 
-    /// Its store.
+    /// Returns its store.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// The node at a path (`""` is the root), as it is in the store at this moment; `None` when there is none.
-    /// Fails only where not even the root of the store can be looked at.
+    /// Returns the node at a path (`""` is the root), as it is in the store now; `None` if there is none. Fails only if not even the root
+    /// of the store can be looked at.
     pub fn node(&self, path: &str) -> Result<Option<Node>> {
         if self.store.is_remote() {
             return Ok(self.remote_node(path, self.max_age).node.map(|found| found.node));
@@ -163,12 +162,11 @@ impl Tree {
         }
         let folder = self.store.head(path);
         let document = self.store.head_object(&found.key).ok().flatten();
-        // Which users may search a folder is unknown if stat failed on it.
+        // If stat fails on the folder, it is unknown which users may search it.
         let is_closed = folder.is_err();
         let folder = folder.ok().flatten();
-        let under_folder = |info: Info| match is_closed {
-            true => info.with_mode(|posix| posix.mode & 0o700),
-            false => under_folder(info, folder),
+        let under_folder = |info: Info| {
+            if is_closed { info.with_mode(|posix| posix.mode & 0o700) } else { under_folder(info, folder) }
         };
         let info = match (document, folder) {
             (Some(info), _) | (None, Some(info)) => info,
@@ -188,13 +186,12 @@ impl Tree {
         }))
     }
 
-    /// The names below a group, sorted; none below anything else. Opens the documents of these children only, never
-    /// of theirs.
+    /// Returns the children of a group, sorted by name; nothing else has children. Opens the documents of these children only.
     pub fn children(&self, path: &str) -> Result<Vec<Child>> {
         self.children_under(path, &self.above(Some(path)))
     }
 
-    /// Those of [`Tree::children`] of a store on this machine whose names begin with `start`. Opens no documents of others.
+    /// Returns the children whose names begin with `start`. Opens the documents of these children only. Not for remote stores.
     pub fn children_named(&self, path: &str, start: &str) -> Result<Vec<Child>> {
         let above = self.above(Some(path));
         let names = self.names_under(path, &above)?.into_iter().filter(|name| name.starts_with(start));
@@ -210,7 +207,7 @@ impl Tree {
         Ok(self.named(path, self.names_under(path, above)?, above))
     }
 
-    /// Those of the names below a group that are nodes.
+    /// Returns the nodes below a group that have these names.
     fn named(&self, path: &str, names: impl IntoIterator<Item = String>, above: &Lineage) -> Vec<Child> {
         let child = |name: String| {
             let found = self.find(&join(path, &name), above)?;
@@ -219,7 +216,7 @@ impl Tree {
         names.into_iter().filter_map(child).collect()
     }
 
-    /// The names below a group that may be nodes, sorted.
+    /// Returns the names below a group that may be nodes, sorted.
     pub(super) fn names_under(&self, path: &str, above: &Lineage) -> Result<BTreeSet<String>> {
         if !above.is_fertile() {
             return Ok(BTreeSet::new());
@@ -229,8 +226,7 @@ impl Tree {
         Ok(names)
     }
 
-    /// Adds the names of all folders in a folder. Where the store does not say all of them, those that are known are added before
-    /// the error.
+    /// Adds the names of all folders in a folder. If the store does not list all of them, the known ones are added before this fails.
     pub(super) fn add_folders(&self, path: &str, names: &mut BTreeSet<String>) -> Result<()> {
         self.store.each_name(path, &mut |entry| {
             if entry.is_folder {
@@ -240,9 +236,9 @@ impl Tree {
         })
     }
 
-    /// The version of the node at a path: the same as long as its documents and its folder have the
-    /// same versions, owner and mode. Nearly always opens nothing. `None` when there is nothing; the groups above are
-    /// not consulted, so that a folder below an array has a version though it is no node.
+    /// Returns the version of the node at a path, which changes with the version, owner and mode of its documents and its folder; `None` if
+    /// nothing is there. Opens a document only if the node has none of its own. Groups above are not read, so a folder below an array
+    /// has a version although it is not a node.
     pub fn version(&self, path: &str) -> Result<Option<NodeVersion>> {
         if !is_key(path) {
             return Ok(None);
@@ -264,12 +260,12 @@ impl Tree {
         Ok(Some(combined(&parts, &error)))
     }
 
-    /// The node at `path` and all above it; nothing for `None`.
+    /// Returns the node at `path` and all above it; nothing for `None`.
     pub(super) fn above(&self, path: Option<&str>) -> Lineage {
         self.above_for(path, self.max_age)
     }
 
-    /// As [`Tree::above`]; in a remote store at most `max_age` old.
+    /// As [`Tree::above`], with documents that are at most `max_age` old in a remote store.
     pub(super) fn above_for(&self, path: Option<&str>, max_age: Duration) -> Lineage {
         Lineage::below(path, self.store.as_ref(), &self.groups, max_age)
     }
@@ -294,18 +290,18 @@ impl Tree {
         if !is_key(path) || !above.is_fertile() || !(is_root || is_node_name(name, above.parent_format())) {
             return None;
         }
-        // One document of a remote store tells of all nodes below it: it counts more than their own documents.
+        // In a remote store, one document with consolidated metadata saves a request for each node, so it takes precedence.
         let first = self.store.is_remote().then(|| above.copy(path)).flatten();
         let own = if first.is_none() { own() } else { None };
         let mut found = match own {
-            // Many programs have private folders with such names: one without a document is not a node.
+            // Many programs have private folders with such names, which are nodes only if they have a document.
             Some(Documents { content: Content::Broken(fault), .. })
                 if is_hidden(name) && matches!(fault.error, Error::Store { .. }) =>
             {
                 return None;
             }
             Some(found) => {
-                let (info, infos) = (found.info(), found.seen.infos().collect());
+                let (info, infos) = (found.info(), found.versions.infos().collect());
                 NodeSource { content: found.content, key: found.key, info, infos }
             }
             None => match first.or_else(|| above.copy(path)) {
@@ -338,7 +334,7 @@ impl Tree {
             if has_folders { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         match listed {
-            // Without a document and without a listing, nothing shows that there is a group.
+            // Without a document and a listing, nothing shows that there is a group.
             Ok(()) | Err(Error::Unlisted { .. }) => has_folders.then(group),
             Err(error) => Some(Content::Broken(Fault::unread(error))),
         }
@@ -356,7 +352,7 @@ fn from_copy(copy: ConsolidatedCopy, path: &str) -> NodeSource {
 }
 
 impl NodeSource {
-    /// The node where there are no owners, modes and folders: as new as the newest of its documents.
+    /// Returns the node of a store without owners, modes and folders. Its mtime is that of its newest document.
     pub fn remote_node(&self) -> Node {
         let version = ObjectVersion::numbered(0);
         let unknown = Info { size_bytes: 0, modified: None, version, posix: None };
@@ -372,7 +368,7 @@ impl NodeSource {
         }
     }
 
-    /// Differs when a document does.
+    /// Returns the version, which changes when a document changes.
     pub fn version(&self) -> NodeVersion {
         match &self.content {
             Content::Broken(fault) => combined(&self.infos, &fault.error.to_string()),
@@ -395,7 +391,7 @@ fn is_hidden(name: &str) -> bool {
     name.starts_with('.') || name.starts_with("__")
 }
 
-/// Whether a child of a group of this version can have this name.
+/// Returns whether a child of a group of this format can have this name.
 fn is_node_name(name: &str, parent: Option<ZarrFormat>) -> bool {
     if DOCUMENT_NAMES.contains(&name) {
         return false;
@@ -410,15 +406,15 @@ fn is_node_name(name: &str, parent: Option<ZarrFormat>) -> bool {
     parent != Some(ZarrFormat::V3) || !(name.starts_with("__") || name.bytes().all(|byte| byte == b'.'))
 }
 
-/// The permissions of a document, without those of users that cannot search its folder. The folder of an array
-/// is not shown, so the array's file must combine both.
+/// Removes the permissions of users who cannot search the folder of a document. The folder of an array is not shown, so the mode of the
+/// array's file combines both.
 fn under_folder(document: Info, folder: Option<Info>) -> Info {
     let Some(folder) = folder.and_then(|folder| folder.posix) else { return document };
     document
         .with_mode(|document| Readers::for_posix(document).that_may_search(&Readers::for_posix(&folder)).mode)
 }
 
-/// One version that differs when any part does.
+/// Returns one version that changes when any part changes.
 fn combined(parts: &[Info], text: &str) -> NodeVersion {
     let owner = |part: &Info| part.posix.map(|posix| (posix.uid, posix.gid, posix.mode));
     let parts_of_version: Vec<_> = parts.iter().map(|part| (part.version, owner(part))).collect();

@@ -1,10 +1,10 @@
 //! Views: other flat files of the same array.
 //!
-//! A view is the stored array opened in another layout, with other metadata, or with its axes in another order, so everything
-//! that serves arrays serves views. Uses `metadata`, `codec` for the numbers that packed elements stand for, and the layout of
-//! `array`; no I/O. docs/views.md has the rules.
+//! A view is the stored array opened in another layout, with other metadata, or with its axes in another order. So everything
+//! that serves arrays serves views. Uses `metadata`, `codec` to unpack numbers, and the layout of `array`; no I/O. docs/views.md has
+//! the rules.
 //!
-//! Invariant: an array that a view cannot show exactly has none.
+//! Invariant: an array has no view that cannot show it exactly.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ pub enum View {
     BigEndian,
     /// The least significant byte comes first.
     LittleEndian,
-    /// The numbers that packed elements stand for.
+    /// The unpacked numbers.
     Unpacked,
     /// The planes along an axis, one after the other.
     Planes(u8),
@@ -43,7 +43,7 @@ pub enum View {
 }
 
 impl View {
-    /// The layout of its bytes, if arrays are served in the layout `own`. Without the axis of a plane.
+    /// Returns the layout of its bytes, if arrays are served in the layout `own`.
     pub fn layout(self, own: Layout) -> Layout {
         match self {
             View::COrder => Layout { order: Order::C, ..own },
@@ -54,7 +54,8 @@ impl View {
         }
     }
 
-    /// The view of the open array that has its bytes; `None` if that is the array itself, which has its slowest axis first.
+    /// Returns the view that the open array with its bytes has; `None` if that is the array itself. (Planes along the slowest axis are
+    /// contiguous in the array's own file.)
     pub fn of_array(self, rank: usize, own: Layout) -> Option<View> {
         match self {
             View::Plane { axis, .. } | View::Planes(axis) => {
@@ -65,7 +66,7 @@ impl View {
         }
     }
 
-    /// The axis that is the slowest in its bytes, if not by its layout.
+    /// Returns the axis that varies slowest in its bytes, if the layout does not decide that.
     pub(super) fn slowest_axis(self) -> Option<usize> {
         match self {
             View::Planes(axis) | View::Plane { axis, .. } => Some(axis.into()),
@@ -73,7 +74,7 @@ impl View {
         }
     }
 
-    /// A node as the view shows it; `None` if it cannot show it. Groups are themselves.
+    /// Returns a node as the view shows it; `None` if the view cannot show it. Groups stay as they are.
     pub fn node<'a>(self, node: &'a Node) -> Option<Cow<'a, Node>> {
         let (metadata, info) = match node {
             Node::Group { .. } if self.slowest_axis().is_none() => return Some(Cow::Borrowed(node)),
@@ -94,7 +95,7 @@ impl View {
         })
     }
 
-    /// The metadata of the open array that has its bytes; `None` if it cannot show this array.
+    /// Returns the metadata of the open array with its bytes; `None` if the view cannot show this array.
     pub(super) fn metadata(self, metadata: &Arc<ArrayMetadata>) -> Option<Cow<'_, Arc<ArrayMetadata>>> {
         metadata.flat_size().filter(|_| metadata.data_type.item_size() != Some(0))?;
         match self {
@@ -112,7 +113,7 @@ impl View {
         Some(Cow::Borrowed(metadata))
     }
 
-    /// Where its bytes begin in the open array that has them, if it has so many.
+    /// Returns where its bytes begin in the open array that has them, if the view has `size_bytes` bytes.
     pub fn offset(self, size_bytes: u64) -> u64 {
         match self {
             // The array's size fits 63 bits.
@@ -122,19 +123,20 @@ impl View {
     }
 }
 
-/// What views make of nodes. The last one of each view is kept, since all planes along an axis are described alike.
+/// A cache of nodes as views show them. It keeps the last node of each view. All planes along an axis share one node.
 #[derive(Default)]
 pub(super) struct ShownNodes {
-    latest: Mutex<HashMap<View, Latest>>,
+    latest: Mutex<HashMap<View, ShownNode>>,
 }
 
-struct Latest {
+/// A node, and what a view shows of it.
+struct ShownNode {
     stored: Weak<Node>,
     shown: Arc<Node>,
 }
 
 impl ShownNodes {
-    /// A node as a view shows it; `None` if it cannot show it.
+    /// Returns a node as a view shows it; `None` if the view cannot show it.
     pub(super) fn get(&self, view: View, node: &Arc<Node>) -> Option<Arc<Node>> {
         let key = match (view, &**node) {
             (View::Plane { axis, index }, Node::Array { metadata, .. }) => {
@@ -143,18 +145,18 @@ impl ShownNodes {
             }
             _ => view,
         };
-        let is_of_node = |latest: &&Latest| std::ptr::eq(latest.stored.as_ptr(), Arc::as_ptr(node));
+        let is_of_node = |latest: &&ShownNode| std::ptr::eq(latest.stored.as_ptr(), Arc::as_ptr(node));
         if let Some(latest) = self.latest.lock().get(&key).filter(is_of_node) {
             return Some(latest.shown.clone());
         }
         let Cow::Owned(shown) = view.node(node)? else { return Some(node.clone()) };
         let shown = Arc::new(shown);
-        self.latest.lock().insert(key, Latest { stored: Arc::downgrade(node), shown: shown.clone() });
+        self.latest.lock().insert(key, ShownNode { stored: Arc::downgrade(node), shown: shown.clone() });
         Some(shown)
     }
 }
 
-/// The array of the numbers that packed elements stand for.
+/// Returns the metadata of the unpacked array.
 fn unpacked(metadata: &ArrayMetadata, packed: &Packed) -> Option<ArrayMetadata> {
     let spec = unpack::spec(packed, &metadata.data_type, &metadata.fill_value);
     let fill = unpack::unpacked_element(&spec, packed, &metadata.fill_value.bytes).ok()?;

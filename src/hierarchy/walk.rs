@@ -7,50 +7,39 @@ use super::tree::{Node, Tree};
 use crate::error::{Error, Result};
 use crate::store::join;
 
-/// A node met on a walk.
+/// A node that a walk has reached.
 #[derive(Debug)]
 pub struct Visit {
     /// Its path; `""` is the root.
     pub path: String,
-    /// How many groups were entered on the way from where the walk began.
+    /// How many groups are between the node and the start of the walk.
     pub depth: usize,
-    /// The node, or why the names below the group at this path (which came before) cannot be listed, or not all of them.
+    /// The node. An error says why the names below the group at this path, which came before, are not all listed.
     pub node: Result<Node>,
 }
 
-/// Iterates over a node and all below it, each group before what it holds, names in order. See [`Tree::walk`].
+/// An iterator over a node and all nodes below it, each group before its members, names in order. See [`Tree::walk`].
 pub struct Walk<'t> {
     tree: &'t Tree,
     max_depth: usize,
-    /// The steps left, the next one last.
+    /// The remaining steps, the next one last.
     left: Vec<Step>,
-    /// The group that was visited last, with its depth: what it holds is read when somebody asks for it.
+    /// The group that was returned last, with its depth. Its members are read when the next item is requested.
     entered: Option<(String, usize)>,
 }
 
+/// A step of a walk.
 enum Step {
-    Node {
-        path: String,
-        depth: usize,
-        above: Arc<Lineage>,
-    },
-    /// A node that was read with its neighbours.
-    Read {
-        path: String,
-        depth: usize,
-        node: Node,
-    },
-    /// The names below a group cannot be listed.
-    Unlisted {
-        path: String,
-        depth: usize,
-        error: Error,
-    },
+    /// A node that is to be read.
+    Node { path: String, depth: usize, above: Arc<Lineage> },
+    /// A node that was read in one batch with its neighbours.
+    Read { path: String, depth: usize, node: Node },
+    /// The names below a group are not all listed.
+    Unlisted { path: String, depth: usize, error: Error },
 }
 
 impl Tree {
-    /// The node at `path` and all below it, groups before what they hold, names in order; nothing deeper than
-    /// `max_depth` below `path`.
+    /// Walks over the node at `path` and all nodes below it, at most `max_depth` deep. Groups come before their members, names in order.
     pub fn walk(&self, path: &str, max_depth: usize) -> Walk<'_> {
         Walk::new(self, path, max_depth)
     }
@@ -98,7 +87,7 @@ impl<'t> Walk<'t> {
 }
 
 impl Walk<'_> {
-    /// Visits what is known not to be all below a group, after those that are known.
+    /// Adds a step that says why the listing of a group is incomplete, after its known members.
     fn push_unseen(&mut self, path: &str, depth: usize, unlisted: Option<Error>) {
         let left_out = || {
             let reason = self.tree.store().left_out(path)?;
@@ -125,7 +114,7 @@ impl Iterator for Walk<'_> {
                 Step::Read { path, depth, node } => (path, depth, Ok(node)),
                 Step::Node { path, depth, above } => match self.tree.node_under(&path, &above) {
                     Ok(Some(node)) => (path, depth, Ok(node)),
-                    // Deleted since its name was listed.
+                    // It was deleted after its name was listed.
                     Ok(None) => continue,
                     Err(error) => (path, depth, Err(error)),
                 },

@@ -8,7 +8,7 @@ use serde_json::Value;
 use zarrfs::error::grouped;
 use zarrfs::hierarchy::commit::{self, Request};
 use zarrfs::mount::daemon::committing;
-use zarrfs::store::overlay::{Access, Over, OverlayOptions, resolved};
+use zarrfs::store::overlay::{Access, BaseLocation, OverlayOptions, resolved};
 use zarrfs::store::{self, StoreOptions};
 
 use crate::cli::exit::{Exit, Outcome};
@@ -64,7 +64,7 @@ impl Arguments {
             return Err(Exit::Usage(sentence.to_owned()));
         }
         let request = Request { message: self.message.clone(), branch: version.branch.clone() };
-        let over = Over::read(&self.place).ok();
+        let over = BaseLocation::read(&self.place).ok();
         let mountpoint = match over {
             None => Some(self.place.clone()),
             Some(_) => committing::mount_of_overlay(&resolved(&self.place))?,
@@ -78,7 +78,7 @@ impl Arguments {
     }
 
     /// Commits an overlay that no mount uses.
-    fn commit_overlay(&self, over: Over, mut request: Request) -> Outcome<Value> {
+    fn commit_overlay(&self, over: BaseLocation, mut request: Request) -> Outcome<Value> {
         request.branch = request.branch.or(over.branch);
         let mut options = self.base.options(&over.location)?;
         options.remote.endpoint_url = options.remote.endpoint_url.or(over.endpoint_url);

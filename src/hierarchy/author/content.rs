@@ -1,4 +1,4 @@
-//! A new array with its elements: written where no reader sees them, then shown in one step.
+//! A new array with its elements, which are written where no reader sees them and then shown in one step.
 //!
 //! Uses `array` and its neighbours.
 
@@ -11,11 +11,11 @@ use crate::metadata::author::NodeDocument;
 use crate::metadata::parse_array;
 use crate::store::{Info, Store, join};
 
-/// An array that is being written. If it is dropped before [`NewArray::publish`], nothing of it stays.
+/// An array that is being written. If it is dropped before [`NewArray::publish`], it is removed.
 pub struct NewArray {
     node: Option<NewNode>,
     array: Arc<Array>,
-    /// Where it is until it is published, which no user knows.
+    /// Its path until it is published. Users do not know it.
     written_at: String,
     path: String,
 }
@@ -35,7 +35,7 @@ impl NewArray {
             None => None,
         };
         let metadata = metadata.ok_or_else(|| Error::Stale { key: path.clone() })?;
-        // What cannot be served is not begun.
+        // An array that cannot be served is not created.
         drop(Array::open(engine, store, &path, Arc::new(metadata), layout)?);
         let main = documents.last().cloned();
         let mut node = NewNode::begin(store, place, documents)?;
@@ -48,19 +48,19 @@ impl NewArray {
         Ok(NewArray { node: Some(node), array, written_at, path })
     }
 
-    /// Where its elements are written.
+    /// Returns the array, to write its elements.
     pub fn array(&self) -> &Arc<Array> {
         &self.array
     }
 
     /// Gives it the owner and the mode of another document.
     pub fn give(&mut self, like: &Info) -> Result<()> {
-        // What is stored later would have the former owner.
+        // Chunks that are stored later would have the previous owner.
         self.array.writer().sync()?;
         self.node.as_mut().map_or(Ok(()), |node| node.give(like))
     }
 
-    /// Stores what was written, and shows the array to all readers. Durable when this returns.
+    /// Stores the elements, and shows the array to all readers. Durable when this returns.
     pub fn publish(mut self) -> Result<()> {
         self.array.writer().sync()?;
         self.array.writer().close_for_writing();
@@ -70,7 +70,7 @@ impl NewArray {
         }
     }
 
-    /// An error with the path that a user knows.
+    /// Returns the text of an error with the path that users know.
     pub fn shown(&self, error: &Error) -> String {
         error.to_string().replace(&self.written_at, &self.path)
     }

@@ -1,10 +1,10 @@
-//! Consolidated metadata in step with the nodes below: entries come and go in every group above that has a copy.
+//! Updates consolidated metadata when nodes change: entries are added and removed in every group above that has it.
 //!
 //! Spec: see `metadata/consolidated.rs`. Uses `attributes` for reading documents, `store` and `metadata`.
 //!
-//! Invariants: a copy is replaced whole, and only if it still is the version that the change was made from. A copy that says the same in
-//! other words stays. Entries come in the outermost group first and go there last: its copy is the longest, and the first that finds
-//! no room.
+//! Invariants: a document is replaced whole, and only if it still is the version that the change was made from. An entry that is equal as
+//! JSON is not replaced. Entries are added in the outermost group first and removed there last: its document is the longest, and the first
+//! to exceed the limit.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,62 +19,62 @@ use crate::metadata::json::{self, edit};
 use crate::store::overlay::OverlayStore;
 use crate::store::{ObjectPart, Precondition, PutOptions, Store, Writer, join};
 
-/// How long to wait for another writer.
+/// How long to try again while other programs change the document.
 const WAIT: Duration = Duration::from_secs(10);
-/// Between two tries.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Members of an object that are set, or removed.
+/// Members of a JSON object that are set, or removed.
 type Members = Vec<(String, Option<String>)>;
 
-/// A copy of documents in a group.
+/// The form of consolidated metadata.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// In the group's `zarr.json`, by path.
+enum Consolidation {
+    /// v3: in the group's `zarr.json`, by path.
     Inline,
-    /// `.zmetadata`, by key.
+    /// v2: in `.zmetadata`, by key.
     Zmetadata,
 }
 
-impl Kind {
+impl Consolidation {
     fn document(self) -> &'static str {
         match self {
-            Kind::Inline => "zarr.json",
-            Kind::Zmetadata => ".zmetadata",
+            Consolidation::Inline => "zarr.json",
+            Consolidation::Zmetadata => ".zmetadata",
         }
     }
 
     fn place(self) -> &'static [&'static str] {
         match self {
-            Kind::Inline => &["consolidated_metadata", "metadata"],
-            Kind::Zmetadata => &["metadata"],
+            Consolidation::Inline => &["consolidated_metadata", "metadata"],
+            Consolidation::Zmetadata => &["metadata"],
         }
     }
 
-    /// The entry of a document of the node at `relative`; `None` if such copies have none of it.
+    /// Returns the entry for a document of the node at `relative`; `None` if this form does not contain it.
     fn entry(self, relative: &str, document: &NodeDocument) -> Result<Option<(String, Option<String>)>> {
         let is_v3 = document.name == "zarr.json";
-        if is_v3 != (self == Kind::Inline) || document.name == ".zmetadata" {
+        if is_v3 != (self == Consolidation::Inline) || document.name == ".zmetadata" {
             return Ok(None);
         }
         if !is_v3 {
             return Ok(Some((join(relative, document.name), Some(document.text.clone()))));
         }
-        // A group's own copy is not copied again.
+        // The consolidated metadata of a group is not an entry of a group above.
         let without_copy = edit::set(&document.text, &[("consolidated_metadata".to_owned(), None)]);
         let text = without_copy.map_err(|fault| fault.into_error(document.name))?;
         Ok(Some((relative.to_owned(), Some(text))))
     }
 }
 
-/// Adds a node to the copies above it.
+/// Adds a node to the consolidated metadata above it.
 pub fn add(store: &dyn Store, writer: &dyn Writer, path: &str, documents: &[NodeDocument]) -> Result<()> {
     let documents: Vec<(String, NodeDocument)> =
         documents.iter().map(|document| (String::new(), document.clone())).collect();
     add_all(store, writer, path, &documents)
 }
 
-/// Adds a node and those below it, whose documents come with their paths from it.
+/// Adds a node and the nodes below it. Each document comes with the path of its node relative to the first.
 pub fn add_all(
     store: &dyn Store,
     writer: &dyn Writer,
@@ -91,7 +91,7 @@ pub fn add_all(
     })
 }
 
-/// Puts back what the copies have lost of a node that stays, after a failure. Another failure is logged.
+/// Adds the entries of a node again after its removal has failed. If that fails too, it is logged.
 pub fn restore(store: &Arc<dyn Store>, writer: &dyn Writer, path: &str) {
     let restored =
         documents_below(store, path).and_then(|documents| add_all(store.as_ref(), writer, path, &documents));
@@ -100,7 +100,7 @@ pub fn restore(store: &Arc<dyn Store>, writer: &dyn Writer, path: &str) {
     }
 }
 
-/// Removes a node, and all below it, from the copies above.
+/// Removes a node, with everything below it, from the consolidated metadata above.
 pub fn remove(store: &dyn Store, writer: &dyn Writer, path: &str) -> Result<()> {
     places(path).into_iter().try_for_each(|(group, relative, kind)| {
         let key = join(group, kind.document());
@@ -110,14 +110,14 @@ pub fn remove(store: &dyn Store, writer: &dyn Writer, path: &str) -> Result<()> 
     })
 }
 
-/// Gives the copies above a node, where the overlay has changed them, the entries that the store below has of it and of all below it,
-/// as the overlay is to have nothing there any more. A document that then says what the store's says is forgotten.
+/// Gives the consolidated metadata in an overlay the entries of the base for a node and for everything below it, because the overlay is
+/// about to forget its changes there. A document that is then equal to the base's is forgotten too.
 pub fn forget(store: &OverlayStore, writer: &dyn Writer, path: &str) -> Result<()> {
-    let changed = store.changes()?;
+    let changed = store.folder().changes()?;
     places(path).into_iter().try_for_each(|(group, relative, kind)| {
         let key = join(group, kind.document());
         let Some(changed) = changed.iter().find(|change| change.key == key) else { return Ok(()) };
-        let base = if store.is_hidden(&key)? { None } else { read(store.base().as_ref(), &key)? };
+        let base = if store.folder().is_hidden(&key)? { None } else { read(store.base().as_ref(), &key)? };
         let base = base.map(|(text, _)| text).unwrap_or_default();
         let copy = edit::find(&base, kind.place()).filter(|copy| copy.starts_with('{')).unwrap_or("{}");
         change(store, writer, (group, kind), &|stored| {
@@ -133,14 +133,14 @@ pub fn forget(store: &OverlayStore, writer: &dyn Writer, path: &str) -> Result<(
         let parsed = |text: &str| json::parse(text.as_bytes()).ok();
         match read(store, &key)? {
             Some((text, _)) if parsed(&text).is_some_and(|now| parsed(&base) == Some(now)) => {
-                store.forget(std::slice::from_ref(changed))
+                store.folder().forget(std::slice::from_ref(changed))
             }
             _ => Ok(()),
         }
     })
 }
 
-/// The names of a node and of those below it in a copy.
+/// Returns the names of the entries for a node and for everything below it.
 fn names_below(copy: &str, relative: &str, key: &str) -> Result<Vec<String>> {
     let below = format!("{relative}/");
     let members = json::parse_object(copy.as_bytes()).map_err(|fault| fault.into_error(key))?;
@@ -148,7 +148,7 @@ fn names_below(copy: &str, relative: &str, key: &str) -> Result<Vec<String>> {
     Ok(names.cloned().collect())
 }
 
-/// The documents of a node and of all below it, with their paths from it.
+/// Returns the documents of a node and of everything below it, each with the path of its node relative to the first.
 pub fn documents_below(store: &Arc<dyn Store>, path: &str) -> Result<Vec<(String, NodeDocument)>> {
     let mut documents = Vec::new();
     for visit in Tree::for_one_look(store.clone()).walk(path, usize::MAX) {
@@ -162,19 +162,19 @@ pub fn documents_below(store: &Arc<dyn Store>, path: &str) -> Result<Vec<(String
     Ok(documents)
 }
 
-/// Where there may be copies of a node: the group, from the next one to the root; the node's path from there; the kind.
-fn places(path: &str) -> Vec<(&str, &str, Kind)> {
+/// Returns where consolidated metadata may have a node: the group, from the nearest to the root; the node's path relative to it; the form.
+fn places(path: &str) -> Vec<(&str, &str, Consolidation)> {
     let mut places = Vec::new();
     let mut above = parent(path);
     while let Some(group) = above {
         let relative = path.strip_prefix(group).unwrap_or(path).trim_start_matches('/');
-        places.extend([Kind::Inline, Kind::Zmetadata].map(|kind| (group, relative, kind)));
+        places.extend([Consolidation::Inline, Consolidation::Zmetadata].map(|kind| (group, relative, kind)));
         above = parent(group);
     }
     places
 }
 
-/// The members that a copy does not have so already, in these or other words.
+/// Returns the members that differ from the stored ones as JSON.
 fn different(stored: &str, members: Members, key: &str) -> Result<Members> {
     let has = json::parse_object(stored.as_bytes()).map_err(|fault| fault.into_error(key))?;
     let is_same = |(name, text): &(String, Option<String>)| match (has.get(name), text) {
@@ -185,18 +185,18 @@ fn different(stored: &str, members: Members, key: &str) -> Result<Members> {
     Ok(members.into_iter().filter(|member| !is_same(member)).collect())
 }
 
-/// Changes the entries of a copy, if there is one.
+/// Changes the entries in the consolidated metadata of a group, if it has any.
 fn change(
     store: &dyn Store,
     writer: &dyn Writer,
-    (group, kind): (&str, Kind),
+    (group, kind): (&str, Consolidation),
     members: &dyn Fn(&str) -> Result<Members>,
 ) -> Result<()> {
     let key = join(group, kind.document());
     let started = Instant::now();
     loop {
         let found = match read(store, &key) {
-            Err(error @ Error::Metadata { .. }) if kind == Kind::Zmetadata => {
+            Err(error @ Error::Metadata { .. }) if kind == Consolidation::Zmetadata => {
                 log::warn!("ignoring the consolidated metadata: {error}");
                 return Ok(());
             }

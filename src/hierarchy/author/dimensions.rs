@@ -1,6 +1,7 @@
-//! Names of dimensions for an array whose maker gave none: xarray refuses a whole group for one array without them.
+//! Dimension names for a new array without any, because xarray refuses a whole group for one array without them.
 //!
-//! Uses `tree`. In xarray a name has one length in its group, so a new name is one that no other array has with another length.
+//! Uses `tree`. In xarray a dimension name has one length in its group. So a new name is not one that another array has with another
+//! length.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,35 +14,35 @@ use crate::store::{Info, Store};
 
 use super::Place;
 
-/// The most members of a group that are looked at.
+/// The most members of a group that are read.
 const MAX_MEMBERS: usize = 1024;
 
-/// The lengths that the dimensions of other arrays in the group have, by name.
+/// The dimensions of the other arrays in a group: the lengths of each, by name.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Dimensions {
     lengths: BTreeMap<String, Vec<u64>>,
-    /// The names of all dimensions of some arrays, with their shapes.
+    /// The shapes of arrays that have names for all dimensions, and these names.
     whole: Vec<(Vec<u64>, Vec<String>)>,
 }
 
-/// Names for the dimensions of a new array of this shape: those of another array of the group with the same shape; otherwise, for
-/// each, the only dimension of the group that has its length, or a new name (`dim_0`).
+/// Returns dimension names for a new array of this shape: those of another array of the group with the same shape; otherwise, for each
+/// dimension, the only name in the group with its length, or else a new name (`dim_0`).
 pub fn dimension_names(store: &Arc<dyn Store>, place: &Place, shape: &[u64]) -> Vec<Option<String>> {
     let name = place.path.rsplit('/').next().unwrap_or_default();
     let names = match members(store, place) {
         Ok(Some(dimensions)) => dimensions.names(name, shape),
-        // Names whose others need not be known.
+        // Names with the array's own name in them do not depend on other arrays.
         Ok(None) | Err(_) => (0..shape.len()).map(|axis| format!("{name}_dim_{axis}")).collect(),
     };
     names.into_iter().map(Some).collect()
 }
 
-/// Whether other arrays in the group have names of dimensions. `false` where that cannot be seen.
+/// Returns whether other arrays in the group have dimension names; `false` if that cannot be seen.
 pub fn has_named_siblings(store: &Arc<dyn Store>, place: &Place) -> bool {
     matches!(members(store, place), Ok(Some(dimensions)) if !dimensions.lengths.is_empty())
 }
 
-/// The dimensions of the other arrays in the group; `None` where these are too many.
+/// Returns the dimensions of the other arrays in the group; `None` if there are too many arrays.
 fn members(store: &Arc<dyn Store>, place: &Place) -> Result<Option<Dimensions>> {
     let mut dimensions = Dimensions::default();
     let Some(group) = parent(&place.path) else { return Ok(Some(dimensions)) };
@@ -60,7 +61,7 @@ fn members(store: &Arc<dyn Store>, place: &Place) -> Result<Option<Dimensions>> 
     Ok(Some(dimensions))
 }
 
-/// Whether the owner of the new array may know of another array.
+/// Returns whether the owner of the new array may see another array.
 fn is_open(info: &Info, new: &Info) -> bool {
     let (Some(other), Some(new)) = (info.posix, new.posix) else { return true };
     other.mode & 0o004 != 0 || other.uid == new.uid || new.uid == 0
@@ -77,15 +78,15 @@ impl Dimensions {
             }
         }
         let all = names.iter().cloned().collect::<Option<Vec<String>>>();
-        // An array without names has neither.
+        // An array without names has an empty list of them.
         if let Some(names) = all.filter(|names| names.len() == metadata.shape.len()) {
             self.whole.push((metadata.shape.clone(), names));
         }
     }
 
-    /// The names for an array with a name and a shape.
+    /// Returns dimension names for an array with this name and shape.
     fn names(&self, own_name: &str, shape: &[u64]) -> Vec<String> {
-        // An array of one dimension with the name of one is its coordinate; of more, xarray refuses it.
+        // An array of one dimension with the dimension's name is its coordinate. With more dimensions, xarray refuses the array.
         let is_free = |name: &String| shape.len() == 1 || name != own_name;
         if let [length] = shape
             && self.lengths.get(own_name).is_some_and(|lengths| lengths.contains(length))
@@ -112,7 +113,7 @@ impl Dimensions {
         names
     }
 
-    /// A name that no dimension has with another length.
+    /// Returns a name that no dimension has with another length.
     fn new_name(&self, own_name: &str, length: u64, taken: &[String]) -> String {
         let is_free = |name: &String| {
             let is_of_length = self.lengths.get(name).is_none_or(|lengths| lengths.as_slice() == [length]);
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_the_group_where_lengths_agree() {
+    fn names_of_the_group_are_used_if_lengths_agree() {
         let climate = group(&[(&[12, 180, 360], &["time", "lat", "lon"]), (&[180, 180], &["lat", "other"])]);
         for (name, shape, expected) in [
             ("mask", &[12, 180, 360][..], &["time", "lat", "lon"][..]),

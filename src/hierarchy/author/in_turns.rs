@@ -1,5 +1,5 @@
-//! Two programs append to an array of a service, write parts of it, edit its attributes and import to one name. Their requests come in
-//! many orders, and requests and replies are lost. What a program knows to be stored is there at the end.
+//! Two programs append to an array of a service, write elements, edit attributes and import arrays to one name. Their requests come in many
+//! orders, and requests and replies are lost. At the end, the store has what was acknowledged to either program.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::ops::Range;
@@ -14,26 +14,26 @@ use crate::metadata::parse_array;
 use crate::store::ServiceInTurns;
 use crate::test_level::pick;
 
-/// How many elements the array has at first, and how many each program appends at a time: as many as the other, so that both write the
-/// same document.
+/// How many elements the array has at first, and how many each program appends at a time. Both append equally many, so that they write
+/// the same document.
 const LENGTH: u64 = 4;
 const APPENDED: u64 = 2;
-/// How much each program does.
+/// How many steps each program takes.
 const STEPS: usize = 2;
 
-/// What a program knows of what it did.
+/// What was acknowledged to a program.
 #[derive(Default)]
 struct Known {
-    /// How much was done, and how much was refused.
+    /// How many steps were done and refused.
     done: u64,
     refused: u64,
-    /// The elements that it appended, and their value.
+    /// The ranges of elements that it appended, and their values.
     appended: Vec<(Range<u64>, u8)>,
     /// The value of its import.
     imported: Option<u8>,
-    /// What its own element may be: what was stored last, and what may have been since.
+    /// The values that its own element may have: the last one that was acknowledged, and later ones that may have been stored.
     element: Vec<u8>,
-    /// What its own attribute may be.
+    /// The values that its own attribute may have.
     attribute: Vec<Option<u8>>,
 }
 
@@ -58,8 +58,8 @@ fn documents(length: u64) -> Vec<NodeDocument> {
     spec.documents().unwrap()
 }
 
-/// Keeps what may be there: only the new value if it was stored, or also the old ones.
-fn note<T>(known: &mut Vec<T>, new: T, is_stored: bool) -> bool {
+/// Adds a value that may be stored. If it was acknowledged, the earlier values are removed.
+fn record<T>(known: &mut Vec<T>, new: T, is_stored: bool) -> bool {
     if is_stored {
         known.clear();
     }
@@ -131,14 +131,14 @@ impl Program {
                 known.imported = if is_done { Some(value) } else { known.imported };
                 is_done
             }
-            3 => note(&mut known.element, value, self.write(&array, value).is_ok()),
-            _ => note(&mut known.attribute, Some(value), self.edit(&array, value).is_ok()),
+            3 => record(&mut known.element, value, self.write(&array, value).is_ok()),
+            _ => record(&mut known.attribute, Some(value), self.edit(&array, value).is_ok()),
         };
         *(if is_done { &mut known.done } else { &mut known.refused }) += 1;
     }
 }
 
-/// One sequence: how much was done and how much refused, or what is lost.
+/// Runs one sequence. Returns how many steps were done and refused; an error says what is lost.
 fn run(
     sequence: u64,
     service: &ServiceInTurns,
@@ -149,7 +149,7 @@ fn run(
     let make = |path: &str, documents| create(store, &Place::find(store, path).unwrap(), documents).unwrap();
     make(&group, group_documents(ZarrFormat::V3, &[]).unwrap());
     make(&join(&group, "a"), documents(LENGTH));
-    // Both do the same kind of thing, most of the time.
+    // Both mostly take the same kind of step.
     let kind = |program: usize, step: usize| {
         let number = sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (8 * step);
         let own = if number.is_multiple_of(3) { program as u64 * 2 } else { 0 };
@@ -174,7 +174,7 @@ fn run(
             .collect();
         running.into_iter().map(|program| program.join().unwrap()).collect()
     });
-    // A reader that has nothing in its memory.
+    // A reader with empty caches.
     store.forget_transfers("");
     let reader = Program { number: 0, store: Arc::clone(store), engine: Engine::new(1 << 20, 1) };
     check(&group, &reader, &known)?;

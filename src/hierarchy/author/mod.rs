@@ -1,13 +1,13 @@
-//! Making, renaming and removing nodes, and making arrays longer or shorter: each in one step for every reader.
+//! Creates, renames and removes nodes, and resizes arrays. Readers see each change in one step.
 //!
 //! Spec: v3 core "Hierarchy" and "Node names", v2 "Hierarchies". Uses `store`, `metadata` and its neighbours in `hierarchy`.
 //!
-//! Invariants: after a crash there is the old node or the new one, never half of one. In a folder store a node comes and goes
-//! by one rename(2); elsewhere its main document is written last and removed first; that of a node that was not completed is removed
-//! last, because it keeps others from the name. What a dead writer leaves is not seen, and the next one in that group removes it.
-//! Consolidated copies follow (`copies.rs`): after a node was made, before one is removed, so that a copy never names a node that is
-//! not there. Where they cannot follow, the change is taken back: no node is made that readers of the copies do not see. No node
-//! replaces another.
+//! Invariants: after a crash there is the old node or the new one, and never half of one. In a folder store, one rename(2) creates or
+//! removes a node. In other stores, the main document of a node is written last and removed first. (The main document of an incomplete
+//! node is removed last, because it keeps other programs from its name.) Readers do not see what a dead writer leaves, and the next
+//! writer in that group removes it. Consolidated metadata (`copies.rs`) changes after a node is created, and before one is removed, so it
+//! never names a missing node. If it cannot be changed, the change of the node is undone, so readers of consolidated metadata see every
+//! node. No node replaces another.
 
 mod content;
 mod copies;
@@ -39,56 +39,53 @@ pub use place::{Place, check_name, names};
 pub use resize::{Resized, replace_shape, resize, update_copies};
 pub use writers::{WriterLocks, keep_writers_out};
 
-/// A new node whose documents and chunks are written, and that no reader sees yet.
+/// A new node that no reader sees yet. Its documents and chunks are being written.
 pub struct NewNode {
     store: Arc<dyn Store>,
     /// Its path when it is complete.
     path: String,
-    /// Where a folder store has it until then.
+    /// The folder that has it until then, in a folder store.
     staged: Option<StagedFolder>,
     documents: Vec<NodeDocument>,
     like: Info,
-    /// The documents that are at its path already, in a store without folders.
-    made: Vec<(String, ObjectVersion)>,
+    /// The documents that are already at its path, in a store without folders.
+    put: Vec<(String, ObjectVersion)>,
     is_published: bool,
 }
 
 impl NewNode {
-    /// Writes the documents of a node where no reader sees them. In a store without folders they are written later, or at
-    /// [`NewNode::path_for_chunks`].
+    /// Writes the documents of a node where no reader sees them. In a store without folders, [`NewNode::path_for_chunks`] or
+    /// [`NewNode::publish`] writes them.
     pub fn begin(store: &Arc<dyn Store>, place: &Place, documents: Vec<NodeDocument>) -> Result<Self> {
         let (path, like) = (place.path.clone(), place.like);
         let writer = writer(store.as_ref())?;
         let group = parent(&path).unwrap_or("");
         remove_leftovers(writer, group);
-        // The root has no group in which it could be made.
-        let staged = match path.is_empty() {
-            true => None,
-            false => writer.stage(group, &like)?,
-        };
+        // The root is not in a group, so there is no folder to create it in.
+        let staged = if path.is_empty() { None } else { writer.stage(group, &like)? };
         let store = store.clone();
-        let made = Vec::new();
-        let node = NewNode { store, path, staged, documents, like, made, is_published: false };
+        let put = Vec::new();
+        let node = NewNode { store, path, staged, documents, like, put, is_published: false };
         if let Some(staged) = &node.staged {
             node.put_documents(&staged.key, Precondition::Any)?;
         }
         Ok(node)
     }
 
-    /// Where the chunks of the node are written before [`NewNode::publish`]. A store without folders has them at the node's own
-    /// path, so that its documents are written now.
+    /// Returns the path that the chunks of the node have before [`NewNode::publish`]. In a store without folders that is the node's own
+    /// path, and its documents are written now.
     pub fn path_for_chunks(&mut self) -> Result<&str> {
         if self.staged.is_none() {
-            self.made = self.put_documents(&self.path, Precondition::Missing)?;
+            self.put = self.put_documents(&self.path, Precondition::Missing)?;
         }
         if let Some(staged) = &mut self.staged {
-            // The array's own lock takes its place.
+            // The array that is written there has its own lock.
             staged.lock = Box::new(());
         }
         Ok(self.staged.as_ref().map_or(&self.path, |staged| &staged.key))
     }
 
-    /// Gives the node, and all in it, the owner and the mode of another document. No reader has seen it yet.
+    /// Gives the node, with everything in it, the owner and the mode of another document.
     pub fn give(&mut self, like: &Info) -> Result<()> {
         if let (Some(staged), Some(before), Some(posix)) = (&self.staged, self.like.posix, &like.posix) {
             give_all(self.store.as_ref(), &staged.key, before.uid, posix)?;
@@ -97,7 +94,7 @@ impl NewNode {
         Ok(())
     }
 
-    /// Shows the node to all readers, in one step, and in the consolidated copies of the groups above. Durable when this returns.
+    /// Shows the node to all readers in one step, and adds it to consolidated metadata above. Durable when this returns.
     pub fn publish(mut self) -> Result<()> {
         let writer = writer(self.store.as_ref())?;
         let group = parent(&self.path).unwrap_or("");
@@ -106,8 +103,8 @@ impl NewNode {
                 let renamed = writer.rename_folder(&staged.key, &self.path);
                 renamed.map_err(|error| place::taken(error, &self.path))?;
             }
-            None if self.made.is_empty() => {
-                self.made = self.put_documents(&self.path, Precondition::Missing)?;
+            None if self.put.is_empty() => {
+                self.put = self.put_documents(&self.path, Precondition::Missing)?;
             }
             None => {}
         }
@@ -121,7 +118,7 @@ impl NewNode {
             .inspect_err(|_| self.take_back(writer))
     }
 
-    /// Removes the node again, which is not durable, or which some copies do not have.
+    /// Removes the node again, if it is not durable or could not be added to consolidated metadata.
     fn take_back(&self, writer: &dyn Writer) {
         let store = self.store.as_ref();
         let removed = copies::remove(store, writer, &self.path).and_then(|()| match &self.staged {
@@ -136,53 +133,53 @@ impl NewNode {
         }
     }
 
-    /// Removes what is at the node's path. The documents go last, because they keep the name: without them another program could make
-    /// a node there, and nothing of it may be removed.
+    /// Removes the objects at the node's path. The documents go last, because they keep the name: without them another program could create
+    /// a node there, whose objects must not be removed.
     fn remove_objects(&self, writer: &dyn Writer) -> Result<()> {
-        for (key, version) in &self.made {
+        for (key, version) in &self.put {
             let now = || Ok(self.store.head_object(key)?.map(|info| info.version));
             Precondition::Version(*version).check(key, now)?;
         }
         remove_below(self.store.as_ref(), writer, &self.path, &|key| {
-            !self.made.iter().any(|(made, _)| made == key)
+            !self.put.iter().any(|(put, _)| put == key)
         })?;
-        for (key, version) in self.made.iter().rev() {
+        for (key, version) in self.put.iter().rev() {
             writer.delete(key, Precondition::Version(*version))?;
         }
         Ok(())
     }
 
-    /// Puts the documents, the main one last, and returns their keys and versions.
+    /// Writes the documents, the main one last. Returns their keys and versions.
     fn put_documents(
         &self,
         folder: &str,
         precondition: Precondition,
     ) -> Result<Vec<(String, ObjectVersion)>> {
         let writer = writer(self.store.as_ref())?;
-        // Folders on the way are made, but not above the group.
+        // Missing folders are created, except above the group.
         let within = if self.staged.is_some() { folder } else { parent(folder).unwrap_or("") };
-        let mut made = Vec::new();
+        let mut versions = Vec::new();
         let mut put_all = || {
             for document in &self.documents {
                 let key = join(folder, document.name);
                 let options = PutOptions { precondition, ..PutOptions::new(within, &self.like) };
                 let put = writer.put(&key, &[ObjectPart::Bytes(document.text.as_bytes())], &options);
                 let version = put.map_err(|error| place::taken(error, &self.path))?;
-                made.push((key.clone(), version));
+                versions.push((key.clone(), version));
                 writer.sync(&[key], within)?;
             }
             Ok(())
         };
         let put = put_all();
         if put.is_err() {
-            // A folder that nobody sees goes as a whole.
-            for (key, version) in made.iter().rev().filter(|_| self.staged.is_none()) {
+            // A staged folder is removed as a whole.
+            for (key, version) in versions.iter().rev().filter(|_| self.staged.is_none()) {
                 if let Err(error) = writer.delete(key, Precondition::Version(*version)) {
                     log::warn!("{key}: {error}");
                 }
             }
         }
-        put.map(|()| made)
+        put.map(|()| versions)
     }
 }
 
@@ -194,7 +191,7 @@ impl Drop for NewNode {
         let Some(writer) = self.store.writer() else { return };
         let removed = match &self.staged {
             Some(staged) => writer.remove_folder(&staged.key).map(drop),
-            None if !self.made.is_empty() => self.remove_objects(writer),
+            None if !self.put.is_empty() => self.remove_objects(writer),
             None => Ok(()),
         };
         if let Err(error) = removed {
@@ -203,12 +200,12 @@ impl Drop for NewNode {
     }
 }
 
-/// Makes a node without chunks.
+/// Creates a node without chunks.
 pub fn create(store: &Arc<dyn Store>, place: &Place, documents: Vec<NodeDocument>) -> Result<()> {
     NewNode::begin(store, place, documents)?.publish()
 }
 
-/// Removes a node with all below it. The root stays.
+/// Removes a node with everything below it. Fails for the root.
 pub fn remove(store: &Arc<dyn Store>, path: &str) -> Result<()> {
     let writer = writer(store.as_ref())?;
     let group = parent(path).ok_or_else(|| Error::Usage("the root of a store is not removed".to_owned()))?;
@@ -218,12 +215,12 @@ pub fn remove(store: &Arc<dyn Store>, path: &str) -> Result<()> {
         .inspect_err(|_| copies::restore(store, writer, path))
 }
 
-/// Before an overlay forgets its changes of a node and of all below it: brings the consolidated copies above in step.
+/// Updates the consolidated metadata in an overlay, before the overlay forgets its changes of a node and of everything below it.
 pub fn forget_copies(store: &OverlayStore, path: &str) -> Result<()> {
     copies::forget(store, writer(store)?, path)
 }
 
-/// Removes a node with all below it. Consolidated copies are left as they are.
+/// Removes a node with everything below it, and leaves consolidated metadata as it is.
 pub fn remove_without_copies(store: &dyn Store, path: &str) -> Result<()> {
     let writer = writer(store)?;
     if writer.remove_folder(path)? {
@@ -232,12 +229,12 @@ pub fn remove_without_copies(store: &dyn Store, path: &str) -> Result<()> {
     objects::remove(store, writer, path)
 }
 
-/// Removes the objects below a folder that are of those to go, however deep they are.
+/// Removes the objects below a folder, at any depth, whose keys satisfy `is_removed`.
 fn remove_below(
     store: &dyn Store,
     writer: &dyn Writer,
     folder: &str,
-    goes: &dyn Fn(&str) -> bool,
+    is_removed: &dyn Fn(&str) -> bool,
 ) -> Result<()> {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -246,7 +243,7 @@ fn remove_below(
             let key = join(&folder, &entry.name);
             if entry.is_folder {
                 folders.push(key);
-            } else if goes(&key) {
+            } else if is_removed(&key) {
                 outcome = writer.delete(&key, Precondition::Any).map(drop);
             }
             if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -256,7 +253,7 @@ fn remove_below(
     Ok(())
 }
 
-/// The version of the node at a path; `None` for a group without a document.
+/// Returns the format of the node at a path; `None` for a group without a document.
 pub fn zarr_format(store: &Arc<dyn Store>, path: &str) -> Result<Option<ZarrFormat>> {
     Ok(match Tree::new(store.clone()).node(path)? {
         Some(Node::Array { metadata, .. }) => Some(metadata.zarr_format),
@@ -265,7 +262,7 @@ pub fn zarr_format(store: &Arc<dyn Store>, path: &str) -> Result<Option<ZarrForm
     })
 }
 
-/// Renames a node with all below it, in one step. Only in a folder store.
+/// Renames a node with everything below it, in one step. Only for folder stores.
 pub fn rename(store: &Arc<dyn Store>, from: &str, place: &Place) -> Result<()> {
     let to = place.path.as_str();
     let writer = writer(store.as_ref())?;
@@ -287,7 +284,7 @@ pub fn rename(store: &Arc<dyn Store>, from: &str, place: &Place) -> Result<()> {
         .inspect_err(|_| rename_back(store, writer, (from, to)))
 }
 
-/// Takes a renaming back that is not durable, or that some copies could not follow.
+/// Undoes a rename that is not durable, or that some consolidated metadata does not have.
 fn rename_back(store: &Arc<dyn Store>, writer: &dyn Writer, (from, to): (&str, &str)) {
     let renamed = copies::remove(store.as_ref(), writer, to)
         .and_then(|()| writer.rename_folder(to, from))

@@ -1,19 +1,19 @@
-//! Removing a node where a store has no folders: object by object. Uses `store`.
+//! Removes a node from a store without folders, object by object. Uses `store`.
 //!
-//! Another program may make a node of the same name as soon as the documents are gone. So what goes is listed with its versions before
-//! they go, and nothing but these versions is deleted. What is left then, of writers that did not know that the array was gone, goes as
-//! long as there is no document at the name: a new node has one before its chunks.
+//! Another program may create a node of the same name as soon as the documents are gone. So the objects are listed with their versions
+//! before the documents are deleted, and only these versions are deleted. Writers that do not yet know that the array is gone may add
+//! objects. These are deleted as long as there is no document at the path: a new node has one before its chunks.
 
 use std::ops::ControlFlow;
 
 use crate::error::{Error, Result};
 use crate::store::{ObjectVersion, Precondition, Store, Writer, join};
 
-/// The documents of a node, the one that makes it first.
+/// The names of a node's documents. A document that makes a node comes before the others.
 const DOCUMENTS: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
-/// The most objects that are listed before the documents go: some 100 bytes of memory each.
+/// The most objects that are listed before the documents are deleted. Each takes about 100 bytes of memory.
 const MAX_LISTED: usize = 1_000_000;
-/// How many objects are looked at in one batch.
+/// How many objects are looked up in one batch.
 const BATCH_OBJECTS: usize = 1000;
 
 /// One version of an object.
@@ -22,25 +22,25 @@ struct Listed {
     version: ObjectVersion,
 }
 
-/// Removes a node with all below it.
+/// Removes a node with everything below it.
 pub(super) fn remove(store: &dyn Store, writer: &dyn Writer, path: &str) -> Result<()> {
     let (documents, objects) = (documents(store, path)?, below(store, path, MAX_LISTED)?);
     if let Some((Listed { key, version }, others)) = documents.split_first() {
-        // One that was replaced meanwhile is of a node that stays.
+        // If the document was replaced meanwhile, this fails and the node stays.
         writer.delete(key, Precondition::Version(*version))?;
         delete(writer, others)?;
     }
     delete(writer, &objects)?;
     loop {
         let left = below(store, path, BATCH_OBJECTS)?;
-        // In this order: what was listed before there was a document is not the new node's.
+        // The order matters: objects that were listed before there was a document do not belong to a new node.
         if left.is_empty() || !self::documents(store, path)?.is_empty() || delete(writer, &left)? == 0 {
             return Ok(());
         }
     }
 }
 
-/// Deletes these versions; returns how many of them there were still.
+/// Deletes these versions; returns how many were still there.
 fn delete(writer: &dyn Writer, objects: &[Listed]) -> Result<usize> {
     let mut deleted = 0;
     for Listed { key, version } in objects {
@@ -53,7 +53,7 @@ fn delete(writer: &dyn Writer, objects: &[Listed]) -> Result<usize> {
     Ok(deleted)
 }
 
-/// The objects below a node, without its own documents.
+/// Lists the objects below a node, without its own documents.
 fn below(store: &dyn Store, path: &str, at_most: usize) -> Result<Vec<Listed>> {
     let (mut keys, mut folders) = (Vec::new(), vec![path.to_owned()]);
     while let Some(folder) = folders.pop() {
@@ -73,7 +73,7 @@ fn below(store: &dyn Store, path: &str, at_most: usize) -> Result<Vec<Listed>> {
     versions(store, &keys)
 }
 
-/// The objects at keys, where there are any.
+/// Returns the objects that exist at these keys.
 fn versions(store: &dyn Store, keys: &[String]) -> Result<Vec<Listed>> {
     let mut listed = Vec::new();
     for batch in keys.chunks(BATCH_OBJECTS) {
@@ -85,7 +85,7 @@ fn versions(store: &dyn Store, keys: &[String]) -> Result<Vec<Listed>> {
     Ok(listed)
 }
 
-/// The documents of a node.
+/// Returns the documents of a node.
 fn documents(store: &dyn Store, path: &str) -> Result<Vec<Listed>> {
     let keys: Vec<String> = DOCUMENTS.iter().map(|name| join(path, name)).collect();
     versions(store, &keys)

@@ -1,4 +1,4 @@
-//! Owners and modes of nodes that exist: of a group, and of an array that nobody has seen yet. Uses `store`.
+//! Sets the owners and modes of a group, and of a new node that no reader has seen yet. Uses `store`.
 
 use std::ops::ControlFlow;
 
@@ -7,8 +7,8 @@ use crate::error::Result;
 use crate::hierarchy::DOCUMENT_NAMES;
 use crate::store::{Posix, Store, join};
 
-/// Gives a group's folder and documents another mode, not the nodes below it; `false` where the store has no modes to set. What
-/// belongs to another user than the folder does stays as it is.
+/// Gives a group's folder and documents another mode, and leaves the nodes below it as they are. Files of other users than the folder's
+/// owner are left as well. Returns `false` if the store has no modes.
 pub fn give_group(store: &dyn Store, path: &str, like: &Posix) -> Result<bool> {
     let writer = writer(store)?;
     if !writer.set_permissions(path, like.uid, like)? {
@@ -20,7 +20,7 @@ pub fn give_group(store: &dyn Store, path: &str, like: &Posix) -> Result<bool> {
     Ok(true)
 }
 
-/// Gives a node's folder with all in it another owner and mode, where `owner` owns it; `false` where the store has none to set.
+/// Gives everything in a node's folder that `owner` owns another owner and mode. Returns `false` if the store has no modes.
 pub fn give_all(store: &dyn Store, path: &str, owner: u32, like: &Posix) -> Result<bool> {
     let writer = writer(store)?;
     let mut folders = vec![path.to_owned()];

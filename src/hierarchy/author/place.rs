@@ -1,4 +1,4 @@
-//! Where a new node may be: its name, the group that it is in, and what is there already.
+//! The place of a new node: its name, and the group that it is in.
 //!
 //! Spec: v3 core "Node names". Uses `store`, `metadata` and `tree`.
 
@@ -13,7 +13,7 @@ use crate::store::{Info, SET_GROUP, Store, Writer, is_temporary_name};
 /// The longest name that a filesystem takes, in bytes.
 const NAME_MAX_BYTES: usize = 255;
 
-/// The writing half of a store.
+/// Returns the writing half of a store.
 pub(super) fn writer(store: &dyn Store) -> Result<&dyn Writer> {
     let read_only = || {
         let sentence = "folders, S3, Google Cloud Storage and Azure Blob Storage can be written, and every store with --overlay";
@@ -22,25 +22,25 @@ pub(super) fn writer(store: &dyn Store) -> Result<&dyn Writer> {
     store.writer().ok_or_else(read_only)
 }
 
-/// A path without a node, in a group.
+/// A path in a group at which there is no node.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// The path.
     pub path: String,
-    /// The version of the group; `None` if it has no document.
+    /// The format of the group; `None` if it has no document.
     pub parent_format: Option<ZarrFormat>,
-    /// New documents get owner and mode from it.
+    /// The info that new documents get their owner and mode from.
     pub like: Info,
 }
 
-/// The names of a path that a user wrote: a `/` before or after it counts nothing.
+/// Returns the names in a path that a user wrote. A `/` before or after the path is ignored.
 pub fn names(path: &str) -> Vec<&str> {
     let path = path.strip_prefix('/').unwrap_or(path);
     let path = path.strip_suffix('/').unwrap_or(path);
     if path.is_empty() { Vec::new() } else { path.split('/').collect() }
 }
 
-/// Refuses a name that no node of this version may have.
+/// Fails if a node of this format cannot have this name.
 pub fn check_name(name: &str, zarr_format: ZarrFormat) -> Result<()> {
     let is_dots = name.bytes().all(|byte| byte == b'.');
     let reason = match name {
@@ -57,15 +57,14 @@ pub fn check_name(name: &str, zarr_format: ZarrFormat) -> Result<()> {
 }
 
 impl Place {
-    /// As a command makes a node there: without the permissions for group and others that the caller's umask takes away. A node's
-    /// owner can always read and write it.
+    /// Removes the permissions for group and others that are in a command's umask. The owner of a node can always read and write it.
     #[must_use]
     pub fn under_umask(self, umask: u32) -> Self {
         let like = self.like.with_mode(|posix| posix.mode & !(umask & 0o077));
         Place { like, ..self }
     }
 
-    /// A path for a new node. Its parent must be a group, and nothing may be there.
+    /// Finds the place of a new node. Fails if its parent is not a group, or if there is a node.
     pub fn find(store: &Arc<dyn Store>, path: &str) -> Result<Place> {
         let tree = Tree::new(store.clone());
         let shown = store.describe();
@@ -102,7 +101,7 @@ fn exists(path: &str, store: &str) -> Error {
     Error::Usage(format!("'{path}' exists in {store}: nothing is replaced"))
 }
 
-/// The error where something took the name meanwhile.
+/// Returns the error of a put or rename, which says so if another node has taken the name meanwhile.
 pub(super) fn taken(error: Error, path: &str) -> Error {
     match error {
         Error::Changed { .. } => {
@@ -113,7 +112,7 @@ pub(super) fn taken(error: Error, path: &str) -> Error {
     }
 }
 
-/// The document of a group, whose owner and mode new documents get; the folder itself where there is none.
+/// Returns the info of a group's document, or else of its folder. New documents get their owner and mode from it.
 fn like_of(store: &Arc<dyn Store>, group: &str, zarr_format: Option<ZarrFormat>) -> Result<Info> {
     let name = if zarr_format == Some(ZarrFormat::V2) { ".zgroup" } else { "zarr.json" };
     let document = store.head_object(&crate::store::join(group, name))?;

@@ -1,8 +1,8 @@
-//! Making an array longer or shorter.
+//! Changes the shape of an array.
 //!
-//! Uses `array`, `store`, `metadata` and its neighbours. The document is replaced in one step, if it still is the one that was read. What is outside the array becomes
-//! fill value: before that where the array gets longer along any axis, after it where it gets shorter. So a crash
-//! leaves the old array or the new one, and what was discarded never comes back, even if it was left by a crash.
+//! Uses `array`, `store`, `metadata` and its neighbours. The document is replaced in one step, if it still is the one that was read.
+//! Elements outside the array become fill value: before that step if the array gets longer along any axis, and after it if the array
+//! gets shorter. So a crash leaves the old array or the new one, and discarded elements never come back.
 
 use std::sync::Arc;
 
@@ -14,19 +14,19 @@ use crate::metadata::author::{NodeDocument, with_shape};
 use crate::metadata::{ArrayMetadata, parse_array};
 use crate::store::{Info, ObjectPart, Precondition, PutOptions, Store, join};
 
-/// The documents that have a shape.
+/// The names of the documents that have a shape.
 const NAMES: [&str; 2] = ["zarr.json", ".zarray"];
 
-/// What a resize did.
+/// The outcome of a resize.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Resized {
-    /// Objects that were outside and are deleted.
+    /// How many objects outside the array were deleted.
     pub deleted_objects: u64,
-    /// Chunks with parts outside that are fill value now.
+    /// How many chunks had elements outside the array that are fill value now.
     pub cleared_chunks: u64,
 }
 
-/// Gives an array another shape. If that is shorter along any axis, elements are lost, which `discard` must allow.
+/// Gives an array another shape. If it is shorter along any axis, elements are lost, and `discard` must allow that.
 pub fn resize(
     engine: &Arc<Engine>,
     store: &Arc<dyn Store>,
@@ -50,7 +50,7 @@ pub fn resize(
         let sentence = "the new shape is shorter: '--discard' deletes the elements outside it";
         return Err(Error::Usage(format!("'{path}' has the shape {:?}, and {sentence}", old.shape)));
     }
-    // The new document must be one that can be read, before anything is deleted.
+    // A document that cannot be parsed must not be found after elements are deleted.
     let key = &old.document_key;
     let text = with_shape(&stored.text, shape).map_err(|fault| fault.into_error(key))?;
     parse_array(key, text.as_bytes())?;
@@ -81,7 +81,7 @@ struct Stored<'a> {
 }
 
 impl<'a> Stored<'a> {
-    /// The document of the array's own.
+    /// Reads the array's own document.
     fn read(store: &'a Arc<dyn Store>, path: &'a str) -> Result<Self> {
         for name in NAMES {
             let key = join(path, name);
@@ -96,7 +96,7 @@ impl<'a> Stored<'a> {
         )))
     }
 
-    /// Fails where another program has replaced it.
+    /// Fails if another program has replaced the document.
     fn check(&self) -> Result<Info> {
         let key = &self.metadata.document_key;
         let now = self.store.head_object(key)?.filter(|now| now.version == self.info.version);
@@ -105,7 +105,7 @@ impl<'a> Stored<'a> {
 }
 
 impl Resized {
-    /// Removes what is outside the array. `longer` has all that there may be.
+    /// Removes everything outside the array and inside `longer`.
     fn clear(&mut self, engine: &Arc<Engine>, stored: &Stored<'_>, longer: &ArrayMetadata) -> Result<()> {
         let Stored { store, path, metadata, .. } = stored;
         let may_delete = || stored.check().map(drop);
@@ -116,8 +116,8 @@ impl Resized {
     }
 }
 
-/// Replaces the document of an array that the caller has locked by the same with another shape. `Changed` where it does not describe
-/// `now` any more. A crash may undo this until the document's key is synced.
+/// Replaces the shape in the document of an array that the caller has locked. Fails with `Changed` if the document no longer describes
+/// `now`. A crash may undo this until the document's key is synced.
 pub fn replace_shape(store: &dyn Store, path: &str, now: &ArrayMetadata, shape: &[u64]) -> Result<()> {
     let writer = writer(store)?;
     let key = &now.document_key;
@@ -134,7 +134,7 @@ pub fn replace_shape(store: &dyn Store, path: &str, now: &ArrayMetadata, shape: 
     writer.put(key, &[ObjectPart::Bytes(text.as_bytes())], &options).map(drop)
 }
 
-/// Brings the consolidated copies above an array in step with its document.
+/// Updates the copies of an array's document in the consolidated metadata above it.
 pub fn update_copies(store: &dyn Store, path: &str) -> Result<()> {
     for name in NAMES {
         if let Some((text, _)) = read(store, &join(path, name))? {

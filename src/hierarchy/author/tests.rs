@@ -1,4 +1,4 @@
-//! Nodes in a store without folders, where the main document is the node; tests/formats/authoring.rs has those on disk.
+//! Nodes in a store without folders. tests/formats/authoring.rs has the tests of nodes on disk.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -46,11 +46,11 @@ fn array(engine: &Arc<Engine>, store: &Arc<dyn Store>, path: &str) -> Arc<Array>
 }
 
 #[test]
-fn a_node_replaces_none_and_goes_with_all_below_it() {
+fn a_node_replaces_no_other_and_is_removed_with_everything_below_it() {
     let store = store();
     let place = Place::find(&store, "g/a").unwrap();
     create(&store, &place, documents(&[5])).unwrap();
-    // Another program was first: the place was free when it was looked for.
+    // As if another program had taken the place since it was found.
     assert!(matches!(create(&store, &place, documents(&[6])), Err(Error::Usage(_))));
     assert!(matches!(Place::find(&store, "g/a"), Err(Error::Usage(_))));
     assert!(matches!(Place::find(&store, "x/a"), Err(Error::Usage(_))));
@@ -65,7 +65,7 @@ fn a_node_replaces_none_and_goes_with_all_below_it() {
 }
 
 #[test]
-fn a_node_that_is_not_published_leaves_nothing() {
+fn a_node_that_is_not_published_is_removed() {
     let store = store();
     let place = Place::find(&store, "a").unwrap();
     let mut node = NewNode::begin(&store, &place, documents(&[5])).unwrap();
@@ -80,7 +80,7 @@ fn a_node_that_is_not_published_leaves_nothing() {
 }
 
 #[test]
-fn what_is_outside_never_comes_back() {
+fn discarded_elements_never_come_back() {
     let (store, engine) = (store(), Engine::new(1 << 20, 1));
     create(&store, &Place::find(&store, "a").unwrap(), documents(&[10, 10])).unwrap();
     let whole = array(&engine, &store, "a");

@@ -1,7 +1,7 @@
-//! Keeping writers out of nodes that a command removes or renames.
+//! Keeps writers out of nodes that a command removes or renames.
 //!
-//! Uses `array`, `store` and its neighbours in `hierarchy`. A mount that has an array open for writing holds the lock of its folder. A store
-//! without locks keeps nobody out.
+//! Uses `array`, `store` and its neighbours in `hierarchy`. A mount that has an array open for writing holds the lock of its folder. In a store
+//! without locks, writers are not kept out.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::hierarchy::{Node, Tree};
 use crate::store::Store;
 
-/// The most locks that are held at a time: each is an open folder.
+/// The most locks that are held at a time. Each is an open folder.
 const MAX_LOCKS: usize = 256;
 
 /// Locks that exclude writers until this is dropped.
@@ -18,8 +18,8 @@ pub struct WriterLocks {
     _held: Vec<Box<dyn Send + Sync>>,
 }
 
-/// Locks the array at a path, or the arrays in a group; `Busy` where a program has one open for writing. Of a group with many arrays, most are
-/// only found to have no writer now.
+/// Locks the array at a path, or the arrays in a group. Fails with `Busy` if a program has one open for writing. In a group with more
+/// arrays than [`MAX_LOCKS`], the rest is only checked.
 pub fn keep_writers_out(store: &Arc<dyn Store>, path: &str) -> Result<WriterLocks> {
     let mut held = Vec::new();
     let Some(writer) = store.writer().filter(|_| !store.is_remote()) else {

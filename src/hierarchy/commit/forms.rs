@@ -1,34 +1,31 @@
-//! Whether the chunks in an overlay are of the arrays that its store has. Uses `store` and `metadata`.
+//! Checks that the chunks in an overlay belong to the arrays that its store has. Uses `store` and `metadata`.
 
 use std::collections::HashMap;
 
 use crate::error::Result;
 use crate::metadata::{MAX_DOCUMENT_BYTES, document_form};
-use crate::store::overlay::{Change, OverlayStore};
+use crate::store::overlay::{ARRAY_DOCUMENTS, Change, OverlayStore};
 use crate::store::{Form, Store, join};
 
-/// The documents that say how an array is stored.
-const DOCUMENTS: [&str; 3] = ["zarr.json", ".zarray", "meta"];
-
-/// The forms of arrays, by path, that were looked at.
+/// The forms of arrays that were read, by path.
 #[derive(Default)]
 pub struct Forms {
     known: HashMap<String, FormsOfArray>,
 }
 
-/// The forms that an array has.
+/// The forms of an array.
 #[derive(Clone, Copy, Default)]
 struct FormsOfArray {
-    /// In the base, or a transaction over it.
+    /// The form in the base, or in a transaction over it.
     below: Option<Form>,
-    /// As the overlay shows it.
+    /// The form that the overlay shows.
     shown: Option<Form>,
 }
 
 impl Forms {
-    /// Whether the array of a change has the form, in the base or a transaction over it and in the overlay, that the change was made
-    /// for. What is not a chunk, or was written by a zarrfs that did not note forms, has any form.
-    pub fn have(&mut self, overlay: &OverlayStore, base: &dyn Store, change: &Change) -> Result<bool> {
+    /// Returns whether the array of a change has the form that the change was made for, both in `base` (the base, or a transaction over
+    /// it) and in the overlay. Objects that are not chunks, and chunks of an older zarrfs, have no form and always fit.
+    pub fn fit(&mut self, overlay: &OverlayStore, base: &dyn Store, change: &Change) -> Result<bool> {
         let Some(form) = change.form else { return Ok(true) };
         let mut folder = change.key.as_str();
         while let Some((above, _)) =
@@ -40,7 +37,7 @@ impl Forms {
                 return Ok(below.is_none_or(|below| below == form) && shown.is_none_or(|shown| shown == form));
             }
         }
-        // Its array is gone.
+        // The array is gone.
         Ok(false)
     }
 
@@ -49,16 +46,16 @@ impl Forms {
             return Ok(*known);
         }
         let shown = form_at(overlay, path)?;
-        let below = if overlay.is_hidden(path)? { None } else { form_at(base, path)? };
+        let below = if overlay.folder().is_hidden(path)? { None } else { form_at(base, path)? };
         let found = FormsOfArray { below, shown };
         self.known.insert(path.to_owned(), found);
         Ok(found)
     }
 }
 
-/// The form of the array at a path; `None` if there is none.
+/// Returns the form of the array at a path; `None` if there is no array.
 fn form_at(store: &dyn Store, path: &str) -> Result<Option<Form>> {
-    for key in DOCUMENTS.map(|name| join(path, name)) {
+    for key in ARRAY_DOCUMENTS.map(|name| join(path, name)) {
         let document = store.get(&key, MAX_DOCUMENT_BYTES)?;
         if let Some(form) = document.and_then(|document| document_form(&key, &document)) {
             return Ok(Some(form));

@@ -1,13 +1,12 @@
 //! Writes the changes of an overlay back into a base without versions.
 //!
-//! Chunks go before documents, and the documents of nodes before those of the groups above them. Chunks of an array that is new, or has
-//! another length than in the base, leave the overlay after its document: until the base has that, they are not part of its array, and
-//! other programs may write in their place. Removed nodes go last, when no
-//! consolidated copy names them any more, unless a new node takes their place. A node that another program has locked is left
-//! for the next time.
+//! Chunks are committed before documents, and the documents of nodes before those of the groups above them. If the overlay has created an
+//! array or changed its shape, its chunks leave the overlay after its document: until the base has the document, they are not part of the
+//! array, and other programs may write in their place. Removed nodes are removed last, when consolidated metadata no longer names them,
+//! or first if a new node takes their place. Nodes that another program has locked are left for the next commit.
 //!
-//! Invariant: what goes away in the base is the version that a change was made from, and of an array in the form that it was made for. All
-//! else is a conflict, which is reported, and the overlay keeps the change.
+//! Invariant: a change replaces only the version that it was made from, in an array of the form that it was made for. Otherwise it is
+//! reported as a conflict, and the overlay keeps it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,13 +18,14 @@ use super::forms::Forms;
 use super::nodes::{self, NodeChanges};
 use crate::error::Result;
 use crate::hierarchy::{Node, Tree, author};
-use crate::store::overlay::{Change, Commit, InBase, OverlayStore, Removal};
+use crate::store::overlay::{Change, ChangeOutcome, OverlayStore, Removal, RemovalState};
 use crate::store::{ObjectVersion, Store};
 
 /// How many changes are written before they are made durable and leave the overlay.
 const BATCH_CHANGES: usize = 1000;
-/// Threads that write: to a folder, and to a service.
+/// How many threads write to a folder.
 const THREADS: usize = 8;
+/// How many threads write to a service.
 const REMOTE_THREADS: usize = 32;
 
 const ANOTHER_FORM: &str = "the array in the store has another form than when it was written";
@@ -34,27 +34,28 @@ const ANOTHER_SHAPE: &str =
 const OUTSIDE: &str = "the array in the store is shorter than when it was written";
 const INCOMPLETE: &str = "the store lacks chunks of the array's new length, which the overlay keeps";
 const WITHOUT_DOCUMENT: &str = "the overlay keeps the document with the length that the array has in it";
+const COPY_OF_KEPT: &str = "it has a copy of a document that the overlay keeps";
 const REMOVED_AND_CHANGED: &str = "was removed, and has changed in the store since";
 const REMOVED_AND_LOCKED: &str = "was removed, and another program has it open for writing: commit it later";
 const LOCKED: &str = "another program has it open for writing: commit it later";
 
-/// Changes that the overlay keeps.
+/// Changes of one key or node that the overlay keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeptChanges {
     /// The key of the object, or the path of the node.
     pub key: String,
-    /// Why.
+    /// The reason.
     pub reason: &'static str,
-    /// How many they are.
+    /// How many changes.
     pub changes: u64,
 }
 
-/// What became of the changes.
+/// How many changes were committed and kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// The base has them.
+    /// Changes that the base has.
     pub committed: u64,
-    /// The overlay keeps them.
+    /// Changes that the overlay keeps.
     pub kept: u64,
 }
 
@@ -62,29 +63,29 @@ pub struct Tally {
 struct Committing<'a> {
     store: &'a OverlayStore,
     tally: Tally,
-    say: &'a mut dyn FnMut(Kept),
-    /// What the base has by the path of an array whose new length it does not have yet.
-    waiting: BTreeMap<String, Vec<Waiting>>,
+    report: &'a mut dyn FnMut(KeptChanges),
+    /// Committed chunks that wait for the document of their array, by its path.
+    waiting: BTreeMap<String, Vec<WaitingChunk>>,
+    /// The paths of arrays whose documents the overlay keeps.
+    kept_documents: Vec<String>,
 }
 
-/// A chunk that is in the base, and not yet in its array.
-struct Waiting {
+/// A chunk that is in the base, and not yet part of its array.
+struct WaitingChunk {
     change: Change,
-    /// The version that this commit has put.
+    /// The version that this commit has put, if it has put one.
     put: Option<ObjectVersion>,
 }
 
-/// Commits all changes; `say` gets a sentence for each one that is kept.
-pub fn into_base(store: &Arc<OverlayStore>, say: &mut dyn FnMut(Kept)) -> Result<Tally> {
+/// Commits all changes. Calls `report` for changes that are kept.
+pub fn into_base(store: &Arc<OverlayStore>, report: &mut dyn FnMut(KeptChanges)) -> Result<Tally> {
     store.base_writer()?;
     let nodes = nodes::by_node(store, &Tree::for_one_look(store.clone()))?;
-    let mut committing = Committing { store, tally: Tally::default(), say, waiting: BTreeMap::new() };
-    let is_at = |path: &str, above: &str| {
-        path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
+    let (tally, waiting, kept_documents) = (Tally::default(), BTreeMap::new(), Vec::new());
+    let mut committing = Committing { store, tally, report, waiting, kept_documents };
     let removals: Vec<&Removal> = nodes.values().filter_map(|node| node.removal.as_ref()).collect();
     let is_remade = |removal: &Removal| {
-        nodes.iter().any(|(path, node)| is_at(path, &removal.path) && node.all().next().is_some())
+        nodes.iter().any(|(path, node)| is_below(path, &removal.path) && node.all().next().is_some())
     };
     let (first, last): (Vec<&Removal>, Vec<&Removal>) =
         removals.into_iter().partition(|removal| is_remade(removal));
@@ -94,7 +95,7 @@ pub fn into_base(store: &Arc<OverlayStore>, say: &mut dyn FnMut(Kept)) -> Result
             in_the_way.push(&removal.path);
         }
     }
-    let is_kept = |path: &str| in_the_way.iter().any(|above| is_at(path, above));
+    let is_kept = |path: &str| in_the_way.iter().any(|above| is_below(path, above));
     for (path, node) in &nodes {
         if is_kept(path) {
             committing.tally.kept += node.all().count() as u64
@@ -102,13 +103,13 @@ pub fn into_base(store: &Arc<OverlayStore>, say: &mut dyn FnMut(Kept)) -> Result
             committing.chunks(path, node)?
         }
     }
-    // From the deepest on, so that groups come after their members.
-    let mut of_documents: Vec<(&String, &NodeChanges)> =
+    // The deepest first, so that groups come after their members.
+    let mut with_documents: Vec<(&String, &NodeChanges)> =
         nodes.iter().filter(|(path, _)| !is_kept(path)).collect();
-    of_documents.sort_by_key(|(path, _)| {
+    with_documents.sort_by_key(|(path, _)| {
         std::cmp::Reverse(path.matches('/').count() + usize::from(!path.is_empty()))
     });
-    for (path, node) in of_documents {
+    for (path, node) in with_documents {
         committing.documents(path, node)?;
     }
     for removal in last {
@@ -117,39 +118,40 @@ pub fn into_base(store: &Arc<OverlayStore>, say: &mut dyn FnMut(Kept)) -> Result
     Ok(committing.tally)
 }
 
-/// What excludes other writers of the base, where it has locks.
+/// What is locked against other writers of the base, if it has locks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lock {
-    /// For chunks, lock the array's folder.
+    /// The array's folder, for chunks.
     Folder,
-    /// As `Folder`, for chunks that leave the overlay after the document of their array.
-    FolderOfNew,
-    /// For documents, lock these themselves.
+    /// The same, for chunks that leave the overlay after the document of their array.
+    FolderOfWaiting,
+    /// The documents themselves.
     Documents,
 }
 
 impl Committing<'_> {
+    /// Counts and reports changes that the overlay keeps.
     fn keep(&mut self, key: &str, reason: &'static str, changes: usize) {
         self.tally.kept += changes as u64;
-        (self.say)(Kept { key: key.to_owned(), reason, changes: changes as u64 });
+        (self.report)(KeptChanges { key: key.to_owned(), reason, changes: changes as u64 });
     }
 
-    /// Removes a node, with all below it, from the base; returns whether it is gone.
+    /// Removes a node with everything below it from the base; returns whether it is gone.
     fn removal(&mut self, removal: &Removal) -> Result<bool> {
         let (store, path) = (self.store, removal.path.as_str());
-        match store.find_removed(removal)? {
-            InBase::Gone => {}
-            InBase::Changed => {
+        match store.target().find_removed(removal)? {
+            RemovalState::Gone => {}
+            RemovalState::Changed => {
                 self.keep(path, REMOVED_AND_CHANGED, 1);
                 return Ok(false);
             }
-            InBase::Same => {
+            RemovalState::Same => {
                 let Some(_lock) = store.base_writer()?.lock(path)? else {
                     self.keep(path, REMOVED_AND_LOCKED, 1);
                     return Ok(false);
                 };
-                store.begin_removal(removal)?;
-                match store.remove_from_base(removal)? {
+                store.folder().begin_removal(removal)?;
+                match store.target().remove_folder(removal)? {
                     Some(true) => {}
                     Some(false) => {
                         self.keep(path, REMOVED_AND_CHANGED, 1);
@@ -159,46 +161,46 @@ impl Committing<'_> {
                 }
             }
         }
-        store.forget_removal(removal)?;
+        store.folder().forget_removal(removal)?;
         self.tally.committed += 1;
         Ok(true)
     }
 
-    /// Commits the chunks of a node that are of its array as it is in the base now.
+    /// Commits the chunks of a node that belong to the base's present array.
     fn chunks(&mut self, path: &str, node: &NodeChanges) -> Result<()> {
         let (store, kept) = (self.store, self.tally.kept);
         if !node.objects.is_empty() && nodes::has_another_shape(store, path, node)? {
             self.keep(path, ANOTHER_SHAPE, node.objects.len());
             return Ok(());
         }
-        let has_same_form = nodes::has_same_form(store, path)?;
+        let has_same_form = nodes::has_kept_form(store, store.base().as_ref(), path, &|_| false)?;
         let mut forms = Forms::default();
-        let mut of_form = Vec::new();
+        let mut fitting = Vec::new();
         for change in &node.objects {
             let is_known = has_same_form || change.form.is_some();
             if node.array.as_ref().is_some_and(|array| nodes::is_outside(array, path, change)) {
                 self.keep(&change.key, OUTSIDE, 1);
-            } else if is_known && forms.have(store, store.base().as_ref(), change)? {
-                of_form.push(change.clone())
+            } else if is_known && forms.fit(store, store.base().as_ref(), change)? {
+                fitting.push(change.clone())
             } else {
                 self.keep(&change.key, ANOTHER_FORM, 1)
             }
         }
-        let lock = if nodes::has_own_shape(store, path, node)? {
+        let lock = if nodes::needs_own_document(store, path, node)? {
             self.waiting.insert(path.to_owned(), Vec::new());
-            Lock::FolderOfNew
+            Lock::FolderOfWaiting
         } else {
             Lock::Folder
         };
-        self.all(path, &of_form, lock)?;
+        self.all(path, &fitting, lock)?;
         let is_done = lock == Lock::Folder && self.tally.kept == kept;
-        if is_done { store.forget_documents(path) } else { Ok(()) }
+        if is_done { store.folder().forget_documents(path) } else { Ok(()) }
     }
 
-    /// Commits the documents of a node, and has its chunks leave the overlay that have waited for them.
+    /// Commits the documents of a node. Then its waiting chunks leave the overlay.
     fn documents(&mut self, path: &str, node: &NodeChanges) -> Result<()> {
         let waiting = self.waiting.remove(path);
-        // With its new length, the array would show what the base has where a chunk stays in the overlay.
+        // A longer array would show the base's objects at the places of chunks that stay in the overlay.
         let is_complete = match &waiting {
             None => true,
             Some(waiting) => {
@@ -211,6 +213,18 @@ impl Committing<'_> {
         let mut is_kept = false;
         for document in &node.documents {
             let is_main = nodes::is_main(document);
+            // A reader of the group's consolidated metadata would see the document that is kept.
+            let is_copy_kept = || -> Result<bool> {
+                let mut kept = self.kept_documents.iter().filter(|below| is_below(below, path));
+                kept.try_fold(false, |is_kept, below| {
+                    Ok(is_kept || nodes::has_other_copy(self.store, document, below)?)
+                })
+            };
+            if is_copy_kept()? {
+                self.keep(&document.key, COPY_OF_KEPT, 1);
+                is_kept |= is_main;
+                continue;
+            }
             if is_main && !is_complete {
                 self.keep(&document.key, INCOMPLETE, 1);
                 is_kept = true;
@@ -218,20 +232,23 @@ impl Committing<'_> {
             }
             let kept = self.tally.kept;
             self.all(path, std::slice::from_ref(document), Lock::Documents)?;
-            // Attributes that both have changed say nothing of chunks.
+            // A conflict of attributes does not concern chunks.
             is_kept |= is_main && self.tally.kept != kept;
+        }
+        if is_kept {
+            self.kept_documents.push(path.to_owned());
         }
         let waiting = waiting.unwrap_or_default();
         if !is_kept {
             let done: Vec<Change> = waiting.into_iter().map(|waiting| waiting.change).collect();
             self.tally.committed += done.len() as u64;
-            self.store.forget(&done)?;
+            self.store.folder().forget(&done)?;
             let is_done = !done.is_empty() && done.len() == node.objects.len();
-            return if is_done { self.store.forget_documents(path) } else { Ok(()) };
+            return if is_done { self.store.folder().forget_documents(path) } else { Ok(()) };
         }
-        for Waiting { change, put } in &waiting {
+        for WaitingChunk { change, put } in &waiting {
             if let Some(put) = put.filter(|_| change.is_new()) {
-                self.store.take_back(change, put)?;
+                self.store.target().take_back(change, put)?;
             }
         }
         if !waiting.is_empty() {
@@ -249,11 +266,11 @@ impl Committing<'_> {
         }
         let within = existing_folder(base, path)?;
         let writer = store.base_writer()?;
-        // What an earlier commit has left, that was killed.
+        // Left by an earlier commit that was killed.
         writer.remove_unfinished(&within)?;
         let mut locks = Vec::new();
         match lock {
-            Lock::Folder | Lock::FolderOfNew => locks.push(writer.lock(&within)?),
+            Lock::Folder | Lock::FolderOfWaiting => locks.push(writer.lock(&within)?),
             Lock::Documents => {
                 for change in changes {
                     if base.head_object(&change.key)?.is_some() {
@@ -271,7 +288,7 @@ impl Committing<'_> {
             let mut done = Vec::new();
             let mut waiting = Vec::new();
             let mut first_error = None;
-            // Another program may have made another array meanwhile.
+            // Another program may have created another array meanwhile.
             let mut forms = Forms::default();
             let array = match Tree::for_one_look(Arc::new(store.clone())).node(path) {
                 Ok(Some(Node::Array { metadata, .. })) => Some(metadata),
@@ -281,23 +298,25 @@ impl Committing<'_> {
                 |change| array.as_ref().is_some_and(|array| nodes::is_outside(array, path, change));
             for (change, outcome) in batch.iter().zip(outcomes) {
                 match outcome {
-                    Ok(Commit::Done(Some(put))) if change.is_new() && !forms.have(store, base, change)? => {
-                        store.take_back(change, put)?;
+                    Ok(ChangeOutcome::Done(Some(put)))
+                        if change.is_new() && !forms.fit(store, base, change)? =>
+                    {
+                        store.target().take_back(change, put)?;
                         self.keep(&change.key, ANOTHER_FORM, 1);
                     }
-                    Ok(Commit::Done(Some(put))) if change.is_new() && is_outside(change) => {
-                        store.take_back(change, put)?;
+                    Ok(ChangeOutcome::Done(Some(put))) if change.is_new() && is_outside(change) => {
+                        store.target().take_back(change, put)?;
                         self.keep(&change.key, OUTSIDE, 1);
                     }
-                    Ok(Commit::Done(put)) => {
-                        waiting.push(Waiting { change: change.clone(), put });
+                    Ok(ChangeOutcome::Done(put)) => {
+                        waiting.push(WaitingChunk { change: change.clone(), put });
                         done.push(change.clone());
                     }
-                    Ok(Commit::Already) => {
-                        waiting.push(Waiting { change: change.clone(), put: None });
+                    Ok(ChangeOutcome::Already) => {
+                        waiting.push(WaitingChunk { change: change.clone(), put: None });
                         done.push(change.clone());
                     }
-                    Ok(Commit::Conflict) => {
+                    Ok(ChangeOutcome::Conflict) => {
                         self.keep(&change.key, "changed in the store since the overlay was written", 1);
                     }
                     Err(error) => first_error = first_error.or(Some(error)),
@@ -305,10 +324,10 @@ impl Committing<'_> {
             }
             let keys: Vec<String> = done.iter().map(|change| change.key.clone()).collect();
             writer.sync(&keys, &within)?;
-            if lock == Lock::FolderOfNew {
+            if lock == Lock::FolderOfWaiting {
                 self.waiting.entry(path.to_owned()).or_default().extend(waiting);
             } else {
-                store.forget(&done)?;
+                store.folder().forget(&done)?;
                 self.tally.committed += done.len() as u64;
             }
             if let Some(error) = first_error {
@@ -319,18 +338,18 @@ impl Committing<'_> {
     }
 }
 
-/// The outcomes of changes, in their order.
-fn commit_batch(store: &OverlayStore, batch: &[Change], within: &str) -> Vec<Result<Commit>> {
+/// Commits changes, and returns their outcomes in the same order.
+fn commit_batch(store: &OverlayStore, batch: &[Change], within: &str) -> Vec<Result<ChangeOutcome>> {
     let threads = if store.base().is_remote() { REMOTE_THREADS } else { THREADS };
     let next = AtomicUsize::new(0);
-    let outcomes: Mutex<Vec<(usize, Result<Commit>)>> = Mutex::default();
+    let outcomes: Mutex<Vec<(usize, Result<ChangeOutcome>)>> = Mutex::default();
     std::thread::scope(|scope| {
         for _ in 0..threads.min(batch.len()) {
             scope.spawn(|| {
                 loop {
                     let place = next.fetch_add(1, Ordering::Relaxed);
                     let Some(change) = batch.get(place) else { return };
-                    let outcome = store.commit(change, within);
+                    let outcome = store.target().commit(change, within);
                     outcomes.lock().push((place, outcome));
                 }
             });
@@ -341,7 +360,12 @@ fn commit_batch(store: &OverlayStore, batch: &[Change], within: &str) -> Vec<Res
     outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-/// The nearest folder of a path that the base has.
+/// Returns whether a path is that of a node, or of one below it.
+fn is_below(path: &str, node: &str) -> bool {
+    node.is_empty() || path.strip_prefix(node).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Returns the nearest folder of a path that the base has.
 fn existing_folder(base: &dyn Store, path: &str) -> Result<String> {
     let mut folder = path;
     while !folder.is_empty() && !base.is_remote() && base.head(folder)?.is_none() {

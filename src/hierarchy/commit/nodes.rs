@@ -5,44 +5,45 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::hierarchy::{DOCUMENT_NAMES, Node, Tree};
+use crate::metadata::json::edit;
 use crate::metadata::{ArrayMetadata, ChunkGrid, MAX_DOCUMENT_BYTES, parse_array};
-use crate::store::overlay::{Change, ChangeKind, Commit, OverlayStore, Removal};
+use crate::store::overlay::{ARRAY_DOCUMENTS, Change, ChangeKind, ChangeOutcome, OverlayStore, Removal};
 use crate::store::{Info, Store, join};
 
-/// The documents that make a node.
+/// The names of the documents that make a node.
 const MAIN_DOCUMENTS: [&str; 4] = ["zarr.json", ".zarray", ".zgroup", "meta"];
-/// Names of the documents of Zarr v1.
+/// The names of the documents of Zarr v1.
 const V1_DOCUMENTS: [&str; 2] = ["meta", "attrs"];
-/// How many objects of the base are looked at in one batch.
+/// How many objects of the base are looked up in one batch.
 const BATCH_OBJECTS: usize = 1000;
 
-/// What an overlay changes of one node.
+/// The changes of one node in an overlay.
 #[derive(Default)]
 pub struct NodeChanges {
-    /// Present where it is an array.
+    /// Its metadata, if it is an array.
     pub array: Option<Arc<ArrayMetadata>>,
-    /// The node of the base that is removed, with all below it.
+    /// The removal of the base's node, if it is removed.
     pub removal: Option<Removal>,
-    /// Its documents.
+    /// The changes of its documents.
     pub documents: Vec<Change>,
-    /// Its chunks and shards, and what no node knows.
+    /// The changes of its chunks and shards, and of other objects in its folder.
     pub objects: Vec<Change>,
 }
 
 impl NodeChanges {
-    /// All of them.
+    /// Returns all changes.
     pub fn all(&self) -> impl Iterator<Item = &Change> {
         self.objects.iter().chain(&self.documents)
     }
 
-    /// Whether the base had no such node when it was made, or that one is removed.
+    /// Returns whether the overlay has created the node: the base had none, or it was removed.
     pub fn is_new(&self) -> bool {
         self.documents.iter().any(|change| {
             is_main(change) && change.is_new() && matches!(change.kind, ChangeKind::Written { .. })
         })
     }
 
-    /// `chunk`, `shard`, or `object` where it is no array.
+    /// Returns the noun for its objects: `chunk` or `shard`, or `object` if it is not an array.
     pub fn noun(&self) -> &'static str {
         match &self.array {
             Some(array) if array.codecs.iter().any(|codec| codec.name == "sharding_indexed") => "shard",
@@ -51,7 +52,7 @@ impl NodeChanges {
         }
     }
 
-    /// How many objects were written, their bytes, and how many were deleted.
+    /// Returns how many objects were written, how many bytes they have, and how many were deleted.
     pub fn sums(&self) -> (u64, u64, u64) {
         self.objects.iter().fold((0, 0, 0), |(written, bytes, deleted), change| match change.kind {
             ChangeKind::Written { size_bytes } => (written + 1, bytes + size_bytes, deleted),
@@ -60,16 +61,16 @@ impl NodeChanges {
     }
 }
 
-/// Whether a change is of a document that makes a node.
+/// Returns whether a change is one of a document that makes a node.
 pub fn is_main(change: &Change) -> bool {
     MAIN_DOCUMENTS.contains(&change.key.rsplit('/').next().unwrap_or_default())
 }
 
-/// The changes of an overlay by the paths of their nodes.
+/// Returns the changes of an overlay, by the paths of their nodes.
 pub fn by_node(store: &Arc<OverlayStore>, tree: &Tree) -> Result<BTreeMap<String, NodeChanges>> {
     let mut known: HashMap<String, Option<Arc<ArrayMetadata>>> = HashMap::new();
     let mut nodes: BTreeMap<String, NodeChanges> = BTreeMap::new();
-    for change in store.changes()? {
+    for change in store.folder().changes()? {
         let (folder, name) = change.key.rsplit_once('/').unwrap_or(("", &change.key));
         let array = array_above(tree, &mut known, folder);
         let is_v1 =
@@ -88,7 +89,7 @@ pub fn by_node(store: &Arc<OverlayStore>, tree: &Tree) -> Result<BTreeMap<String
         node.array = metadata;
         node.objects.push(change);
     }
-    for removal in store.removals()? {
+    for removal in store.folder().removals()? {
         let node = nodes.entry(removal.path.clone()).or_default();
         node.removal = Some(removal);
     }
@@ -99,7 +100,7 @@ pub fn by_node(store: &Arc<OverlayStore>, tree: &Tree) -> Result<BTreeMap<String
     Ok(nodes)
 }
 
-/// The array in the store, if the overlay changes it and has not made it anew.
+/// Returns the array in the store, if the overlay changes it and has not created it anew.
 pub fn old_array(below: &Tree, path: &str, node: &NodeChanges) -> Option<Arc<ArrayMetadata>> {
     match below.node(path) {
         Ok(Some(Node::Array { metadata, .. })) if !node.is_new() => Some(metadata),
@@ -107,7 +108,7 @@ pub fn old_array(below: &Tree, path: &str, node: &NodeChanges) -> Option<Arc<Arr
     }
 }
 
-/// The array at a path or above it.
+/// Returns the array at a path or above it.
 fn array_above<'a>(
     tree: &Tree,
     known: &mut HashMap<String, Option<Arc<ArrayMetadata>>>,
@@ -133,15 +134,24 @@ fn array_above<'a>(
     None
 }
 
-/// Whether the store still has an array in the form in which an older zarrfs has written new chunks of it, which do not say their form.
-pub fn has_same_form(store: &OverlayStore, path: &str) -> Result<bool> {
-    if store.is_hidden(path)? {
+/// Returns whether `store`, the base or a transaction over it, still has an array in the form of the documents that an older zarrfs kept of
+/// it. The chunks of that zarrfs have no form of their own. Documents for which `is_own` are not compared.
+pub fn has_kept_form(
+    overlay: &OverlayStore,
+    store: &dyn Store,
+    path: &str,
+    is_own: &dyn Fn(&str) -> bool,
+) -> Result<bool> {
+    if overlay.folder().is_hidden(path)? {
         return Ok(true);
     }
-    for key in ["zarr.json", ".zarray", "meta"].map(|name| join(path, name)) {
-        let Some(then) = store.kept_document(&key)? else { continue };
+    for key in ARRAY_DOCUMENTS.map(|name| join(path, name)) {
+        let Some(then) = overlay.folder().kept_document(&key)? else { continue };
         let Ok(Some(then)) = parse_array(&key, &then) else { continue };
-        let now = store.base().get(&key, MAX_DOCUMENT_BYTES)?;
+        if is_own(&key) {
+            continue;
+        }
+        let now = store.get(&key, MAX_DOCUMENT_BYTES)?;
         let now = now.and_then(|now| parse_array(&key, &now).ok().flatten());
         if !now.is_some_and(|now| now.is_stored_as(&then)) {
             return Ok(false);
@@ -150,19 +160,19 @@ pub fn has_same_form(store: &OverlayStore, path: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether the base has another document of an array, or none, than the one that the overlay has made its own document from, and the
-/// chunks of the overlay are not for that array: it has another shape than the overlay's, or both have made it, or made it longer, at the
-/// same time, and it has chunks of the other program where the overlay has its own.
+/// Returns whether another program has replaced or removed the document of an array, so that the overlay's chunks do not belong to the
+/// base's array. That is so if the shapes differ now, or if both programs have created the array or changed its shape: then the base has
+/// the other program's chunks at the places of the overlay's.
 pub fn has_another_shape(store: &OverlayStore, path: &str, node: &NodeChanges) -> Result<bool> {
-    if store.is_hidden(path)? {
+    if store.folder().is_hidden(path)? {
         return Ok(false);
     }
     for change in &node.documents {
         let base = store.base().as_ref();
         let now = base.head_object(&change.key)?.map(|info| info.version);
         let Some(own) = shape_in(store, &change.key)? else { continue };
-        if store.compare(base, change, now)? == Commit::Conflict
-            && (shape_in(base, &change.key)? != Some(own) || store.makes_room(change)?)
+        if store.target().compare(change, now)? == ChangeOutcome::Conflict
+            && (shape_in(base, &change.key)? != Some(own) || store.folder().changes_shape(change)?)
         {
             return Ok(true);
         }
@@ -170,8 +180,8 @@ pub fn has_another_shape(store: &OverlayStore, path: &str, node: &NodeChanges) -
     Ok(false)
 }
 
-/// The number of an object of an array along each axis, by its key, and the lengths of objects. `None` where that is not known.
-fn place<'a>(array: &'a ArrayMetadata, path: &str, key: &str) -> Option<(Vec<u64>, &'a [u64])> {
+/// Returns the index of an array's object along each axis, and the shape of objects; `None` if the key does not say that.
+fn grid_index<'a>(array: &'a ArrayMetadata, path: &str, key: &str) -> Option<(Vec<u64>, &'a [u64])> {
     let ChunkGrid::Regular(lengths) = &array.chunk_grid else { return None };
     let name = if path.is_empty() { key } else { key.strip_prefix(path)?.strip_prefix('/')? };
     let numbers = name.split(['/', '.']).skip(usize::from(array.chunk_keys.prefixed));
@@ -179,23 +189,23 @@ fn place<'a>(array: &'a ArrayMetadata, path: &str, key: &str) -> Option<(Vec<u64
     (numbers.len() == array.shape.len()).then_some((numbers, lengths))
 }
 
-/// Whether all elements of an object are inside an array.
+/// Returns whether all elements of an object are inside an array.
 fn is_inside(array: &ArrayMetadata, path: &str, key: &str) -> bool {
-    let Some((numbers, lengths)) = place(array, path, key) else { return array.shape.is_empty() };
+    let Some((numbers, lengths)) = grid_index(array, path, key) else { return array.shape.is_empty() };
     let ends =
         numbers.iter().zip(lengths).map(|(number, length)| number.saturating_add(1).saturating_mul(*length));
     ends.zip(&array.shape).all(|(end, length)| end <= *length)
 }
 
-/// Whether no element of an object is inside the array at `path`: it was made for a longer one.
+/// Returns whether no element of an object is inside the array at `path`, because it was written for a longer one.
 pub fn is_outside(array: &ArrayMetadata, path: &str, change: &Change) -> bool {
-    let Some((numbers, lengths)) = place(array, path, &change.key) else { return false };
+    let Some((numbers, lengths)) = grid_index(array, path, &change.key) else { return false };
     let mut starts =
         numbers.iter().zip(lengths).map(|(number, length)| number.saturating_mul(*length)).zip(&array.shape);
     matches!(change.kind, ChangeKind::Written { .. }) && starts.any(|(start, length)| start >= *length)
 }
 
-/// Whether the array of the base, if it has one, has all elements of these objects.
+/// Returns whether the base has an array that contains all elements of these objects.
 pub fn are_inside<'a>(
     store: &OverlayStore,
     path: &str,
@@ -210,29 +220,53 @@ pub fn are_inside<'a>(
     }
 }
 
-/// Whether the overlay has a document of an array that says another shape than the base's, or the base has none: what is committed of its
-/// chunks is part of the array only when the base has that document.
-pub fn has_own_shape(store: &OverlayStore, path: &str, node: &NodeChanges) -> Result<bool> {
+/// Returns whether the overlay's chunks of an array belong to a document that the overlay has: one that creates the array or changes its
+/// shape. Committed chunks are part of the array only when the base has that document. The base's present shape does not decide alone,
+/// because another program may just have given its array the same shape.
+pub fn needs_own_document(store: &OverlayStore, path: &str, node: &NodeChanges) -> Result<bool> {
     if node.objects.is_empty() {
         return Ok(false);
     }
     for change in &node.documents {
         let Some(own) = shape_in(store, &change.key)? else { continue };
-        if store.is_hidden(path)? || shape_in(store.base().as_ref(), &change.key)? != Some(own) {
+        if store.folder().changes_shape(change)?
+            || store.folder().is_hidden(path)?
+            || shape_in(store.base().as_ref(), &change.key)? != Some(own)
+        {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-/// The shape of the array that a document of a store describes, if it describes one.
+/// Returns whether a changed document of a group has another copy of the documents of the node `below` in its consolidated metadata than
+/// the base's document has.
+pub fn has_other_copy(store: &OverlayStore, change: &Change, below: &str) -> Result<bool> {
+    let (group, name) = change.key.rsplit_once('/').unwrap_or(("", &change.key));
+    let relative = below.strip_prefix(group).unwrap_or(below).trim_start_matches('/');
+    let copies = |store: &dyn Store| -> Result<Vec<String>> {
+        let document = store.get(&change.key, MAX_DOCUMENT_BYTES)?.unwrap_or_default();
+        let text = String::from_utf8_lossy(&document);
+        let copies = if name == ".zmetadata" {
+            let keys = DOCUMENT_NAMES.map(|name| join(relative, name));
+            keys.iter().filter_map(|key| edit::find(&text, &["metadata", key])).map(str::to_owned).collect()
+        } else {
+            let copy = edit::find(&text, &["consolidated_metadata", "metadata", relative]);
+            copy.map(str::to_owned).into_iter().collect()
+        };
+        Ok(copies)
+    };
+    Ok(copies(store)? != copies(store.base().as_ref())?)
+}
+
+/// Returns the shape of the array that a document of a store describes, if it describes one.
 fn shape_in(store: &dyn Store, key: &str) -> Result<Option<Vec<u64>>> {
     let document = store.get(key, MAX_DOCUMENT_BYTES)?;
     let array = document.and_then(|document| parse_array(key, &document).ok().flatten());
     Ok(array.map(|array| array.shape))
 }
 
-/// Calls `each` with every change and what the base has at its key now.
+/// Calls `each` with every change and the info of the base's object at its key.
 pub fn each_in_base<'a>(
     store: &OverlayStore,
     changes: impl Iterator<Item = &'a Change>,
@@ -242,8 +276,8 @@ pub fn each_in_base<'a>(
     for batch in changes.chunks(BATCH_OBJECTS) {
         let keys: Vec<&str> = batch.iter().map(|change| change.key.as_str()).collect();
         for (change, now) in batch.iter().zip(store.base().head_many(&keys)) {
-            // What a removal hides is another node's.
-            let now = if store.is_hidden(&change.key)? { None } else { now? };
+            // An object that a removal hides belongs to another node.
+            let now = if store.folder().is_hidden(&change.key)? { None } else { now? };
             each(change, now)?;
         }
     }

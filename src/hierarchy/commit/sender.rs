@@ -1,35 +1,35 @@
 //! Sends the changes of an overlay into a transaction. Uses `store`, `metadata` and `author/`.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::forms::Forms as ChunkForms;
+use super::forms::Forms;
+use super::nodes;
 use crate::error::{Error, Result};
 use crate::hierarchy::author;
-use crate::metadata::{MAX_DOCUMENT_BYTES, parse_array};
-use crate::store::overlay::{Change, Commit, InBase, OverlayStore, Recorded};
+use crate::store::overlay::{
+    ARRAY_DOCUMENTS, Change, ChangeOutcome, CommitTarget, OverlayStore, RecordedChanges, RemovalState,
+};
 use crate::store::versions::Transaction;
-use crate::store::{ObjectVersion, Store, join};
+use crate::store::{ObjectVersion, Store};
 
-/// Threads that send, most of which wait for a reply.
+/// How many threads send. Most of them wait for a reply.
 const THREADS: usize = 32;
 /// How many changes are compared and sent at a time.
 const BATCH_CHANGES: usize = 1000;
-/// The documents that say how an array is stored.
-const DOCUMENTS: [&str; 3] = ["zarr.json", ".zarray", "meta"];
 
 const CHANGED: &str = "changed on the branch since the overlay was written";
 const REMOVED: &str = "was removed, and has changed on the branch since";
 const ANOTHER_FORM: &str = "the array on the branch has another form than when it was written";
 
-/// A change that was made from another version than the branch has.
+/// A change that was made from another version than the branch now has.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Conflict {
     /// The key of the object, or the path of the node.
     pub key: String,
-    /// What is different.
+    /// The reason.
     pub reason: &'static str,
 }
 
@@ -37,19 +37,19 @@ pub struct Conflict {
 pub(super) struct Sender<'a> {
     store: &'a OverlayStore,
     transaction: Box<dyn Transaction>,
-    /// What the transaction began with at the keys that were sent.
+    /// The versions that the transaction began with, at the keys that were sent.
     before: HashMap<String, Option<ObjectVersion>>,
     conflicts: Vec<Conflict>,
     removed_nodes: u64,
-    /// Keys at which the transaction has something else than it began with.
+    /// Keys at which the transaction differs from its beginning.
     changed: HashSet<String>,
-    /// Nothing changes any more.
+    /// Whether writers are kept out.
     is_frozen: bool,
     sent: &'a AtomicU64,
 }
 
-/// Whether arrays have the form that the overlay has written new chunks for, by path.
-type Forms = BTreeMap<String, bool>;
+/// Whether arrays still have the form of the documents that an older zarrfs kept of them, by path.
+type KeptDocuments = HashMap<String, bool>;
 
 impl<'a> Sender<'a> {
     pub fn new(store: &'a OverlayStore, transaction: Box<dyn Transaction>, sent: &'a AtomicU64) -> Self {
@@ -65,35 +65,39 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// For an overlay in which nothing changes any more.
+    /// Returns a sender for an overlay whose writers are kept out.
     pub fn for_frozen(self) -> Self {
         Sender { is_frozen: true, ..self }
     }
 
-    fn target(&self) -> &dyn Store {
+    fn transaction(&self) -> &dyn Store {
         &*self.transaction
     }
 
-    /// Sends all changes, or as many as tell the conflicts.
+    fn target(&self) -> CommitTarget<'_> {
+        self.store.target_in(&*self.transaction)
+    }
+
+    /// Sends all changes. After the first conflict, the rest is only compared.
     pub fn send_all(&mut self) -> Result<()> {
-        for removal in self.store.removals()? {
-            match self.store.find_removed_in(self.target(), &removal)? {
-                InBase::Gone => {}
-                InBase::Changed => {
+        for removal in self.store.folder().removals()? {
+            match self.target().find_removed(&removal)? {
+                RemovalState::Gone => {}
+                RemovalState::Changed => {
                     self.conflicts.push(Conflict { key: removal.path.clone(), reason: REMOVED })
                 }
-                InBase::Same => {
-                    author::remove_without_copies(self.target(), &removal.path)?;
+                RemovalState::Same => {
+                    author::remove_without_copies(self.transaction(), &removal.path)?;
                     self.removed_nodes += 1;
                 }
             }
         }
-        let changes = self.store.changes()?;
-        let (mut forms, mut chunk_forms) = (Forms::new(), ChunkForms::default());
+        let changes = self.store.folder().changes()?;
+        let (mut forms, mut kept_documents) = (Forms::default(), KeptDocuments::default());
         for batch in changes.chunks(BATCH_CHANGES) {
             let keys: Vec<&str> = batch.iter().map(|change| change.key.as_str()).collect();
             let before: Vec<Option<ObjectVersion>> = self
-                .target()
+                .transaction()
                 .head_many(&keys)
                 .into_iter()
                 .map(|found| Ok(found?.map(|info| info.version)))
@@ -101,19 +105,19 @@ impl<'a> Sender<'a> {
             let mut fitting = Vec::new();
             for (change, before) in batch.iter().zip(before) {
                 self.before.insert(change.key.clone(), before);
-                let is_of_form = chunk_forms.have(self.store, self.target(), change)?;
-                match is_of_form && self.has_same_form(&mut forms, change)? {
-                    true => fitting.push((change, before)),
-                    false => self.conflicts.push(Conflict { key: change.key.clone(), reason: ANOTHER_FORM }),
+                if self.fits(change, &mut forms, &mut kept_documents)? {
+                    fitting.push((change, before))
+                } else {
+                    self.conflicts.push(Conflict { key: change.key.clone(), reason: ANOTHER_FORM })
                 }
             }
-            self.send_batch(&fitting, OverlayStore::send)?;
+            self.send_batch(&fitting, |target, change, then| target.commit_new(change, then))?;
         }
         Ok(())
     }
 
-    /// Sends changes that writers have made since all was sent. `false` where that is not enough.
-    pub fn send_recorded(&mut self, recorded: &Recorded) -> Result<bool> {
+    /// Sends the changes that writers have made since all were sent. Returns `false` if everything must be sent again.
+    pub fn send_recorded(&mut self, recorded: &RecordedChanges) -> Result<bool> {
         self.is_frozen = true;
         if recorded.has_folders {
             return Ok(false);
@@ -121,54 +125,52 @@ impl<'a> Sender<'a> {
         if recorded.keys.is_empty() {
             return Ok(true);
         }
-        let changes = self.store.changes()?;
+        let changes = self.store.folder().changes()?;
         let changed: Vec<&Change> =
             changes.iter().filter(|change| recorded.keys.contains(&change.key)).collect();
         let is_listed = |key: &String| changed.binary_search_by_key(&key, |change| &change.key).is_ok();
         if recorded.keys.iter().any(|key| self.before.contains_key(key) && !is_listed(key)) {
-            // It was sent, and is no change any more.
+            // It was sent, and is not a change any more.
             return Ok(false);
         }
-        let (mut forms, mut chunk_forms) = (Forms::new(), ChunkForms::default());
+        let (mut forms, mut kept_documents) = (Forms::default(), KeptDocuments::default());
         let (mut new, mut again) = (Vec::new(), Vec::new());
         for change in changed {
             match self.before.get(&change.key).copied() {
                 Some(before) => again.push((change, before)),
-                None if !(chunk_forms.have(self.store, self.target(), change)?
-                    && self.has_same_form(&mut forms, change)?) =>
-                {
+                None if !self.fits(change, &mut forms, &mut kept_documents)? => {
                     self.conflicts.push(Conflict { key: change.key.clone(), reason: ANOTHER_FORM });
                 }
                 None => {
-                    let before = self.target().head_object(&change.key)?.map(|info| info.version);
+                    let before = self.transaction().head_object(&change.key)?.map(|info| info.version);
                     new.push((change, before));
                 }
             }
         }
-        self.send_batch(&new, OverlayStore::send)?;
-        self.send_batch(&again, OverlayStore::send_again)?;
+        self.send_batch(&new, |target, change, then| target.commit_new(change, then))?;
+        self.send_batch(&again, |target, change, then| target.commit_again(change, then))?;
         Ok(true)
     }
 
     fn send_batch(
         &mut self,
         batch: &[(&Change, Option<ObjectVersion>)],
-        send: impl Fn(&OverlayStore, &dyn Store, &Change, Option<ObjectVersion>) -> Result<Commit> + Sync,
+        send: impl Fn(&CommitTarget<'_>, &Change, Option<ObjectVersion>) -> Result<ChangeOutcome> + Sync,
     ) -> Result<()> {
         if !self.conflicts.is_empty() {
-            // Nothing is published: what is left is only compared.
+            // Nothing will be published, so the rest is only compared.
             return self.compare(batch);
         }
-        let (store, target, sent) = (self.store, &*self.transaction as &dyn Store, self.sent);
+        let (target, sent) = (self.target(), self.sent);
         let next = AtomicUsize::new(0);
-        let outcomes: Mutex<Vec<(usize, Result<Commit>)>> = Mutex::default();
+        let outcomes: Mutex<Vec<(usize, Result<ChangeOutcome>)>> = Mutex::default();
         std::thread::scope(|scope| {
             for _ in 0..THREADS.min(batch.len()) {
                 scope.spawn(|| {
                     loop {
                         let place = next.fetch_add(1, Ordering::Relaxed);
                         let Some((change, before)) = batch.get(place) else { return };
-                        let outcome = send(store, target, change, *before);
+                        let outcome = send(&target, change, *before);
                         sent.fetch_add(1, Ordering::Relaxed);
                         outcomes.lock().push((place, outcome));
                     }
@@ -178,12 +180,12 @@ impl<'a> Sender<'a> {
         for (place, outcome) in outcomes.into_inner() {
             let Some((change, _)) = batch.get(place) else { continue };
             match outcome {
-                Ok(Commit::Done(_)) => drop(self.changed.insert(change.key.clone())),
-                Ok(Commit::Already) => {}
-                Ok(Commit::Conflict) => {
+                Ok(ChangeOutcome::Done(_)) => drop(self.changed.insert(change.key.clone())),
+                Ok(ChangeOutcome::Already) => {}
+                Ok(ChangeOutcome::Conflict) => {
                     self.conflicts.push(Conflict { key: change.key.clone(), reason: CHANGED });
                 }
-                // Written again or removed while it was sent: it is recorded, and sent once more.
+                // It was written or removed while it was sent. That was recorded, so it is sent again.
                 Err(Error::Stale { key }) if key == change.key && !self.is_frozen => {}
                 Err(error) => return Err(error),
             }
@@ -193,26 +195,32 @@ impl<'a> Sender<'a> {
 
     fn compare(&mut self, batch: &[(&Change, Option<ObjectVersion>)]) -> Result<()> {
         for (change, before) in batch {
-            if self.store.compare(self.target(), change, *before)? == Commit::Conflict {
+            if self.target().compare(change, *before)? == ChangeOutcome::Conflict {
                 self.conflicts.push(Conflict { key: change.key.clone(), reason: CHANGED });
             }
         }
         Ok(())
     }
 
-    /// Whether the branch has the array of a change in the form in which an older zarrfs has written new chunks of it.
-    fn has_same_form(&self, forms: &mut Forms, change: &Change) -> Result<bool> {
+    /// Returns whether the array of a change has the form that the change was made for.
+    fn fits(&self, change: &Change, forms: &mut Forms, kept: &mut KeptDocuments) -> Result<bool> {
+        if !forms.fit(self.store, self.transaction(), change)? {
+            return Ok(false);
+        }
         let (folder, name) = change.key.rsplit_once('/').unwrap_or(("", &change.key));
-        if DOCUMENTS.contains(&name) || change.form.is_some() {
+        if ARRAY_DOCUMENTS.contains(&name) || change.form.is_some() {
             return Ok(true);
         }
+        // An older zarrfs wrote the chunk, and kept the document instead of a form.
         let ends = folder.match_indices('/').map(|(at, _)| at).chain([folder.len()]);
         for above in [""].into_iter().chain(ends.filter_map(|end| folder.get(..end))) {
-            let is_same = match forms.get(above) {
+            let is_same = match kept.get(above) {
                 Some(is_same) => *is_same,
                 None => {
-                    let is_same = self.is_in_same_form(above)?;
-                    forms.insert(above.to_owned(), is_same);
+                    // The overlay's own document, if it has one, takes the place of the branch's.
+                    let is_own = |key: &str| self.before.contains_key(key);
+                    let is_same = nodes::has_kept_form(self.store, self.transaction(), above, &is_own)?;
+                    kept.insert(above.to_owned(), is_same);
                     is_same
                 }
             };
@@ -223,27 +231,7 @@ impl<'a> Sender<'a> {
         Ok(true)
     }
 
-    fn is_in_same_form(&self, path: &str) -> Result<bool> {
-        if self.store.is_hidden(path)? {
-            return Ok(true);
-        }
-        for key in DOCUMENTS.map(|name| join(path, name)) {
-            let Some(then) = self.store.kept_document(&key)? else { continue };
-            let Ok(Some(then)) = parse_array(&key, &then) else { continue };
-            // The overlay's own document takes the place of this one later on, if it has one.
-            let now = match self.before.get(&key) {
-                Some(_) => continue,
-                None => self.target().get(&key, MAX_DOCUMENT_BYTES)?,
-            };
-            let now = now.and_then(|now| parse_array(&key, &now).ok().flatten());
-            if !now.is_some_and(|now| now.is_stored_as(&then)) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// The conflicts, if there are any.
+    /// Returns the conflicts, if there are any.
     pub fn take_conflicts(&mut self) -> Option<Vec<Conflict>> {
         let mut conflicts = std::mem::take(&mut self.conflicts);
         conflicts.sort();
@@ -251,7 +239,7 @@ impl<'a> Sender<'a> {
         (!conflicts.is_empty()).then_some(conflicts)
     }
 
-    /// The transaction, and how many changes it has.
+    /// Returns the transaction, and how many changes it has.
     pub fn end(self) -> (Box<dyn Transaction>, u64) {
         let changes = self.removed_nodes + self.changed.len() as u64;
         (self.transaction, changes)

@@ -114,7 +114,7 @@ fn conflicts(outcome: Result<Outcome>) -> Vec<String> {
 }
 
 fn is_empty(store: &OverlayStore) -> bool {
-    store.changes().unwrap().is_empty() && store.removals().unwrap().is_empty()
+    store.folder().changes().unwrap().is_empty() && store.folder().removals().unwrap().is_empty()
 }
 
 /// Changes of every kind.
@@ -186,7 +186,7 @@ fn what_others_have_published_is_merged_or_a_conflict() {
     let before = scene.messages();
     for _ in 0..2 {
         assert_eq!(conflicts(try_commit(&store, "in conflict")), ["a/c/0", "a/c/6"]);
-        assert_eq!((scene.messages(), store.changes().unwrap().len()), (before.clone(), 4));
+        assert_eq!((scene.messages(), store.folder().changes().unwrap().len()), (before.clone(), 4));
         assert_eq!(text(&store, "a/c/0").as_deref(), Some("again"), "nothing is lost");
     }
     drop(store);
@@ -272,7 +272,7 @@ fn nothing_is_written_until_the_outcome_is_known() {
     refused(&store);
     assert!(try_commit(&store, "again").is_err());
     check_all(&store);
-    assert_eq!(store.changes().unwrap().len(), 6, "nothing is forgotten");
+    assert_eq!(store.folder().changes().unwrap().len(), 6, "nothing is forgotten");
     // The question is not asked at each write.
     scene.repository.set_gone(false);
     let asked = std::time::Instant::now();
@@ -280,7 +280,7 @@ fn nothing_is_written_until_the_outcome_is_known() {
         assert!(asked.elapsed().as_secs() < 60);
         std::thread::yield_now();
     }
-    assert_eq!(store.changes().unwrap().len(), 1, "the rest was published");
+    assert_eq!(store.folder().changes().unwrap().len(), 1, "the rest was published");
     assert_eq!(published(&store, "two"), 1);
     assert_eq!(scene.messages(), ["two", "unknown", ""]);
 }
@@ -307,11 +307,11 @@ fn a_process_that_dies_on_the_way_has_published_all_or_nothing() {
         // The mark stays: the question is not answered.
         scene.repository.inject([fault]);
         if fault == CommitFault::RequestLost {
-            let frozen = store.freeze().unwrap();
+            let frozen = store.publisher().freeze().unwrap();
             scene.repository.set_gone(true);
             let transaction = {
                 scene.repository.set_gone(false);
-                let transaction = store.versions().unwrap().begin("main").unwrap();
+                let transaction = store.publisher().versions().unwrap().begin("main").unwrap();
                 scene.repository.set_gone(true);
                 transaction
             };

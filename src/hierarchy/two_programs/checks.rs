@@ -1,11 +1,11 @@
-//! What must be true after each step.
+//! What must hold after each step.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::World;
 use super::other::{CHUNK, DOCUMENT, FILL, KINDS, Word, array, described, key, word, word_of};
-use super::program::{Before, Way, served};
+use super::program::{Route, StateBefore, served};
 use crate::array::Array;
 use crate::error::Result;
 use crate::store::Store;
@@ -16,7 +16,7 @@ fn read(array: &Arc<Array>, chunk: u64) -> Result<Vec<u8>> {
     array.read_at(start, &mut out).map(|_| out)
 }
 
-/// A chunk, which may be missing, as a reader gets it.
+/// Returns a chunk, which may be missing, as a reader gets it.
 fn shown(chunk: Option<&[u8]>, kind: usize, length: usize) -> Vec<u8> {
     let mut bytes = served(kind, (0..CHUNK).map(|element| word_of(chunk, element, kind)));
     bytes.truncate(length);
@@ -24,7 +24,8 @@ fn shown(chunk: Option<&[u8]>, kind: usize, length: usize) -> Vec<u8> {
 }
 
 impl World {
-    /// What was acknowledged is in the store, and nothing else.
+    /// Checks that the store has what was acknowledged, and nothing else. Elements that the second program has appended and not yet
+    /// written are left out: its next steps write them.
     pub fn check_base(&self) {
         let mut turns = self.service.turns();
         let (objects, other) = turns.both();
@@ -39,9 +40,9 @@ impl World {
         }
     }
 
-    /// A reader of the store gets what is there.
+    /// Checks that a reader of the store gets what is stored.
     pub fn check_direct(&self) {
-        let opened = self.open(&self.store(Way::Direct)).unwrap();
+        let opened = self.open(&self.store(Route::Direct)).unwrap();
         let turns = self.service.turns();
         let stored: Option<Vec<Vec<u8>>> = array(&turns.objects).map(|(kind, length)| {
             let chunk = |chunk: u64| {
@@ -58,46 +59,76 @@ impl World {
         assert_eq!(found, stored, "a stale read");
     }
 
-    /// A commit has put changes in place of what they were made from and nothing else, and the overlay keeps what it has not put there.
-    pub fn check_commit(&mut self, before: &Before) {
-        let listed: BTreeSet<String> =
-            self.overlay.clone().unwrap().changes().unwrap().into_iter().map(|change| change.key).collect();
+    /// Checks that a commit has put changes only in place of what they were made from, and that the overlay keeps every change that the
+    /// commit has not put.
+    pub fn check_commit(&mut self, before: &StateBefore) {
+        let listed: BTreeSet<String> = self
+            .overlay
+            .clone()
+            .unwrap()
+            .folder()
+            .changes()
+            .unwrap()
+            .into_iter()
+            .map(|change| change.key)
+            .collect();
         let mut turns = self.service.turns();
         let (objects, other) = turns.both();
         let is_undisturbed = other.clock == before.clock;
         let Some((kind, length)) = array(objects) else {
-            // Another program has deleted it, with what was committed.
-            self.owed.retain(|element, _| listed.contains(&key(element / CHUNK)));
+            // The second program has deleted the array, with what was committed.
+            self.elements.retain(|element, _| listed.contains(&key(element / CHUNK)));
             return;
         };
         let then = before.states.get(DOCUMENT).map_or(0, |state| *state);
         let then = objects.timelines()[DOCUMENT].since(then).next().flatten();
         let length_then = then.map(described).map(|(_, length)| length);
         let is_of_another_shape = is_undisturbed
-            && self.changes.get(DOCUMENT).is_some_and(|noted| {
-                let own = noted.bytes.as_deref().map(described);
-                !noted.from.iter().any(|from| from.as_deref() == then)
+            && self.changes.get(DOCUMENT).is_some_and(|document| {
+                let own = document.bytes.as_deref().map(described);
+                !document.from.iter().any(|from| from.as_deref() == then)
                     && length_then != own.map(|(_, length)| length)
             });
         for chunk in 0..32 {
-            let Some(noted) = self.changes.get(&key(chunk)) else { continue };
+            let Some(change) = self.changes.get(&key(chunk)) else { continue };
             let is_gone = !listed.contains(&key(chunk));
-            let is_outside = is_undisturbed && noted.bytes.is_some() && chunk * CHUNK >= length;
+            let is_outside = is_undisturbed && change.bytes.is_some() && chunk * CHUNK >= length;
             assert!(
                 !(is_outside && is_gone),
                 "chunk {chunk} has left the overlay, and the array has {length}"
             );
             let bytes = objects.get(&key(chunk)).map(<[u8]>::to_vec);
+            let first = before.states.get(&key(chunk)).copied().unwrap_or_default();
+            let states: Vec<Option<Vec<u8>>> = match objects.timelines().get(&key(chunk)) {
+                Some(line) => line.since(first).map(|bytes| bytes.map(<[u8]>::to_vec)).collect(),
+                None => vec![None],
+            };
             for element in chunk * CHUNK..(chunk + 1) * CHUNK {
                 let now = word_of(bytes.as_deref(), element, kind);
-                let ours = word_of(noted.bytes.as_deref(), element, noted.kind);
-                let owed = self.owed.get(&element).and_then(|owed| owed.is);
+                let ours = word_of(change.bytes.as_deref(), element, change.kind);
+                let written = self.elements.get(&element).filter(|written| written.is.is_some());
                 let is_in_hand = other.unwritten.contains_key(&element);
                 let known = other.known.get(&element).cloned().unwrap_or_default();
                 let is_touched = known.at > before.clock || is_in_hand || other.remade != before.remade;
+                // Even if the second program has replaced the chunk since, the store had it before it left the overlay.
+                let was_stored = || {
+                    states.iter().any(|state| {
+                        let stored = word_of(state.as_deref(), element, change.kind);
+                        stored == ours || written.is_some_and(|written| written.is == Some(stored))
+                    })
+                };
+                assert!(
+                    written.is_none() || !is_gone || was_stored(),
+                    "element {element} has left the overlay and was never stored: {written:?}"
+                );
+                let is_taken = is_in_hand && is_gone && other.remade == before.remade;
+                assert!(
+                    !(is_taken && written.is_some_and(|written| written.is_appended)),
+                    "element {element} was appended through the overlay and by the second program, and both are done"
+                );
                 if element >= length {
                     let is_of_longer = chunk * CHUNK < length && !self.changes.contains_key(DOCUMENT);
-                    let is_kept = owed.is_none() || !is_gone || is_touched || is_of_longer;
+                    let is_kept = written.is_none() || !is_gone || is_touched || is_of_longer;
                     assert!(is_kept, "element {element} has left the overlay, and the array has {length}");
                     if now == ours && now != word(kind, FILL) && !is_in_hand {
                         other.known.entry(element).or_default().maybe.push(now);
@@ -109,37 +140,42 @@ impl World {
                 }
                 let is_from = || {
                     if !is_touched && length_then.is_some_and(|length| element >= length) {
-                        // It was nobody's.
+                        // It was after the end of the array, where objects of earlier arrays may be.
                         return true;
                     }
-                    let mut from = noted.from.iter();
-                    from.any(|from| known.allows(kind, word_of(from.as_deref(), element, noted.kind)))
+                    let mut from = change.from.iter();
+                    from.any(|from| known.allows(kind, word_of(from.as_deref(), element, change.kind)))
                 };
-                let is_ours = now == ours && noted.kind == kind && !is_of_another_shape;
+                let is_ours = now == ours && change.kind == kind && !is_of_another_shape;
                 let is_right = known.allows(kind, now) || (is_ours && is_from());
                 assert!(
                     is_right,
-                    "element {element} is {now:?}, and not {known:?}, of which the overlay has made {ours:?}: {noted:?}"
+                    "element {element} is {now:?}, and not {known:?}, from which the overlay has made {ours:?}: {change:?}"
                 );
-                let is_lost = is_gone && !is_touched && owed.is_some_and(|owed| owed != now);
-                assert!(!is_lost, "element {element} is {now:?}, and not {owed:?}, which the overlay had");
+                let is_lost =
+                    is_gone && !is_touched && written.is_some_and(|written| written.is != Some(now));
+                assert!(!is_lost, "element {element} is {now:?}, and not {written:?}, which the overlay had");
                 if is_ours && is_from() {
                     let known = other.known.entry(element).or_default();
                     (known.is, known.maybe) = (Some(now), Vec::new());
                 }
             }
             if is_gone {
-                (chunk * CHUNK..(chunk + 1) * CHUNK).for_each(|element| drop(self.owed.remove(&element)));
+                (chunk * CHUNK..(chunk + 1) * CHUNK).for_each(|element| drop(self.elements.remove(&element)));
             }
         }
     }
 
-    /// The overlay shows what was written through it, and else what the store has. What is of another array is an error.
+    /// Checks that the overlay shows what was written through it, or else what the store has, and that chunks of another array are
+    /// errors. A mount that keeps the array open shows the same.
     pub fn check_overlay(&mut self) {
-        let store = self.store(Way::Overlay);
         let below = array(&self.service.turns().objects);
-        let own = self.changes.get(DOCUMENT).and_then(|noted| noted.bytes.as_deref()).map(described);
-        let opened = self.open(&store);
+        let own = self.changes.get(DOCUMENT).and_then(|change| change.bytes.as_deref()).map(described);
+        let opened = if self.numbers.below(2) == 0 {
+            self.open(&self.store(Route::Overlay))
+        } else {
+            self.open_in_mount()
+        };
         let Some((kind, length)) = own.or(below) else {
             assert!(opened.unwrap().is_none(), "an array that is not there is shown");
             return;
@@ -155,13 +191,14 @@ impl World {
             let below = self.service.turns().objects.get(&key(chunk)).map(<[u8]>::to_vec);
             let read = read(&opened, chunk);
             let is = |bytes: Option<&[u8]>| read.as_ref().ok() == Some(&shown(bytes, kind, inside));
-            let noted = self.changes.get(&key(chunk));
-            let is_right = match noted {
+            let change = self.changes.get(&key(chunk));
+            let is_right = match change {
                 None => is(below.as_deref()),
-                Some(noted) if noted.bytes.is_some() && noted.kind != kind => read.is_err(),
-                Some(noted) if noted.bytes.is_some() => is(noted.bytes.as_deref()),
-                Some(noted) if below.is_some() && noted.from.contains(&below) => {
-                    if noted.kind == kind {
+                Some(change) if change.bytes.is_some() && change.kind != kind => read.is_err(),
+                Some(change) if change.bytes.is_some() => is(change.bytes.as_deref()),
+                Some(change) if below.is_some() && change.from.contains(&below) => {
+                    // Two states of the base may have equal bytes, and only one of them is hidden.
+                    if change.kind == kind {
                         is(None) || is(below.as_deref())
                     } else {
                         !is(None) || is(below.as_deref())
@@ -169,41 +206,43 @@ impl World {
                 }
                 Some(_) => is(below.as_deref()),
             };
-            assert!(is_right, "chunk {chunk} is shown as {read:?}: below {below:?}, {noted:?}");
-            let is_written = noted.is_some_and(|noted| noted.bytes.is_some());
+            assert!(is_right, "chunk {chunk} is shown as {read:?}: below {below:?}, {change:?}");
+            let is_written = change.is_some_and(|change| change.bytes.is_some());
             for element in chunk * CHUNK..(chunk + 1) * CHUNK {
-                let Some(owed) = self.owed.get(&element).filter(|owed| owed.is.is_some()) else { continue };
+                let Some(written) = self.elements.get(&element).filter(|written| written.is.is_some()) else {
+                    continue;
+                };
                 let Ok(read) = &read else { continue };
                 let at = (element % CHUNK) as usize * 4;
                 let Some(now) = read.get(at..at + 4).map(|now| -> Word { now.try_into().unwrap() }) else {
-                    // Of a longer array of the second program, which has made a shorter one.
+                    // It belonged to a longer array, and the second program has created a shorter one.
                     assert!(
                         own.is_none(),
                         "element {element}, which was written, is after the end: {length}"
                     );
-                    self.owed.remove(&element);
+                    self.elements.remove(&element);
                     continue;
                 };
                 let now: Word = served(kind, [now].into_iter()).try_into().unwrap();
-                let is_there = owed.is == Some(now) || owed.maybe.contains(&now);
-                let was_fill = (0..KINDS).any(|kind| owed.is == Some(word(kind, FILL)));
+                let is_there = written.is == Some(now) || written.maybe.contains(&now);
+                let was_fill = (0..KINDS).any(|kind| written.is == Some(word(kind, FILL)));
                 assert!(
                     is_there || (was_fill && !is_written),
-                    "element {element} is {now:?}, and not {owed:?}"
+                    "element {element} is {now:?}, and not {written:?}"
                 );
                 if was_fill && !is_written {
-                    // The overlay keeps nothing of it: what the store gets there is shown.
-                    self.owed.remove(&element);
+                    // A chunk of fill value is not stored, so the overlay shows what the store gets there.
+                    self.elements.remove(&element);
                 }
             }
         }
         if own.is_none() {
-            // Of a longer array of the second program, which has made a shorter one: growing gives it the fill value.
-            self.owed.retain(|element, _| *element < length);
+            // They belonged to a longer array, and the second program has created a shorter one. If that grows, they have the fill value.
+            self.elements.retain(|element, _| *element < length);
         }
     }
 
-    /// What is served without the service is not older than what was seen.
+    /// Checks that the cache serves nothing without the service that is older than what was seen.
     pub fn check_offline(&mut self) {
         let offline = self.service.store(&self.options(true)).unwrap();
         let turns = self.service.turns();

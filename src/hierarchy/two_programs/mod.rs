@@ -1,11 +1,12 @@
-//! Random programs in which everything meets that two programs can do to one array of a service: this program appends, writes, resizes and
-//! edits directly and through an overlay, commits it, and keeps what it reads in a disk cache; a second program does the same in its own
-//! way, without a lock, between any two requests; replies are lost; the process dies at any request.
+//! Random sequences of what two programs can do to one array of a service. The tested program appends, writes, resizes and edits
+//! attributes, directly and through an overlay; it commits the overlay, and keeps what it reads in a disk cache. A second program changes
+//! the same array without a lock, between any two requests of the first. Replies are lost, and the tested program dies at any request.
 //!
-//! What was acknowledged to either is there. What was written through the overlay is shown, kept or committed, and only in place of what
-//! it was made from. A chunk of an array of another form is an error. Nothing is stale: not without the service either.
+//! After each step, the store has what was acknowledged to either program. What was written through the overlay is shown, and is kept or
+//! committed, and replaces only what it was made from. A chunk of an array of another form is an error. Reads are never stale, even
+//! without the service.
 //!
-//! `other.rs` is the second program, `program.rs` what this one does, and `checks.rs` what must be true then.
+//! `other.rs` has the second program, `program.rs` the steps of the tested one, and `checks.rs` what must hold after a step.
 //! `ZARRFS_TWO_PROGRAMS_CASES=10000 cargo test --lib two_programs::` is the long run, and `ZARRFS_TWO_PROGRAMS_FIRST=17` begins at a sequence.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -17,15 +18,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::array::Engine;
-use crate::store::overlay::OverlayStore;
+use crate::array::{Array, Engine};
+use crate::store::ObjectVersion;
+use crate::store::overlay::{Change, OverlayStore};
 use crate::store::scripted::{Objects, Script, Service};
 use crate::store::{DiskCacheOptions, RemoteOptions, RemoteStore};
 use crate::test_level;
 
 use other::{Act, CHUNK, JUNK, KINDS, Other, Word, key, word};
 
-/// How much happens in a sequence.
+/// How many steps a sequence has.
 const STEPS: usize = 8;
 
 /// Random numbers.
@@ -41,22 +43,33 @@ impl Numbers {
     }
 }
 
-/// What the overlay must show of an element.
+/// An element that was written through the overlay.
 #[derive(Clone, Debug, Default)]
-struct Owed {
+struct OverlayElement {
+    /// What was acknowledged last.
     is: Option<Word>,
+    /// What was written since then, and not acknowledged.
     maybe: Vec<Word>,
+    /// Whether it was appended, so that nothing of the second program is at its place.
+    is_appended: bool,
 }
 
 /// A change that the overlay has.
 #[derive(Clone, Debug)]
-struct Noted {
-    /// What the base may have had when it was made.
+struct OverlayChange {
+    change: Change,
+    /// What the base may have had when the change was made.
     from: Vec<Option<Vec<u8>>>,
     /// What the overlay has; `None` for a deletion.
     bytes: Option<Vec<u8>>,
-    /// The data type that it was made for.
+    /// The data type that the change was made for.
     kind: usize,
+}
+
+/// The array of the overlay as a mount keeps it open. It opens the array again only when the version of its documents differs.
+struct OpenInMount {
+    version: ObjectVersion,
+    array: Arc<Array>,
 }
 
 /// How much was done.
@@ -69,6 +82,7 @@ struct Counts {
     offline: u64,
 }
 
+/// The service, the tested program, and what is expected of both.
 struct World {
     numbers: Numbers,
     folder: tempfile::TempDir,
@@ -76,10 +90,11 @@ struct World {
     engine: Arc<Engine>,
     direct: Option<Arc<RemoteStore>>,
     overlay: Option<Arc<OverlayStore>>,
+    mounted: Option<OpenInMount>,
     /// The overlay's changes, by key.
-    changes: BTreeMap<String, Noted>,
-    /// What was written through the overlay and is not committed.
-    owed: BTreeMap<u64, Owed>,
+    changes: BTreeMap<String, OverlayChange>,
+    /// The elements that were written through the overlay and are not committed.
+    elements: BTreeMap<u64, OverlayElement>,
     /// The data type of the array that this step writes to.
     kind: usize,
     counts: Counts,
@@ -107,8 +122,9 @@ impl World {
             engine: Engine::new(1 << 16, 1),
             direct: None,
             overlay: None,
+            mounted: None,
             changes: BTreeMap::new(),
-            owed: BTreeMap::new(),
+            elements: BTreeMap::new(),
             kind: 0,
             counts: Counts::default(),
             log: vec![format!("{length} elements")],
@@ -121,7 +137,7 @@ impl World {
         RemoteOptions { disk_cache: Some(cache), ..RemoteOptions::default() }
     }
 
-    /// What the second program does during a step.
+    /// Chooses what the second program does.
     fn act(&mut self) -> Act {
         match self.numbers.below(16) {
             0..3 => Act::Append(1 + self.numbers.below(5)),
@@ -136,6 +152,7 @@ impl World {
         }
     }
 
+    /// Chooses what happens during a step.
     fn script(&mut self) -> Script<Act> {
         let mut script = Script::default();
         if self.numbers.below(4) == 0 {
@@ -166,7 +183,7 @@ impl World {
     }
 }
 
-/// Objects and elements after the end of the array, which are nobody's.
+/// Stores objects and elements after the end of the array, as a longer array would leave them.
 fn leave_junk(objects: &mut Objects, numbers: &mut Numbers, length: u64) {
     for chunk in length / CHUNK..length / CHUNK + 3 {
         let inside = length.saturating_sub(chunk * CHUNK).min(CHUNK) as usize * 4;

@@ -1,5 +1,5 @@
-//! The second program: it appends as zarr-python does, writes its own elements, makes the array anew with another data type, and deletes
-//! it. It takes no lock and asks no condition, but each thing that it does is one step.
+//! The second program. It appends as zarr-python does, writes its own elements, creates the array anew with another data type, and deletes
+//! it. It takes no lock and sends no condition, but each of its acts is one request.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +10,22 @@ use crate::store::scripted::{Objects, Program};
 
 /// Elements of a chunk.
 pub const CHUNK: u64 = 4;
-/// The longest array, but for the last growth.
+/// The longest array, except after the last growth.
 pub const MAX_LENGTH: u64 = 28;
 pub const FILL: i32 = -1;
-/// What longer arrays of before have left.
+/// The elements that earlier, longer arrays have left after the end.
 pub const JUNK: i32 = 0x5555;
 /// `<i4`, `>i4`, `<f4`.
 pub const KINDS: usize = 3;
 pub const DOCUMENT: &str = "a/zarr.json";
 
-/// An element as it is stored.
+/// The bytes of an element in the store.
 pub type Word = [u8; 4];
 
-/// What an element must have.
+/// What the store may have at an element.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
-    /// What was acknowledged last; `None` is the fill value of the array, whatever its data type is.
+    /// What was acknowledged last; `None` is the fill value, in the data type of the array.
     pub is: Option<Word>,
     /// What was written since then, and not acknowledged.
     pub maybe: Vec<Word>,
@@ -33,44 +33,46 @@ pub struct Known {
     pub at: u64,
 }
 
-/// What the second program does.
+/// An act of the second program.
 #[derive(Clone, Copy, Debug)]
 pub enum Act {
-    /// So many elements more: the document now, and their chunks later.
+    /// Makes the array this many elements longer. Their chunks are written later.
     Append(u64),
-    /// As `Append`; they have the fill value.
+    /// As `Append`, with elements that have the fill value.
     AppendFill(u64),
-    /// One chunk of what it has appended.
+    /// Writes one chunk of the elements that it has appended.
     WriteOn,
-    /// Its elements of a chunk, which are those with odd numbers.
+    /// Overwrites its elements of a chunk, which are those with odd numbers.
     Overwrite(u64),
-    /// The document with another attribute.
+    /// Replaces the document by one with another attribute.
     Attribute,
-    /// Another array in the place of this one.
+    /// Replaces the array by a new one of this data type.
     Recreate(usize),
+    /// Deletes the array.
     Delete,
 }
 
+/// The second program, and what both programs know to be stored.
 #[derive(Debug, Default)]
 pub struct Other {
-    /// What the store must have.
+    /// What the store may have, by element.
     pub known: BTreeMap<u64, Known>,
-    /// What it has appended and not written yet.
+    /// The elements that it has appended and not written yet.
     pub unwritten: BTreeMap<u64, Word>,
     number: i32,
-    /// How much it has done.
+    /// How many acts it has done.
     pub clock: u64,
-    /// How often the array was deleted, or made anew.
+    /// How often the array was deleted or created anew.
     pub remade: u64,
     attribute: i32,
 }
 
-/// The key of a chunk.
+/// Returns the key of a chunk.
 pub fn key(chunk: u64) -> String {
     format!("a/c/{chunk}")
 }
 
-/// A number as it is stored.
+/// Returns a number as it is stored.
 pub fn word(kind: usize, number: i32) -> Word {
     match kind {
         0 => number.to_le_bytes(),
@@ -79,13 +81,13 @@ pub fn word(kind: usize, number: i32) -> Word {
     }
 }
 
-/// The element of a chunk, which may be missing.
+/// Returns an element of a chunk, which may be missing.
 pub fn word_of(chunk: Option<&[u8]>, element: u64, kind: usize) -> Word {
     let at = (element % CHUNK) as usize * 4;
     chunk.map_or(word(kind, FILL), |chunk| chunk[at..at + 4].try_into().unwrap())
 }
 
-/// The data type and the length that a document says.
+/// Returns the data type and the length in a document.
 pub fn described(document: &[u8]) -> (usize, u64) {
     let document: Value = serde_json::from_slice(document).unwrap();
     let is_big = document["codecs"][0]["configuration"]["endian"] == "big";
@@ -93,20 +95,20 @@ pub fn described(document: &[u8]) -> (usize, u64) {
     (kind, document["shape"][0].as_u64().unwrap())
 }
 
-/// The data type and the length of the array, if there is one.
+/// Returns the data type and the length of the array, if there is one.
 pub fn array(objects: &Objects) -> Option<(usize, u64)> {
     objects.get(DOCUMENT).map(described)
 }
 
 impl Known {
-    /// Whether an element of this data type may be so.
+    /// Returns whether the element may have this value in an array of this data type.
     pub fn allows(&self, kind: usize, now: Word) -> bool {
         now == self.is.unwrap_or(word(kind, FILL)) || self.maybe.contains(&now)
     }
 }
 
 impl Other {
-    /// A number that nobody has written yet.
+    /// Returns a number that was not written yet.
     pub fn number(&mut self) -> i32 {
         self.number += 1;
         self.number
@@ -116,7 +118,7 @@ impl Other {
         self.unwritten.contains_key(&element)
     }
 
-    /// Lays elements over a chunk.
+    /// Writes elements into a chunk.
     fn write(&mut self, objects: &mut Objects, kind: usize, chunk: u64, elements: &[(u64, Word)]) {
         let mut bytes = objects.get(&key(chunk)).map_or(word(kind, FILL).repeat(4), <[u8]>::to_vec);
         for (element, word) in elements {
@@ -132,6 +134,7 @@ impl Other {
         }
     }
 
+    /// Creates the array.
     pub fn make(&mut self, objects: &mut Objects, kind: usize, length: u64) {
         self.delete(objects);
         let data_type = if kind == 2 { "float32" } else { "int32" };
@@ -179,7 +182,7 @@ impl Other {
         objects.put(DOCUMENT, document.to_string().into_bytes());
     }
 
-    /// Whether the document has its attribute.
+    /// Returns whether the document has the attribute that it wrote last.
     pub fn has_attribute(&self, objects: &Objects) -> bool {
         let document: Value = serde_json::from_slice(objects.get(DOCUMENT).unwrap()).unwrap();
         document["attributes"]["n"] == json!(self.attribute)

@@ -1,11 +1,12 @@
-//! What the tested program does.
+//! The steps of the tested program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::other::{Act, CHUNK, DOCUMENT, FILL, MAX_LENGTH, Word, array, described, word};
-use super::{Noted, World};
+use super::{OpenInMount, OverlayChange, OverlayElement, World};
 use crate::array::{Array, Engine, Layout};
+use crate::cancellation::Cancellation;
 use crate::error::{Error, Result};
 use crate::hierarchy::attributes::{self, Edit};
 use crate::hierarchy::commit::into_base;
@@ -14,28 +15,28 @@ use crate::store::overlay::{Access, ChangeKind, OverlayOptions, OverlayStore};
 use crate::store::scripted::Program;
 use crate::store::{RemoteOptions, Store};
 
-/// What there was before a step.
-pub struct Before {
-    /// The second program's clock, and how often it had made the array anew.
+/// The state before a step.
+pub struct StateBefore {
+    /// The second program's clock, and how often it had created the array anew.
     pub clock: u64,
     pub remade: u64,
-    /// The number of the state that each key has.
+    /// The number of the state of each key.
     pub states: BTreeMap<String, usize>,
-    /// Nothing comes in between.
+    /// Whether no other program and no failure comes in between.
     pub is_quiet: bool,
 }
 
-/// Elements that were written.
+/// Elements that were written, by their numbers.
 type Written = Vec<(u64, Word)>;
 
-/// Whether this program writes to the store itself, or through the overlay.
+/// Whether a step uses the store itself, or the overlay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Route {
     Direct,
     Overlay,
 }
 
-/// Elements as they are served: little-endian.
+/// Returns elements as they are served: little-endian.
 pub fn served(kind: usize, words: impl Iterator<Item = Word>) -> Vec<u8> {
     let turned = words.map(|mut word| {
         if kind == 1 {
@@ -47,15 +48,15 @@ pub fn served(kind: usize, words: impl Iterator<Item = Word>) -> Vec<u8> {
 }
 
 impl World {
-    /// Opens what is closed.
+    /// Starts the program, if it has ended.
     pub fn begin(&mut self) {
         if self.direct.is_none() {
-            // It has the arrays that were written.
+            // The engine has the open arrays.
             self.engine = Engine::new(1 << 16, 1);
             self.direct = Some(Arc::new(self.service.store(&self.options(false)).unwrap()));
         }
         if self.overlay.is_none() {
-            let base = self.store(Way::Direct);
+            let base = self.store(Route::Direct);
             let folder = self.folder.path().join("overlay");
             let options = OverlayOptions { folder, access: Access::Write };
             let store = OverlayStore::open(base, "s3://test/store", &RemoteOptions::default(), &options);
@@ -63,22 +64,24 @@ impl World {
         }
     }
 
-    /// The process ends, or is killed.
+    /// Ends the program, or kills it.
     pub fn close(&mut self, is_killed: bool) {
+        self.mounted = None;
         self.overlay = None;
         if let Some(direct) = self.direct.take().filter(|_| is_killed) {
             direct.abandon_cache();
         }
     }
 
-    pub fn store(&self, way: Way) -> Arc<dyn Store> {
-        match way {
-            Way::Direct => self.direct.clone().unwrap(),
-            Way::Overlay => self.overlay.clone().unwrap(),
+    /// Returns the store that a step uses.
+    pub fn store(&self, route: Route) -> Arc<dyn Store> {
+        match route {
+            Route::Direct => self.direct.clone().unwrap(),
+            Route::Overlay => self.overlay.clone().unwrap(),
         }
     }
 
-    /// Opens the array, as a mount does that looks what others have changed.
+    /// Opens the array, if there is one.
     pub fn open(&self, store: &Arc<dyn Store>) -> Result<Option<Arc<Array>>> {
         store.forget_transfers("");
         match Tree::for_one_look(store.clone()).node("a")? {
@@ -90,26 +93,45 @@ impl World {
         }
     }
 
+    /// Opens the overlay's array as a mount does: again only if the version of its documents differs.
+    pub fn open_in_mount(&mut self) -> Result<Option<Arc<Array>>> {
+        let store = self.store(Route::Overlay);
+        store.forget_transfers("");
+        let Some(now) = Tree::for_one_look(store.clone()).version("a")? else {
+            self.mounted = None;
+            return Ok(None);
+        };
+        if let Some(mounted) = self.mounted.as_ref().filter(|mounted| mounted.version == now.version) {
+            let array = Arc::clone(&mounted.array);
+            return array.revalidate(&Cancellation::never()).map(|_| Some(array));
+        }
+        self.mounted = None;
+        let opened = self.open(&store)?;
+        self.mounted = opened.clone().map(|array| OpenInMount { version: now.version, array });
+        Ok(opened)
+    }
+
+    /// Does one step, and checks what must hold after it.
     pub fn step(&mut self) {
         let kind = self.numbers.below(27);
-        let way = if self.numbers.below(2) == 0 { Way::Direct } else { Way::Overlay };
+        let route = if self.numbers.below(2) == 0 { Route::Direct } else { Route::Overlay };
         let script = self.script();
         let is_quiet = script.acts.is_empty() && script.lost_percent == 0 && script.dies_after.is_none();
-        self.log.push(format!("{kind} {way:?}: {script:?}"));
+        self.log.push(format!("{kind} {route:?}: {script:?}"));
         let before = {
             let turns = self.service.turns();
             let lines = turns.objects.timelines().iter();
             let states = lines.map(|(key, line)| (key.clone(), line.now())).collect();
-            Before { clock: turns.other.clock, remade: turns.other.remade, states, is_quiet }
+            StateBefore { clock: turns.other.clock, remade: turns.other.remade, states, is_quiet }
         };
         self.service.begin(script);
         let is_commit = (19..25).contains(&kind);
         match kind {
-            0..7 => self.write(way, &before),
-            7..14 => self.append(way, &before),
-            14 => self.resize(way),
-            15 => self.edit(way),
-            16..19 => self.read(way, &before),
+            0..7 => self.write(route, &before),
+            7..14 => self.append(route, &before),
+            14 => self.resize(route),
+            15 => self.edit(route),
+            16..19 => self.read(route, &before),
             19..25 => self.commit(),
             25 => self.discard(),
             _ => self.close(false),
@@ -123,15 +145,17 @@ impl World {
         if is_commit {
             self.check_commit(&before);
         }
-        self.note_changes(&before);
+        self.record_changes(&before);
         self.check_base();
         self.check_overlay();
-        if self.numbers.below(2) == 0 {
-            self.check_offline();
+        match self.numbers.below(4) {
+            0 | 1 => self.check_offline(),
+            2 => self.check_direct(),
+            _ => {}
         }
     }
 
-    /// The second program ends, and the array gets longer: what was after its end does not show.
+    /// Ends both programs after the array has become longer: nothing that was after its end may show.
     pub fn finish(&mut self) {
         let length = {
             let mut turns = self.service.turns();
@@ -143,7 +167,7 @@ impl World {
         };
         self.check_base();
         if let Some(length) = length {
-            let store = self.store(Way::Direct);
+            let store = self.store(Route::Direct);
             author::resize(&self.engine, &store, "a", &[length + 3 * CHUNK], false).unwrap();
             self.check_base();
         }
@@ -151,14 +175,14 @@ impl World {
         self.check_offline();
     }
 
-    /// Opens the array for writing, once. What could not be stored then is not stored later.
+    /// Opens the array for writing and calls `work`. What could not be stored then is not stored later.
     fn with_array(
         &mut self,
-        way: Way,
+        route: Route,
         work: impl FnOnce(&World, &Arc<Array>, &mut Written) -> Result<()>,
     ) -> (Written, Result<()>) {
         let mut written = Written::new();
-        let opened = self.open(&self.store(way)).and_then(|array| {
+        let opened = self.open(&self.store(route)).and_then(|array| {
             let array = array.ok_or_else(|| Error::Stale { key: DOCUMENT.to_owned() })?;
             array.writer().open_for_writing().map(|()| array)
         });
@@ -173,6 +197,7 @@ impl World {
         (written, done)
     }
 
+    /// Counts a step that was done or refused.
     fn count<T>(&mut self, outcome: &Result<T>) {
         match outcome {
             Ok(_) => self.counts.stored += 1,
@@ -183,16 +208,16 @@ impl World {
         }
     }
 
-    /// New numbers for elements.
+    /// Returns new numbers for elements.
     fn words(&self, elements: impl Iterator<Item = u64>) -> Written {
         let mut turns = self.service.turns();
         elements.map(|element| (element, word(self.kind, turns.other.number()))).collect()
     }
 
-    /// Writes this program's elements of a chunk, which are those with even numbers.
-    fn write(&mut self, way: Way, before: &Before) {
+    /// Writes the tested program's elements of a chunk, which are those with even numbers.
+    fn write(&mut self, route: Route, before: &StateBefore) {
         let (chunk, is_fill) = (self.numbers.below(7), self.numbers.below(6) == 0);
-        let (written, outcome) = self.with_array(way, |world, array, written| {
+        let (written, outcome) = self.with_array(route, |world, array, written| {
             let length = array.size_bytes() / 4;
             let chunk = chunk % length.div_ceil(CHUNK).max(1);
             let elements = chunk * CHUNK..length.min((chunk + 1) * CHUNK);
@@ -205,19 +230,19 @@ impl World {
             }
             array.writer().sync()
         });
-        self.record(way, before, written, &outcome);
+        self.record(route, before, written, &outcome, false);
     }
 
-    fn append(&mut self, way: Way, before: &Before) {
+    fn append(&mut self, route: Route, before: &StateBefore) {
         let more = if self.numbers.below(2) == 0 { 2 } else { 1 + self.numbers.below(6) };
-        let (written, outcome) = self.with_array(way, |world, array, written| {
+        let (written, outcome) = self.with_array(route, |world, array, written| {
             let start = array.size_bytes() / 4;
             if start + more > MAX_LENGTH {
                 return Ok(());
             }
             let longer = array.longer((start + more) * 4)?;
             let shape = longer.shape.clone();
-            let store = world.store(way);
+            let store = world.store(route);
             let replace = || author::replace_shape(store.as_ref(), "a", array.metadata(), &shape);
             let longer = array.lengthen(Arc::new(longer), replace)?;
             *written = world.words(start..start + more);
@@ -228,11 +253,11 @@ impl World {
             longer.writer().end(|| Ok(()))?;
             synced
         });
-        self.record(way, before, written, &outcome);
+        self.record(route, before, written, &outcome, true);
     }
 
-    fn resize(&mut self, way: Way) {
-        let store = self.store(way);
+    fn resize(&mut self, route: Route) {
+        let store = self.store(route);
         let Ok(Some(document)) = store.get(DOCUMENT, 1 << 20) else { return };
         let (kind, length) = described(&document);
         self.kind = kind;
@@ -241,27 +266,34 @@ impl World {
         self.count(&outcome);
     }
 
-    fn edit(&mut self, way: Way) {
+    fn edit(&mut self, route: Route) {
         let number = self.service.turns().other.number();
         let edit = Edit::Members(vec![("p".to_owned(), Some(number.to_string()))]);
-        let outcome = attributes::edit(self.store(way).as_ref(), "a", &edit);
+        let outcome = attributes::edit(self.store(route).as_ref(), "a", &edit);
         self.count(&outcome);
     }
 
-    /// Notes what was written, and whether that was acknowledged.
-    fn record(&mut self, way: Way, before: &Before, written: Written, outcome: &Result<()>) {
+    /// Records what was written, and whether that was acknowledged.
+    fn record(
+        &mut self,
+        route: Route,
+        before: &StateBefore,
+        written: Written,
+        outcome: &Result<()>,
+        is_append: bool,
+    ) {
         self.count(outcome);
         self.log.push(format!("wrote {written:?}"));
-        if way == Way::Direct && before.is_quiet && array(&self.service.turns().objects).is_some() {
+        if route == Route::Direct && before.is_quiet && array(&self.service.turns().objects).is_some() {
             assert!(outcome.is_ok(), "refused without a reason: {outcome:?}");
         }
-        if way == Way::Overlay {
+        if route == Route::Overlay {
             for (element, word) in written {
-                let owed = self.owed.entry(element).or_default();
+                let known = self.elements.entry(element).or_default();
                 if outcome.is_ok() {
-                    (owed.is, owed.maybe) = (Some(word), Vec::new());
+                    *known = OverlayElement { is: Some(word), maybe: Vec::new(), is_appended: is_append };
                 } else {
-                    owed.maybe.push(word);
+                    known.maybe.push(word);
                 }
             }
             return;
@@ -278,11 +310,17 @@ impl World {
             }
         }
         for (element, word) in written {
+            let is_remade = other.remade != before.remade;
             if other.unwritten.contains_key(&element) {
-                // The second program writes it later.
+                // The second program has made the array longer, and writes this element later. That was not possible if this program has
+                // made the array longer at the same place.
+                let is_lost = is_append && outcome.is_ok() && !is_remade;
+                assert!(
+                    !is_lost,
+                    "element {element} was appended by both programs, and both appends succeeded"
+                );
                 continue;
             }
-            let is_remade = other.remade != before.remade;
             let known = other.known.entry(element).or_default();
             if outcome.is_ok() && known.at <= before.clock && !is_remade {
                 (known.is, known.maybe) = (Some(word), Vec::new());
@@ -292,13 +330,13 @@ impl World {
         }
     }
 
-    fn read(&mut self, way: Way, before: &Before) {
-        let read = self.open(&self.store(way)).and_then(|array| {
+    fn read(&mut self, route: Route, before: &StateBefore) {
+        let read = self.open(&self.store(route)).and_then(|array| {
             let Some(array) = array else { return Ok(()) };
             let mut bytes = vec![0; array.size_bytes() as usize];
             array.read_at(0, &mut bytes).map(drop)
         });
-        if before.is_quiet && way == Way::Direct {
+        if before.is_quiet && route == Route::Direct {
             read.unwrap();
             self.check_direct();
         }
@@ -312,25 +350,28 @@ impl World {
         self.log.push(format!("committed {outcome:?}, kept {kept:?}"));
     }
 
-    /// As `zarrfs overlay discard`.
+    /// Gives up all changes, as `zarrfs overlay discard` does.
     fn discard(&mut self) {
         let overlay = self.overlay.clone().unwrap();
-        overlay.forget(&overlay.changes().unwrap()).unwrap();
-        self.owed.clear();
+        overlay.folder().forget(&overlay.folder().changes().unwrap()).unwrap();
+        self.elements.clear();
     }
 
-    /// Looks what the overlay has changed, and what the base had when a change was new.
-    fn note_changes(&mut self, before: &Before) {
+    /// Records what the overlay has changed, and what the base may have had when a change was made.
+    fn record_changes(&mut self, before: &StateBefore) {
         let mut earlier = std::mem::take(&mut self.changes);
-        for change in self.overlay.clone().unwrap().changes().unwrap() {
+        for change in self.overlay.clone().unwrap().folder().changes().unwrap() {
             let path = self.folder.path().join("overlay/objects").join(&change.key);
             let bytes = match change.kind {
                 ChangeKind::Deleted => None,
                 ChangeKind::Written { .. } => Some(std::fs::read(path).unwrap()),
             };
-            let noted = earlier.remove(&change.key);
-            if let Some(noted) = noted.clone().filter(|noted| noted.bytes.is_some() || bytes.is_none()) {
-                self.changes.insert(change.key, Noted { bytes, ..noted });
+            let known = earlier.remove(&change.key);
+            // A change that is made anew from a newer object of the base has another origin.
+            if let Some(known) = known.clone().filter(|known| {
+                known.change.has_same_origin(&change) && (known.bytes.is_some() || bytes.is_none())
+            }) {
+                self.changes.insert(change.key.clone(), OverlayChange { change, bytes, ..known });
                 continue;
             }
             let turns = self.service.turns();
@@ -339,8 +380,9 @@ impl World {
                 Some(line) => line.since(first).map(|bytes| bytes.map(<[u8]>::to_vec)).collect(),
                 None => vec![None],
             };
-            from.extend(noted.into_iter().flat_map(|noted| noted.from));
-            self.changes.insert(change.key, Noted { from, bytes, kind: self.kind });
+            from.extend(known.into_iter().flat_map(|known| known.from));
+            let kind = self.kind;
+            self.changes.insert(change.key.clone(), OverlayChange { change, from, bytes, kind });
         }
     }
 }

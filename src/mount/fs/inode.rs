@@ -206,7 +206,7 @@ impl Inode {
         cancellation: &Cancellation,
     ) -> FsResult<MutexGuard<'_, ()>> {
         // The kernel has no pages of a file that was never opened.
-        let is_first = shared.note_check();
+        let is_first = shared.record_check();
         let opening = self.page_cache_users.opening.lock();
         // The comparison is needed with direct I/O, too: changed chunks must leave the chunk cache.
         if !array.revalidate(cancellation)? && !is_first {

@@ -1,60 +1,53 @@
-//! A store over another one: that one is only read, and every change is kept in a folder.
+//! A store over another one, the **base**. The base is only read, and every change is kept in a folder.
 //!
-//! Uses `directory` for the folder's objects, and the traits of `store`. `folder.rs` has the folder, `changes.rs` the list of
-//! what is changed, `writer.rs` the writing half, `nodes.rs` makes, renames and removes the folders of nodes, `commit.rs` writes
-//! changes back into the base, `publish.rs` has them become a snapshot of a base that keeps versions.
+//! Uses `directory` for the folder's objects, and the traits of `store`. `folder/` has the folder with its list of changes, this file and
+//! `remote.rs` read, `writer.rs` writes, `forms.rs` compares the forms of arrays, and `commit/` writes changes back.
 //!
-//! What the list does not name is the base's, so a remote base keeps its batches, transfers and claims. A written object hides
-//! the base's, whatever becomes of that one; a deletion hides the object that was there, and no later one (`origin.rs`). A chunk has
-//! the form of the array that it was written for. For an array of another form ([`Store::for_array`]) it is an error, and no chunk.
-//! The folder's objects have the owner and mode of the object that they replace, or of
-//! the array's document. Since the folder belongs to the user of this program, that user may write all that it may read: where
-//! it is not root, objects of other users are shown as its own, with the same permissions for others.
+//! A key that the list does not name is the base's, so a remote base keeps its batches, transfers and claims. A written object hides
+//! the base's, even if the base gets another one. A deletion hides the object that the base had, and no later one (`origin.rs`). A chunk
+//! has the form of the array that it was written for. Reading it for an array of another form ([`Store::for_array`]) is an error.
 //!
-//! Invariants: the base is never written, except by [`OverlayStore::commit`] and [`Frozen::publish`]. An object is written and deleted as in a folder
-//! store, so that a reader of the overlay sees it old or new, and after a crash too.
+//! The folder's objects have the owner and mode of the object that they replace, or of the array's document. The folder belongs to the
+//! user of this program, who may therefore write all that they may read: unless it is root, objects of other users are shown as its own, with
+//! unchanged permissions for others.
+//!
+//! Invariants: the base is never written, except through a [`CommitTarget`] or by [`Frozen::publish`]. Objects are written and deleted as in
+//! a folder store, so a reader of the overlay sees each one old or new, and so does a reader after a crash.
 
-mod changes;
+mod change;
 mod commit;
 mod folder;
 mod forms;
-mod gate;
-mod lengths;
-mod line;
-mod lines;
-mod nodes;
 mod options;
 mod origin;
-mod publish;
-mod state;
+mod remote;
+mod shape_digest;
 #[cfg(test)]
 mod tests;
 mod writer;
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashSet};
-use std::io;
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
-pub use self::commit::{Change, ChangeKind, Commit};
-use self::folder::Folder;
-pub use self::folder::{Over, resolved};
-use self::gate::Gate;
-pub use self::gate::Recorded;
-use self::line::Entry as Changed;
-pub use self::nodes::{InBase, Removal};
+pub use self::change::{Change, ChangeKind};
+pub use self::commit::{
+    ChangeOutcome, CommitTarget, Frozen, Publisher, RecordedChanges, Recording, RemovalState,
+};
+pub use self::folder::base_location::BaseLocation;
+use self::folder::line::KeyEntry;
+use self::folder::store_error;
+pub use self::folder::{Folder, Removal, resolved};
 pub use self::options::{Access, OverlayOptions};
-use self::origin::Origin;
-pub use self::publish::{Frozen, Recording};
+pub use self::shape_digest::ARRAY_DOCUMENTS;
 use crate::error::{Error, Result};
 use crate::store::versions::Versions;
 use crate::store::{
-    ArrayForm, Audience, Form, GetReply, GetRequest, Info, ListEntry, MaybeClaim, Object, ObjectContent,
-    Posix, Remote, RemoteOptions, StatFs, Store, Traffic, Wanted, Writer, check_key, join, sorted_names,
+    ArrayForm, Audience, Form, GetReply, GetRequest, Info, ListEntry, Object, ObjectContent, Posix, Remote,
+    RemoteOptions, StatFs, Store, Writer, check_key, join, sorted_names,
 };
 use crate::sys;
 
@@ -72,24 +65,16 @@ pub struct OverlayStore {
 struct Shared {
     /// The base, with the permissions of this program.
     root: Arc<dyn Store>,
-    folder: Folder,
-    gate: RwLock<Gate>,
-    /// What changed since a commit began to send.
-    recorded: Mutex<Option<Recorded>>,
-    /// The branch of the last commit.
-    followed: Mutex<Option<String>>,
+    folder: Arc<Folder>,
+    publisher: Publisher,
     /// Whether the base has owners and modes.
     has_posix: bool,
     /// Keys that are locked. No other process has the overlay open for writing.
     locked: Mutex<HashSet<String>>,
 }
 
-fn failed<'a>(key: &'a str, operation: &'static str) -> impl Fn(io::Error) -> Error + 'a {
-    move |error| Error::store(key, operation, error)
-}
-
 impl OverlayStore {
-    /// The overlay in a folder, over the store at `location`, which is open as `base`. Every failure is [`Error::Usage`] or
+    /// Opens the overlay in a folder, over the store at `location`, which is open as `base`. Every failure is [`Error::Usage`] or
     /// one of the base.
     pub fn open(
         base: Arc<dyn Store>,
@@ -97,66 +82,73 @@ impl OverlayStore {
         remote: &RemoteOptions,
         options: &OverlayOptions,
     ) -> Result<Self> {
-        let folder = Folder::open(base.as_ref(), location, remote, options)?;
+        let folder = Arc::new(Folder::open(base.as_ref(), location, remote, options)?);
         let has_posix = base.head("")?.is_some_and(|root| root.posix.is_some());
         let objects: Arc<dyn Store> = Arc::new(folder.objects.clone());
-        let is_written = options.access == Access::Write;
-        let gate = if is_written { Gate::of_folder(&folder.path)? } else { Gate::default() };
-        let shared = Arc::new(Shared {
-            root: base.clone(),
-            folder,
-            gate: RwLock::new(gate),
-            recorded: Mutex::default(),
-            followed: Mutex::default(),
-            has_posix,
-            locked: Mutex::default(),
-        });
-        let store = OverlayStore { base, objects, shared, form: None };
-        if is_written {
-            store.settle()?;
-            store.note_branch()?;
-        }
-        Ok(store)
+        let publisher =
+            Publisher::open(Arc::clone(&base), Arc::clone(&folder), options.access == Access::Write)?;
+        let (root, locked) = (Arc::clone(&base), Mutex::default());
+        let shared = Arc::new(Shared { root, folder, publisher, has_posix, locked });
+        Ok(OverlayStore { base, objects, shared, form: None })
     }
 
-    /// The overlay that a store is, if it is one.
+    /// Returns the overlay that a store is, if it is one.
     pub fn of(store: &dyn Store) -> Option<&OverlayStore> {
         store.as_overlay()?.downcast_ref()
     }
 
-    /// The store below.
+    /// Returns the store below.
     pub fn base(&self) -> &Arc<dyn Store> {
         &self.base
     }
 
-    /// Notes the branch that is followed, which is the one that a commit without a mount goes to.
-    fn note_branch(&self) -> Result<()> {
-        match self.shared.root.versions() {
-            Some(_) => self.shared.folder.note_branch(self.branch().as_deref()),
-            None => Ok(()),
-        }
+    /// Returns the overlay's folder, with the list of its changes.
+    pub fn folder(&self) -> &Folder {
+        &self.shared.folder
     }
 
-    /// The overlay's folder.
-    pub fn folder(&self) -> &Path {
-        &self.shared.folder.path
+    /// Returns what makes snapshots of the changes, over a base that keeps versions.
+    pub fn publisher(&self) -> &Publisher {
+        &self.shared.publisher
     }
 
-    fn changed(&self, key: &str, operation: &'static str) -> Result<Option<Changed>> {
-        self.shared.folder.changes.entry(key).map_err(failed(key, operation))
+    /// Returns the base as the target of a commit.
+    pub fn target(&self) -> CommitTarget<'_> {
+        CommitTarget::new(self.base.as_ref(), self.base.as_ref(), &self.shared.folder)
     }
 
-    /// Whether the base's object at a key is shown, where the overlay has this entry and no object.
-    fn is_shown_below(&self, key: &str, entry: Changed, operation: &'static str) -> Result<bool> {
-        if matches!(entry, Changed::Written { hides: false, .. }) {
+    /// Returns a transaction over the base as the target of a commit.
+    pub fn target_in<'a>(&'a self, transaction: &'a dyn Store) -> CommitTarget<'a> {
+        CommitTarget::new(transaction, self.shared.root.as_ref(), &self.shared.folder)
+    }
+
+    /// Returns the writing half of the base. If it has none, the error says what to do instead.
+    pub fn base_writer(&self) -> Result<&dyn Writer> {
+        let read_only = || {
+            let (base, folder) = (self.base.describe(), self.folder().path().display());
+            if self.shared.root.versions().is_some() {
+                return Error::ReadOnly(format!(
+                    "{base} keeps versions: 'zarrfs commit {folder} -m TEXT' makes one of the changes"
+                ));
+            }
+            Error::ReadOnly(format!(
+                "{base} cannot be written: the changes stay in {folder}; a copy of the store as a folder can take them"
+            ))
+        };
+        self.base.writer().ok_or_else(read_only)
+    }
+
+    /// Returns whether the base's object at a key is shown, where the overlay has this entry and no object.
+    fn is_base_shown(&self, key: &str, entry: KeyEntry, operation: &'static str) -> Result<bool> {
+        if matches!(entry, KeyEntry::Written { hides: false, .. }) {
             return Ok(true);
         }
-        if self.is_hidden(key)? {
+        if self.folder().is_hidden(key)? {
             return Ok(false);
         }
         let is_deleted = match (entry.from(), self.base.head_object(key)?) {
             (_, None) => return Ok(false),
-            // It was put there later.
+            // Another program has put it there since.
             (None, Some(_)) => false,
             (Some(from), Some(now)) => from.is(self.base.as_ref(), key, now.version)?,
         };
@@ -166,8 +158,8 @@ impl OverlayStore {
         Ok(!is_deleted)
     }
 
-    /// What the overlay has at a key by `find`, else what the base has by `find_below`.
-    fn either<T>(
+    /// Calls `find` with the overlay's objects, if the overlay has one at the key, or else `find_below` with the base.
+    fn find<T>(
         &self,
         key: &str,
         operation: &'static str,
@@ -175,19 +167,19 @@ impl OverlayStore {
         find_below: impl Fn(&dyn Store) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         loop {
-            let changed = self.changed(key, operation)?;
+            let changed = self.folder().entry(key, operation)?;
             let Some(entry) = changed else { return find_below(self.base.as_ref()) };
-            if matches!(entry, Changed::Written { .. }) {
+            if matches!(entry, KeyEntry::Written { .. }) {
                 if let Some(found) = find(self.objects.as_ref())? {
                     self.check_form(key, entry, operation)?;
                     return Ok(Some(found));
                 }
-                // It may just have been deleted.
-                if self.changed(key, operation)? != changed {
+                // Another thread may just have deleted it.
+                if self.folder().entry(key, operation)? != changed {
                     continue;
                 }
             }
-            return if self.is_shown_below(key, entry, operation)? {
+            return if self.is_base_shown(key, entry, operation)? {
                 find_below(self.base.as_ref())
             } else {
                 Ok(None)
@@ -195,10 +187,10 @@ impl OverlayStore {
         }
     }
 
-    /// Info of an object or folder as the overlay shows it.
+    /// Returns the info of an object or folder as the overlay shows it.
     fn shown(&self, key: &str, info: Info) -> Result<Info> {
         let touched = self.shared.folder.changes.touched(key);
-        let posix = info.posix.filter(|_| self.shared.has_posix).map(own);
+        let posix = info.posix.filter(|_| self.shared.has_posix).map(shown_posix);
         let modified = info.modified.max(touched.filter(|_| info.modified.is_some()));
         let version = self.version_of_both(key, info.version)?;
         Ok(Info { modified, posix, version, ..info })
@@ -218,17 +210,17 @@ impl OverlayStore {
         }
     }
 
-    /// Whether a name in the overlay's folder is part of it.
+    /// Returns whether the overlay has written the object, or something in the folder, with a name in `objects/`.
     fn is_listed(&self, key: &str, is_folder: bool) -> Result<bool> {
         if is_folder {
-            return self.shared.folder.changes.is_any_written_below(key).map_err(failed(key, "list"));
+            return self.shared.folder.changes.is_any_written_below(key).map_err(store_error(key, "list"));
         }
-        Ok(matches!(self.changed(key, "list")?, Some(Changed::Written { .. })))
+        Ok(matches!(self.folder().entry(key, "list")?, Some(KeyEntry::Written { .. })))
     }
 }
 
-/// Owner and mode of an object where this program's user may write what it may read.
-fn own(posix: Posix) -> Posix {
+/// Returns the owner and mode that an object is shown with: this program's user may write what they may read.
+fn shown_posix(posix: Posix) -> Posix {
     let (uid, _) = sys::effective_ids();
     if uid == 0 { posix } else { Posix { uid, mode: posix.mode | 0o600, ..posix } }
 }
@@ -236,26 +228,24 @@ fn own(posix: Posix) -> Posix {
 impl Store for OverlayStore {
     fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
         let open = |store: &dyn Store| store.open(key);
-        self.either(key, "open", open, open)
+        self.find(key, "open", open, open)
     }
 
     fn content(&self, key: &str, limit_bytes: u64) -> Result<Option<ObjectContent>> {
         let content = |store: &dyn Store| store.content(key, limit_bytes);
-        self.either(key, "read", content, content)?
-            .map(|content| self.shown_content(key, content))
-            .transpose()
+        self.find(key, "read", content, content)?.map(|content| self.shown_content(key, content)).transpose()
     }
 
     fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>> {
         let get = |store: &dyn Store| store.get(key, limit_bytes);
-        self.either(key, "read", get, get)
+        self.find(key, "read", get, get)
     }
 
     fn head(&self, key: &str) -> Result<Option<Info>> {
         check_key(key, "look at")?;
-        let mut found = self.either(key, "look at", |objects| objects.head(key), |base| base.head(key))?;
+        let mut found = self.find(key, "look at", |objects| objects.head(key), |base| base.head(key))?;
         if found.is_none()
-            && self.shared.folder.changes.is_any_written_below(key).map_err(failed(key, "look at"))?
+            && self.shared.folder.changes.is_any_written_below(key).map_err(store_error(key, "look at"))?
         {
             found = self.objects.head(key)?;
         }
@@ -266,7 +256,7 @@ impl Store for OverlayStore {
         if !self.base.is_remote() {
             return self.head(key);
         }
-        let found = self.either(key, "look at", |objects| objects.head(key), |base| base.head_object(key))?;
+        let found = self.find(key, "look at", |objects| objects.head(key), |base| base.head_object(key))?;
         found.map(|info| self.shown(key, info)).transpose()
     }
 
@@ -284,7 +274,7 @@ impl Store for OverlayStore {
 
     fn each_name(&self, folder: &str, each: &mut dyn FnMut(ListEntry) -> ControlFlow<()>) -> Result<()> {
         check_key(folder, "list")?;
-        // A name is listed, whatever its object is of.
+        // A listing has the names of chunks of every form.
         let of_any_form = OverlayStore { form: None, ..self.clone() };
         let mut own = BTreeMap::new();
         for entry in self.shared.folder.objects.list(folder)? {
@@ -294,11 +284,11 @@ impl Store for OverlayStore {
         }
         let mut outcome = Ok(());
         let mut is_over = false;
-        let is_hidden = self.is_hidden(folder)?;
+        let is_hidden = self.folder().is_hidden(folder)?;
         let mut each_below = |entry: ListEntry| {
             let key = join(folder, &entry.name);
             if entry.is_folder {
-                match self.is_hidden(&key) {
+                match self.folder().is_hidden(&key) {
                     Ok(false) => {}
                     Ok(true) => return ControlFlow::Continue(()),
                     Err(error) => {
@@ -310,7 +300,7 @@ impl Store for OverlayStore {
             own.remove(&entry.name);
             if !entry.is_folder {
                 let is_there = |objects: &dyn Store| Ok(objects.head(&key)?.map(drop));
-                match of_any_form.either(&key, "list", is_there, |_| Ok(Some(()))) {
+                match of_any_form.find(&key, "list", is_there, |_| Ok(Some(()))) {
                     Ok(Some(())) => {}
                     Ok(None) => return ControlFlow::Continue(()),
                     Err(error) => {
@@ -336,7 +326,7 @@ impl Store for OverlayStore {
         self.base.left_out(folder)
     }
 
-    /// Of the folder that takes what is written.
+    /// Returns the free space of the overlay's folder, which takes what is written.
     fn statfs(&self) -> Result<StatFs> {
         self.shared.folder.objects.statfs()
     }
@@ -368,68 +358,5 @@ impl Store for OverlayStore {
 
     fn as_overlay(&self) -> Option<&dyn Any> {
         Some(self)
-    }
-}
-
-impl Remote for OverlayStore {
-    fn open_for(&self, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
-        self.either(key, "open", |objects| objects.open(key), |base| base.open_for(key, wanted))
-    }
-
-    fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
-        let is_below = |request: &GetRequest| matches!(self.changed(&request.key, "read"), Ok(None));
-        let places: Vec<bool> = requests.iter().map(is_below).collect();
-        let below = requests.iter().zip(&places).filter(|(_, is_below)| **is_below);
-        let below: Vec<GetRequest> = below.map(|(request, _)| request.clone()).collect();
-        let mut replies = self.base.get_many(&below).into_iter();
-        let reply = |(request, is_below): (&GetRequest, bool)| {
-            let reply = match replies.by_ref().take(usize::from(is_below)).next() {
-                Some(reply) => reply?,
-                None => self.get_changed(request)?,
-            };
-            Ok(match reply {
-                GetReply::Content(content) => GetReply::Content(self.shown_content(&request.key, content)?),
-                other => other,
-            })
-        };
-        requests.iter().zip(places).map(reply).collect()
-    }
-
-    fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
-        let is_below = |key: &&str| matches!(self.changed(key, "look at"), Ok(None));
-        let places: Vec<bool> = keys.iter().map(is_below).collect();
-        let below: Vec<&str> = keys.iter().zip(&places).filter(|(_, is)| **is).map(|(key, _)| *key).collect();
-        let mut replies = self.base.head_many(&below).into_iter();
-        let reply = |(key, is_below): (&&str, bool)| match replies.by_ref().take(usize::from(is_below)).next()
-        {
-            Some(found) => found?.map(|info| self.shown(key, info)).transpose(),
-            None => self.head_object(key),
-        };
-        keys.iter().zip(places).map(reply).collect()
-    }
-
-    fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
-        let Some(base) = self.base.remote() else { return vec![None; wanted.len()] };
-        let is_below = |(key, _): &(String, Wanted)| matches!(self.changed(key, "open"), Ok(None));
-        let places: Vec<bool> = wanted.iter().map(is_below).collect();
-        if places.iter().all(|is_below| *is_below) {
-            return base.will_need(wanted);
-        }
-        let below = wanted.iter().zip(&places).filter(|(_, is_below)| **is_below);
-        let below: Vec<_> = below.map(|(wanted, _)| wanted.clone()).collect();
-        let mut claims = base.will_need(&below).into_iter();
-        places.into_iter().map(|is_below| if is_below { claims.next().flatten() } else { None }).collect()
-    }
-
-    fn transfer_limit_bytes(&self) -> u64 {
-        self.base.remote().map_or(0, Remote::transfer_limit_bytes)
-    }
-
-    fn forget_transfers(&self, key: &str) {
-        self.base.forget_transfers(key);
-    }
-
-    fn traffic(&self) -> Option<Traffic> {
-        self.base.remote()?.traffic()
     }
 }

@@ -1,13 +1,13 @@
-//! An overlay as a user names it.
+//! How a user names an overlay.
 
 use std::path::PathBuf;
 
 /// What a program does with an overlay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It reads, beside another program that may write.
+    /// The program reads. Another program may write meanwhile.
     Read,
-    /// It writes, as the only one. A folder that is missing is made.
+    /// The program writes, and no other one may. A missing folder is created.
     Write,
 }
 

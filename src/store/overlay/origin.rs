@@ -1,50 +1,51 @@
-//! An object of the base from which an overlay has made something. Uses `store`.
+//! The object of the base that a change was made from. Uses `shape_digest.rs` and `store`.
 //!
-//! A version's digest, which the list of changes keeps, does not have the time of change of a file's inode: new permissions, hard
-//! links and backups change that time, and not the content. But content that another program has written in place, and given the old
-//! time, differs in nothing else. So the list keeps that time and a checksum of the content, too. Where anything but the checksum
-//! differs, the content is read and compared.
+//! The list of changes keeps the digest of a version. The digest does not cover the ctime of a file, because new permissions, hard
+//! links and backups change the ctime and not the content. But if another program writes a file in place and restores its
+//! mtime, only the ctime differs. So the list also keeps the ctime and a checksum of the content. If either the digest or the ctime
+//! differs, the content is read and its checksum decides.
 //!
 //! A line of an older zarrfs has the digest only, which then decides.
 
 use std::time::SystemTime;
 
-use super::lengths::{DOCUMENTS, Lengths, MAX_DOCUMENT_BYTES};
+use super::shape_digest::{ARRAY_DOCUMENTS, MAX_DOCUMENT_BYTES, ShapeDigest};
 use crate::error::{Error, Result};
-use crate::store::{Object, ObjectVersion, Store, VersionDigest};
+use crate::store::{ObjectVersion, Store, VersionDigest};
 
 /// How many bytes are read at a time.
 const PIECE_BYTES: u64 = 1 << 20;
-/// A file that was changed this recently may change again with the same time: its content is always compared.
+/// A file that was changed this recently may change again without a new ctime, so its content is always compared.
 const SETTLING_NANOSECONDS: i64 = 2_000_000_000;
 
 /// An object of the base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// Its version.
+    /// The digest of its version.
     pub version: VersionDigest,
-    /// What is known of a file, in a base that a commit can write.
+    /// More about a file, if commits can write to the base.
     pub file: Option<OriginFile>,
-    /// The lengths of the array that it describes, if it is the document of one.
-    pub lengths: Option<Lengths>,
+    /// The shape of the array that it describes, if it is the document of one.
+    pub shape: Option<ShapeDigest>,
 }
 
-/// What tells a file from another one of the same version's digest.
+/// What distinguishes a file from another one with the same digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OriginFile {
-    /// When its inode was changed, in nanoseconds since the epoch; `None` if that was too recent to tell.
+    /// Its ctime in nanoseconds since the epoch; `None` if it was too recent to distinguish versions.
     pub changed: Option<i64>,
     /// The checksum of its bytes.
     pub content: u64,
 }
 
 impl Origin {
-    /// The object at a key of the base, which was found in this version. [`Error::Changed`] if it is another one by now.
+    /// Describes the object at a key of the base, which was found in this version. Fails with [`Error::Changed`] if the object has another
+    /// version by now.
     pub fn of(base: &dyn Store, key: &str, version: ObjectVersion) -> Result<Self> {
         let (digest, changed) = (version.digest(), version.changed());
-        let lengths = lengths(base, key, version)?;
+        let shape = shape(base, key, version)?;
         let Some(changed) = changed.filter(|_| base.writer().is_some()) else {
-            return Ok(Origin { version: digest, file: None, lengths });
+            return Ok(Origin { version: digest, file: None, shape });
         };
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let is_settled = i64::try_from(now.as_nanos()).is_ok_and(|now| now - SETTLING_NANOSECONDS > changed);
@@ -53,13 +54,13 @@ impl Origin {
         match content.filter(|_| is_current) {
             Some(content) => {
                 let file = Some(OriginFile { changed: is_settled.then_some(changed), content });
-                Ok(Origin { version: digest, file, lengths })
+                Ok(Origin { version: digest, file, shape })
             }
             None => Err(Error::Changed { key: key.to_owned() }),
         }
     }
 
-    /// Whether the object that the base has in version `now` is this one, or has its bytes.
+    /// Returns whether the object that the base has in version `now` is this one, or has the same bytes.
     pub fn is(&self, base: &dyn Store, key: &str, now: ObjectVersion) -> Result<bool> {
         let is_same = self.version == now.digest();
         match self.file {
@@ -70,25 +71,20 @@ impl Origin {
     }
 }
 
-/// The lengths that a document of an array says, if the object is one. [`Error::Changed`] if it is another version by now.
-fn lengths(base: &dyn Store, key: &str, version: ObjectVersion) -> Result<Option<Lengths>> {
-    if !DOCUMENTS.contains(&key.rsplit('/').next().unwrap_or(key)) {
+/// Returns the shape in an array's document, if the object is one. Fails with [`Error::Changed`] if it has another version by now.
+fn shape(base: &dyn Store, key: &str, version: ObjectVersion) -> Result<Option<ShapeDigest>> {
+    if !ARRAY_DOCUMENTS.contains(&key.rsplit('/').next().unwrap_or(key)) {
         return Ok(None);
     }
     match base.content(key, MAX_DOCUMENT_BYTES)? {
-        Some(document) if document.info.version == version => Ok(Lengths::of_document(&document.bytes)),
+        Some(document) if document.info.version == version => Ok(ShapeDigest::of_document(&document.bytes)),
         _ => Err(Error::Changed { key: key.to_owned() }),
     }
 }
 
-/// The checksum of an object in this version; `None` if it is another one by now.
+/// Returns the checksum of an object in this version; `None` if it has another version by now.
 fn checksum(base: &dyn Store, key: &str, version: ObjectVersion) -> Result<Option<u64>> {
     let Some(object) = base.open(key)?.filter(|object| object.version() == version) else { return Ok(None) };
-    let checksum = checksum_of(object.as_ref())?;
-    Ok(Some(checksum))
-}
-
-fn checksum_of(object: &dyn Object) -> Result<u64> {
     let size_bytes = object.size_bytes();
     let mut one = crc32fast::Hasher::new();
     let mut other = crc32c::crc32c(&size_bytes.to_le_bytes());
@@ -99,5 +95,5 @@ fn checksum_of(object: &dyn Object) -> Result<u64> {
         one.update(&piece);
         other = crc32c::crc32c_append(other, &piece);
     }
-    Ok(u64::from(one.finalize()) << 32 | u64::from(other))
+    Ok(Some(u64::from(one.finalize()) << 32 | u64::from(other)))
 }

@@ -136,14 +136,14 @@ fn a_line_without_its_file_says_nothing() {
     );
     assert_eq!(names(&store, ""), ["kept"]);
     let kinds: Vec<_> =
-        store.changes().unwrap().into_iter().map(|change| (change.key, change.kind)).collect();
+        store.folder().changes().unwrap().into_iter().map(|change| (change.key, change.kind)).collect();
     assert_eq!(kinds, [("gone".to_owned(), ChangeKind::Deleted)]);
     // The base has changed since the line that means nothing.
     scene.base.put("kept", *b"newer").unwrap();
     put(&store, "kept", "from newer");
-    let change = store.changes().unwrap().into_iter().find(|change| change.key == "kept").unwrap();
+    let change = store.folder().changes().unwrap().into_iter().find(|change| change.key == "kept").unwrap();
     let now = scene.base.head("kept").unwrap().map(|info| info.version);
-    assert!(change.is_of(scene.base.as_ref(), now).unwrap());
+    assert!(change.is_from(scene.base.as_ref(), now).unwrap());
     delete(&store, "gone");
     std::fs::write(scene.object("gone"), "left by a delete that did not end").unwrap();
     assert!(text(&store, "gone").is_none() && !names(&store, "").contains(&"gone".to_owned()));
@@ -164,22 +164,22 @@ fn commits_replace_only_what_they_were_made_from() {
     scene.base.put("changed", *b"other").unwrap();
     scene.base.put("also new", *b"other").unwrap();
     scene.base.put("regone", *b"other").unwrap();
-    let changes = store.changes().unwrap();
+    let changes = store.folder().changes().unwrap();
     let conflicts = ["changed", "also new", "regone"];
     for change in &changes {
         let is_conflict = conflicts.contains(&change.key.as_str());
-        let outcome = store.commit(change, "").unwrap();
-        assert_eq!(outcome == Commit::Conflict, is_conflict, "{}", change.key);
+        let outcome = store.target().commit(change, "").unwrap();
+        assert_eq!(outcome == ChangeOutcome::Conflict, is_conflict, "{}", change.key);
         // The process is killed, and commits once more.
-        let expected = if is_conflict { Commit::Conflict } else { Commit::Already };
-        assert_eq!(store.commit(change, "").unwrap(), expected, "{} again", change.key);
+        let expected = if is_conflict { ChangeOutcome::Conflict } else { ChangeOutcome::Already };
+        assert_eq!(store.target().commit(change, "").unwrap(), expected, "{} again", change.key);
     }
     let done: Vec<Change> =
         changes.into_iter().filter(|change| !conflicts.contains(&change.key.as_str())).collect();
-    store.forget(&done).unwrap();
+    store.folder().forget(&done).unwrap();
     drop(store);
     let store = scene.open();
-    let left: Vec<String> = store.changes().unwrap().into_iter().map(|change| change.key).collect();
+    let left: Vec<String> = store.folder().changes().unwrap().into_iter().map(|change| change.key).collect();
     assert_eq!(left, ["also new", "changed", "regone"]);
     let base: &dyn Store = scene.base.as_ref();
     assert_eq!(names(base, ""), ["also new", "back", "changed", "new", "regone", "same"]);
@@ -200,9 +200,9 @@ fn array(length: usize, attribute: usize) -> String {
 }
 
 /// What becomes of the overlay's change at a key.
-fn commit(store: &OverlayStore, key: &str) -> Commit {
-    let change = store.changes().unwrap().into_iter().find(|change| change.key == key).unwrap();
-    store.commit(&change, "").unwrap()
+fn commit(store: &OverlayStore, key: &str) -> ChangeOutcome {
+    let change = store.folder().changes().unwrap().into_iter().find(|change| change.key == key).unwrap();
+    store.target().commit(&change, "").unwrap()
 }
 
 /// An equal document is the overlay's own only if an earlier commit of this overlay has put it.
@@ -235,22 +235,25 @@ fn equal_documents_of_two_overlays_are_not_the_same_append() {
         let [store, other] = overlays;
         let keys = ["old/zarr.json", "new/zarr.json", "attributes/zarr.json", "group/zarr.json"];
         for key in keys {
-            assert!(matches!(commit(&store, key), Commit::Done(_)), "{key}");
+            assert!(matches!(commit(&store, key), ChangeOutcome::Done(_)), "{key}");
         }
         // The process is killed, and commits once more.
         drop(store);
         let store = open("one");
         for key in keys {
-            assert_eq!(commit(&store, key), Commit::Already, "{key} again");
+            assert_eq!(commit(&store, key), ChangeOutcome::Already, "{key} again");
         }
-        for (key, expected) in
-            keys.into_iter().zip([Commit::Conflict, Commit::Conflict, Commit::Already, Commit::Already])
-        {
+        for (key, expected) in keys.into_iter().zip([
+            ChangeOutcome::Conflict,
+            ChangeOutcome::Conflict,
+            ChangeOutcome::Already,
+            ChangeOutcome::Already,
+        ]) {
             assert_eq!(commit(&other, key), expected, "{key} of another overlay");
         }
         // What was put is the overlay's own, also where it is written again.
         put(&store, "old/zarr.json", &array(12, 1));
-        assert!(matches!(commit(&store, "old/zarr.json"), Commit::Done(_)));
+        assert!(matches!(commit(&store, "old/zarr.json"), ChangeOutcome::Done(_)));
         assert_eq!(text(base.as_ref(), "old/zarr.json"), Some(array(12, 1)));
     }
 }
@@ -318,12 +321,12 @@ fn a_removed_folder_is_one_line_and_nothing_of_it_comes_back() {
     assert_eq!((names(&store, "g/a/c"), text(&store, "g/a/c/7")), (vec!["8".to_owned()], None));
     assert!(delete(&store, "g/a/c/8") && !delete(&store, "g/a/c/9"));
     check(&store);
-    let removals = store.removals().unwrap();
+    let removals = store.folder().removals().unwrap();
     assert_eq!(removals.len(), 1);
-    assert_eq!(store.find_removed(&removals[0]).unwrap(), InBase::Same);
+    assert_eq!(store.target().find_removed(&removals[0]).unwrap(), RemovalState::Same);
     scene.base.put("g/b/zarr.json", "{}".as_bytes()).unwrap();
-    assert_eq!(store.find_removed(&removals[0]).unwrap(), InBase::Changed);
-    store.forget_removal(&removals[0]).unwrap();
+    assert_eq!(store.target().find_removed(&removals[0]).unwrap(), RemovalState::Changed);
+    store.folder().forget_removal(&removals[0]).unwrap();
     assert_eq!(names(&store, "g"), ["a", "b", "zarr.json"]);
     assert_eq!(text(&store, "g/a/c/7").as_deref(), Some("chunk"));
 }
@@ -336,7 +339,10 @@ fn only_what_the_overlay_has_made_is_renamed() {
     let like = store.head("").unwrap().unwrap();
     let staged = writer.stage("g", &like).unwrap().unwrap();
     put(&store, &format!("{}/zarr.json", staged.key), "new");
-    assert_eq!((names(&store, "g"), store.changes().unwrap().len()), (vec!["zarr.json".to_owned()], 0));
+    assert_eq!(
+        (names(&store, "g"), store.folder().changes().unwrap().len()),
+        (vec!["zarr.json".to_owned()], 0)
+    );
     writer.rename_folder(&staged.key, "g/new").unwrap();
     writer.sync(&["g/new".to_owned()], "g").unwrap();
     assert_eq!(text(&store, "g/new/zarr.json").as_deref(), Some("new"));
@@ -387,10 +393,10 @@ fn a_removal_is_compared_at_any_depth_and_links_end() {
     std::fs::write(deepest.join("zarr.json"), r#"{"node_type":"group"}"#).unwrap();
     let store = over_folder(folder.path());
     assert!(store.writer().unwrap().remove_folder("g").unwrap());
-    let removal = store.removals().unwrap().remove(0);
-    assert_eq!(store.find_removed(&removal).unwrap(), InBase::Same);
+    let removal = store.folder().removals().unwrap().remove(0);
+    assert_eq!(store.target().find_removed(&removal).unwrap(), RemovalState::Same);
     std::fs::write(deepest.join("zarr.json"), r#"{"node_type":"group","attributes":{}}"#).unwrap();
-    assert_eq!(store.find_removed(&removal).unwrap(), InBase::Changed);
+    assert_eq!(store.target().find_removed(&removal).unwrap(), RemovalState::Changed);
 }
 
 /// Another program, which makes a group anew as soon as that has lost its name.
@@ -418,9 +424,9 @@ fn what_is_newer_than_its_removal_stays_where_the_name_is_taken() {
     let store =
         OverlayStore::open(base, place.to_str().unwrap(), &RemoteOptions::default(), &options).unwrap();
     assert!(store.writer().unwrap().remove_folder("g").unwrap());
-    let removal = store.removals().unwrap().remove(0);
+    let removal = store.folder().removals().unwrap().remove(0);
     std::fs::write(place.join("g/0"), "theirs, newer").unwrap();
-    assert_eq!(store.remove_from_base(&removal).unwrap(), Some(false));
+    assert_eq!(store.target().remove_folder(&removal).unwrap(), Some(false));
     let read = |name: &str| std::fs::read_to_string(place.join(name)).unwrap();
     assert_eq!((read("g/zarr.json"), read("g.removed-1/0")), ("anew".to_owned(), "theirs, newer".to_owned()));
     let left = std::fs::read_dir(&place).unwrap();

@@ -83,6 +83,12 @@ impl DeleteCondition {
         Some(DeleteCondition { name, value: HeaderValue::from_str(value).ok()? })
     }
 
+    /// Whether the deletion that this task asks for is of an object with this ETag, or without a condition.
+    #[cfg(test)]
+    pub(super) fn allows(e_tag: &str) -> bool {
+        CONDITION.try_with(|condition| condition.value == e_tag).unwrap_or(true)
+    }
+
     /// A request that deletes an object, on this condition.
     pub(super) async fn of<T>(self, request: impl Future<Output = T>) -> T {
         CONDITION.scope(self, request).await

@@ -22,6 +22,7 @@ use object_store::{
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
 use super::RemoteStore;
+use super::client::DeleteCondition;
 use crate::error::Result;
 use crate::store::RemoteOptions;
 
@@ -303,19 +304,26 @@ impl<P: Program> Service<P> {
         if is_dead { lost() } else { Ok(MutexGuard::map(turns, |turns| turns)) }
     }
 
-    /// Nothing happens between the look at an object and this request, because no service deletes on a condition.
+    /// Deletes an object if it is the version that the request names, as S3 does.
     fn delete(&self, path: &Path) -> Reply<()> {
-        let mut turns = self.turns.lock();
-        turns.requests += 1;
-        let mut turns = Self::unless_dead(turns)?;
+        let mut turns = self.turn()?;
+        let key = path.as_ref();
         let fate = turns.fate();
-        if fate != Fate::RequestLost {
-            turns.objects.delete(path.as_ref());
+        if fate == Fate::RequestLost {
+            return lost();
+        }
+        let now = turns.objects.state(key).map(|state| state.e_tag.as_str());
+        let is_refused = now.is_some_and(|e_tag| !DeleteCondition::allows(e_tag));
+        if !is_refused {
+            turns.objects.delete(key);
         }
         if fate != Fate::Answered {
             return lost();
         }
-        turns.objects.see(path.as_ref());
+        if is_refused {
+            return Err(Remote::Precondition { path: key.to_owned(), source: "it is another one".into() });
+        }
+        turns.objects.see(key);
         Ok(())
     }
 }

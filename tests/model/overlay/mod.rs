@@ -280,7 +280,7 @@ impl Model {
         }
         // Where the array was made anew meanwhile, all that it has is theirs.
         let left: Vec<String> =
-            self.store().changes().unwrap().into_iter().map(|change| change.key).collect();
+            self.store().folder().changes().unwrap().into_iter().map(|change| change.key).collect();
         let is_left = |path: PathBuf| {
             let key = path.strip_prefix(self.folder.path().join("store")).unwrap().to_str().unwrap();
             left.iter().any(|left| left == key)
@@ -331,7 +331,7 @@ impl Model {
         last: &BTreeMap<usize, Option<Vec<u8>>>,
         is_dead: bool,
     ) {
-        let is_kept = !self.store().removals().unwrap().is_empty();
+        let is_kept = !self.store().folder().removals().unwrap().is_empty();
         if is_kept {
             for (chunk, before) in before {
                 let theirs = last.get(chunk).unwrap_or(before);

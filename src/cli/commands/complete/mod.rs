@@ -17,7 +17,7 @@ use std::time::Duration;
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
 use zarrfs::hierarchy::{Child, Tree};
 use zarrfs::mount::daemon::procfs::with_timeout;
-use zarrfs::store::overlay::{Access, Over, OverlayOptions};
+use zarrfs::store::overlay::{Access, BaseLocation, OverlayOptions};
 use zarrfs::store::{self, Store, StoreOptions, is_remote};
 
 use crate::cli::exit::{Exit, Outcome};
@@ -135,7 +135,7 @@ fn local_store(matches: &ArgMatches) -> Option<Arc<dyn Store>> {
         None => {
             // 'zarrfs overlay diff'
             let folder = matches.try_get_one::<PathBuf>("folder").ok().flatten()?.clone();
-            let location = Over::read(&folder).ok()?.location;
+            let location = BaseLocation::read(&folder).ok()?.location;
             let base = BaseArguments::from_arg_matches(matches).ok()?.options(&location).ok()?;
             let overlay = Some(OverlayOptions { folder, access: Access::Read });
             (location, StoreOptions { overlay, ..base })

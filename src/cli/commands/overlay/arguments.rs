@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use zarrfs::error::grouped;
-use zarrfs::store::overlay::{Access, Over, OverlayOptions, OverlayStore};
+use zarrfs::store::overlay::{Access, BaseLocation, OverlayOptions, OverlayStore};
 use zarrfs::store::versions::VersionChoice;
 use zarrfs::store::{self, StoreOptions};
 
@@ -31,7 +31,7 @@ impl OverlayArguments {
     /// Opens the overlay over its store.
     pub fn open(&self, access: Access) -> Outcome<Arc<OverlayStore>> {
         log::start(&self.log)?;
-        let over = Over::read(&self.folder)?;
+        let over = BaseLocation::read(&self.folder)?;
         let mut options = self.base.options(&over.location)?;
         options.remote.endpoint_url = options.remote.endpoint_url.or(over.endpoint_url);
         options.remote.region = options.remote.region.or(over.region);

@@ -1,7 +1,7 @@
 //! `zarrfs overlay commit DIR`.
 
 use clap::Args;
-use zarrfs::hierarchy::commit::{Kept, into_base};
+use zarrfs::hierarchy::commit::{KeptChanges, into_base};
 use zarrfs::store::Store;
 use zarrfs::store::overlay::Access;
 
@@ -24,7 +24,7 @@ impl Arguments {
     pub fn run(self) -> Outcome {
         let store = self.overlay.open(Access::Write)?;
         let mut written = Ok(());
-        let tally = into_base(&store, &mut |Kept { key, reason, changes }| {
+        let tally = into_base(&store, &mut |KeptChanges { key, reason, changes }| {
             let kept = if changes == 1 { String::new() } else { format!(" ({})", count(changes, "change")) };
             let said = output::line(format_args!("{}: {reason}{kept}", terminal::printable(&key)));
             if written.is_ok() {

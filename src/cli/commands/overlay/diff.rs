@@ -113,7 +113,7 @@ struct Sides {
 
 impl Difference {
     fn compare_documents(&mut self, store: &OverlayStore, change: &Change) -> Result<()> {
-        let is_hidden = store.is_hidden(&change.key)?;
+        let is_hidden = store.folder().is_hidden(&change.key)?;
         let read = |store: &dyn Store, is_hidden: bool| -> Result<Value> {
             if is_hidden {
                 return Ok(Value::Null);

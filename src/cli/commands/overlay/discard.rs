@@ -49,7 +49,7 @@ impl Arguments {
             output::note("nothing is changed");
             return Ok(());
         }
-        if !self.yes && !is_agreed(&format!("Throw away {what} in {}?", store.folder().display()))? {
+        if !self.yes && !is_agreed(&format!("Throw away {what} in {}?", store.folder().path().display()))? {
             return Err(Exit::Failed("nothing was thrown away".to_owned()));
         }
         let is_inner = |path: &&String| paths.iter().any(|other| other != *path && is_within(path, other));
@@ -59,11 +59,11 @@ impl Arguments {
         }
         // What a group holds goes before the group.
         let changes: Vec<Change> = nodes.values().rev().flat_map(in_order).cloned().collect();
-        store.forget(&changes)?;
+        store.folder().forget(&changes)?;
         for (path, node) in &nodes {
-            store.forget_documents(path)?;
+            store.folder().forget_documents(path)?;
             if let Some(removal) = &node.removal {
-                store.forget_removal(removal)?;
+                store.folder().forget_removal(removal)?;
             }
         }
         output::note(format_args!("{what} thrown away"));
@@ -84,7 +84,7 @@ fn check_paths(store: &OverlayStore, nodes: &BTreeMap<String, NodeChanges>, path
     let removed = nodes.iter().find(|(above, node)| node.removal.is_some() && is_within(path, above));
     Err(Exit::Failed(match removed {
         Some((above, _)) => format!("'{shown}' was removed with '{above}': discard that"),
-        None => format!("{}: nothing is changed of '{shown}'", store.folder().display()),
+        None => format!("{}: nothing is changed of '{shown}'", store.folder().path().display()),
     }))
 }
 

@@ -10,7 +10,7 @@ use zarrfs::hierarchy::Tree;
 use zarrfs::hierarchy::commit::Forms;
 use zarrfs::hierarchy::commit::nodes::{self, NodeChanges};
 use zarrfs::store::Store;
-use zarrfs::store::overlay::{Access, Change, ChangeKind, InBase, OverlayStore};
+use zarrfs::store::overlay::{Access, Change, ChangeKind, OverlayStore, RemovalState};
 
 use super::arguments::{OverlayArguments, count};
 use crate::cli::exit::Outcome;
@@ -38,20 +38,20 @@ impl Arguments {
         let mut conflicts: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         let mut forms = Forms::default();
         for (path, node) in &changes {
-            let has_same_form = nodes::has_same_form(&store, path)?;
+            let has_same_form = nodes::has_kept_form(&store, store.base().as_ref(), path, &|_| false)?;
             nodes::each_in_base(&store, node.all(), &mut |change: &Change, now| {
                 let base = store.base().as_ref();
                 let is_document = node.documents.contains(change);
-                let is_same = change.is_of(base, now.map(|info| info.version))?
+                let is_same = change.is_from(base, now.map(|info| info.version))?
                     && (has_same_form || is_document || change.form.is_some())
-                    && forms.have(&store, base, change)?;
+                    && forms.fit(&store, base, change)?;
                 if !is_same {
                     conflicts.entry(path).or_default().push(&change.key);
                 }
                 Ok(())
             })?;
             if let Some(removal) = &node.removal
-                && store.find_removed(removal)? == InBase::Changed
+                && store.target().find_removed(removal)? == RemovalState::Changed
             {
                 conflicts.entry(path).or_default().push(path);
             }
@@ -96,8 +96,7 @@ fn as_json(
             "documents": documents, "changed_in_store": conflicts.get(path.as_str()).cloned().unwrap_or_default()})
     };
     let nodes: Vec<Value> = changes.iter().map(node).collect();
-    let status =
-        json!({"store": store.describe(), "overlay": store.folder().to_string_lossy(), "nodes": nodes});
+    let status = json!({"store": store.describe(), "overlay": store.folder().path().to_string_lossy(), "nodes": nodes});
     format!("{status:#}\n")
 }
 
@@ -107,7 +106,7 @@ fn as_text(
     changes: &BTreeMap<String, NodeChanges>,
     conflicts: &BTreeMap<&str, Vec<&str>>,
 ) -> String {
-    let head = format!("{} over {}", store.folder().display(), store.describe());
+    let head = format!("{} over {}", store.folder().path().display(), store.describe());
     let mut text = terminal::one_line(&head) + "\n";
     let (mut objects, mut documents, mut bytes) = (0, 0, 0);
     for (path, node) in changes {

@@ -1,50 +1,50 @@
-//! The lengths that the document of an array says, from its text. Spec: `shape` of v1, v2 and v3.
+//! A digest of the shape that an array's document has, read from its text. Spec: `shape` of v1, v2 and v3.
 //!
-//! A store knows no metadata, and documents may have what JSON does not allow (NaN). So the member is found by its place: in the
-//! outermost object. Uses `version` only.
+//! A store does not parse metadata, and documents may contain what JSON does not allow (NaN). So the member is found by its place
+//! in the outermost object. Uses `version` only.
 
 use crate::store::VersionDigest;
 
-/// The documents that say how an array is stored.
-pub(super) const DOCUMENTS: [&str; 3] = ["zarr.json", ".zarray", "meta"];
-/// A longer one is not read.
+/// The names of the documents that say how an array is stored.
+pub const ARRAY_DOCUMENTS: [&str; 3] = ["zarr.json", ".zarray", "meta"];
+/// The longest document that is read.
 pub(super) const MAX_DOCUMENT_BYTES: u64 = 64 << 20;
 const MEMBER: &[u8] = b"\"shape\"";
 
-/// 64 bits of the lengths of an array.
+/// 64 bits that identify the shape of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lengths(u64);
+pub struct ShapeDigest(u64);
 
-impl Lengths {
-    /// The lengths in a document; `None` if it has none.
+impl ShapeDigest {
+    /// Returns the digest of the shape in a document; `None` if it has no shape.
     pub fn of_document(document: &[u8]) -> Option<Self> {
-        let list = member(document)?.strip_prefix(b"[")?;
+        let list = shape_member(document)?.strip_prefix(b"[")?;
         let list = list.get(..list.iter().position(|byte| *byte == b']')?)?;
         let text: Vec<u8> = list.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
-        Some(Lengths(VersionDigest::fnv1a(&text).short()))
+        Some(ShapeDigest(VersionDigest::fnv1a(&text).short()))
     }
 
-    /// The lengths that were shown so.
+    /// Parses the output of `Display`.
     pub fn parse(text: &str) -> Option<Self> {
-        u64::from_str_radix(text, 16).ok().map(Lengths)
+        u64::from_str_radix(text, 16).ok().map(ShapeDigest)
     }
 }
 
-impl std::fmt::Display for Lengths {
+impl std::fmt::Display for ShapeDigest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:016x}", self.0)
     }
 }
 
-/// What follows the name of the member, and its colon, in the outermost object.
-fn member(document: &[u8]) -> Option<&[u8]> {
+/// Returns the text that follows the name `shape` and its colon in the outermost object.
+fn shape_member(document: &[u8]) -> Option<&[u8]> {
     let (mut depth, mut at) = (0usize, 0);
     while let Some(byte) = document.get(at) {
         match byte {
             b'{' | b'[' => depth += 1,
             b'}' | b']' => depth = depth.saturating_sub(1),
             b'"' => {
-                let end = end_of_text(document, at)?;
+                let end = end_of_string(document, at)?;
                 let (text, rest) = (document.get(at..end)?, document.get(end..)?.trim_ascii_start());
                 if let (1, MEMBER, Some(value)) = (depth, text, rest.strip_prefix(b":")) {
                     return Some(value.trim_ascii_start());
@@ -59,8 +59,8 @@ fn member(document: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// Where the text ends that begins with the quotation mark at a place.
-fn end_of_text(document: &[u8], start: usize) -> Option<usize> {
+/// Returns the end of the string whose opening quotation mark is at `start`.
+fn end_of_string(document: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 1;
     loop {
         match document.get(at)? {
@@ -75,29 +75,29 @@ fn end_of_text(document: &[u8], start: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn of(document: &str) -> Option<Lengths> {
-        Lengths::of_document(document.as_bytes())
+    fn digest(document: &str) -> Option<ShapeDigest> {
+        ShapeDigest::of_document(document.as_bytes())
     }
 
     #[test]
-    fn only_the_lengths_count() {
-        let plain = of(r#"{"shape":[4,10],"zarr_format":3}"#);
+    fn only_the_shape_counts() {
+        let plain = digest(r#"{"shape":[4,10],"zarr_format":3}"#);
         assert!(plain.is_some());
         for same in [
             "{\n \"fill_value\" : NaN, \"shape\" : [\n 4,\n 10 ]}",
             r#"{"attributes": {"shape": [1], "text": "\"shape\": [2] \\"}, "shape": [4, 10]}"#,
             r#"{"chunks": ["shape", {"shape": [3]}], "shape": [4,10]}"#,
         ] {
-            assert_eq!(of(same), plain, "{same}");
+            assert_eq!(digest(same), plain, "{same}");
         }
         for other in [r#"{"shape":[5,10]}"#, r#"{"shape":[410]}"#, r#"{"shape":[]}"#] {
-            assert!(of(other).is_some() && of(other) != plain, "{other}");
+            assert!(digest(other).is_some() && digest(other) != plain, "{other}");
         }
         for none in
             ["", "{}", r#"{"a": {"shape": [1]}}"#, r#"{"shape": "[1]"}"#, r#"{"shape": [1"#, r#"{"shape"#]
         {
-            assert_eq!(of(none), None, "{none}");
+            assert_eq!(digest(none), None, "{none}");
         }
-        assert_eq!(plain.and_then(|lengths| Lengths::parse(&lengths.to_string())), plain);
+        assert_eq!(plain.and_then(|digest| ShapeDigest::parse(&digest.to_string())), plain);
     }
 }

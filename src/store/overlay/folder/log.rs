@@ -1,6 +1,6 @@
-//! The file of an overlay's list of changes: lines are appended, and made durable together. Uses `line` only.
+//! The file of an overlay's list of changes. Lines are appended, and made durable together. Uses `line.rs` only.
 //!
-//! Invariant: what is not durable is in memory, so that it can be written once more after a failure.
+//! Invariant: bytes that are not durable are also in memory, so that they can be written again after a failure.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -10,20 +10,20 @@ use parking_lot::Mutex;
 use super::line::Line;
 
 /// The file, open for appending.
-pub(super) struct Log {
+pub struct ChangeLog {
     file: File,
     tail: Mutex<Tail>,
-    /// Held while the file is synced: who waits for it finds its own line durable.
+    /// Held while the file is synced. A thread that waits for it often finds that its own line is durable by then.
     syncing: Mutex<()>,
 }
 
 /// The end of the file.
 struct Tail {
-    /// So many bytes are durable.
+    /// How many bytes are durable.
     durable: u64,
     /// The bytes after them.
     bytes: Vec<u8>,
-    /// The bytes in the file may be others: an append or a sync failed.
+    /// Whether the file may have other bytes, because an append or a sync failed.
     is_suspect: bool,
 }
 
@@ -32,8 +32,8 @@ impl Tail {
         self.durable + self.bytes.len() as u64
     }
 
-    /// Writes what is not durable once more, after a failure. (After a failed sync the kernel believes it written.)
-    fn mend(&mut self, file: &File) -> io::Result<()> {
+    /// Writes the bytes that are not durable again after a failure. (After a failed sync the kernel counts its pages as clean.)
+    fn rewrite(&mut self, file: &File) -> io::Result<()> {
         if self.is_suspect {
             file.set_len(self.end())?;
             write_at(file, &self.bytes, self.durable)?;
@@ -43,23 +43,23 @@ impl Tail {
     }
 }
 
-/// The lock of the tail excludes others from the file's position.
+/// Writes bytes at a place. The caller holds the lock of the tail, so that no other thread moves the file's position.
 fn write_at(mut file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
     file.seek(SeekFrom::Start(at))?;
     file.write_all(bytes)
 }
 
-impl Log {
-    /// The file, of which so many bytes are durable.
-    pub fn at(file: File, durable: u64) -> Self {
+impl ChangeLog {
+    /// Continues a file whose first `durable` bytes are durable.
+    pub fn new(file: File, durable: u64) -> Self {
         let tail = Tail { durable, bytes: Vec::new(), is_suspect: false };
-        Log { file, tail: Mutex::new(tail), syncing: Mutex::default() }
+        ChangeLog { file, tail: Mutex::new(tail), syncing: Mutex::default() }
     }
 
-    /// Appends a line; returns where it ends.
+    /// Appends a line and returns where it ends in the file.
     pub fn append(&self, line: &Line) -> io::Result<u64> {
         let mut tail = self.tail.lock();
-        tail.mend(&self.file)?;
+        tail.rewrite(&self.file)?;
         let text = line.encode(tail.durable);
         if let Err(error) = write_at(&self.file, text.as_bytes(), tail.end()) {
             tail.is_suspect = true;
@@ -69,7 +69,7 @@ impl Log {
         Ok(tail.end())
     }
 
-    /// Makes the file durable up to there.
+    /// Makes the file durable up to `end`.
     pub fn make_durable(&self, end: u64) -> io::Result<()> {
         let _syncing = self.syncing.lock();
         let all = {
@@ -77,7 +77,7 @@ impl Log {
             if tail.durable >= end {
                 return Ok(());
             }
-            tail.mend(&self.file)?;
+            tail.rewrite(&self.file)?;
             tail.end()
         };
         let synced = self.file.sync_data();

@@ -1,116 +1,116 @@
-//! What an overlay has at a key, and the line that says so in its list of changes. Uses `origin` and `form` only.
+//! The lines of an overlay's list of changes. Uses `origin.rs`, `shape_digest.rs` and `form.rs` only.
 //!
-//! `CHECKSUM DURABLE {"write": KEY, "from": DIGEST, "changed": NANOSECONDS, "content": CHECKSUM, "lengths": LENGTHS, "form": FORM,
-//! "sent": MARK, "hides": true}`: the
-//! CRC-32 of what follows it, the length of the file that was durable then, and one of `write`, `delete`, `forget`, `touch`,
-//! `remove`, `hide`, `show` and `rename`. Lines of an older zarrfs lack `changed`, `content`, `lengths`, `form`, `sent` and the
-//! `at` of removals.
+//! `CHECKSUM DURABLE {"write": KEY, "from": DIGEST, "changed": NANOSECONDS, "content": CHECKSUM, "lengths": DIGEST, "form": FORM,
+//! "sent": MARK, "hides": true}` is a line: the CRC-32 of the rest of the line, the length of the file that was durable when the line
+//! was appended, and one of `write`, `delete`, `forget`, `touch`, `remove`, `hide`, `show` and `rename`. Lines of an older zarrfs lack
+//! `changed`, `content`, `lengths`, `form`, `sent` and the `at` of removals.
 
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
 
-use super::lengths::Lengths;
-use super::origin::{Origin, OriginFile};
+use crate::store::overlay::origin::{Origin, OriginFile};
+use crate::store::overlay::shape_digest::ShapeDigest;
 use crate::store::{Form, VersionDigest};
 
 /// What an overlay has at a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
-    /// An object. Where its file is missing, writing it did not end.
+pub enum KeyEntry {
+    /// An object. If its file is missing, the write was interrupted.
     Written {
-        /// What the base had; `None` if there was nothing.
+        /// The object that the base had; `None` if it had none.
         from: Option<Origin>,
-        /// The form of the array that the object is of, if it is a chunk.
+        /// The form of the array that a chunk belongs to.
         form: Option<Form>,
-        /// Without the file, the base's object is deleted. Otherwise it is as it is in the base.
+        /// Whether the base's object counts as deleted while the file is missing. Otherwise it is shown then.
         hides: bool,
-        /// What the base knows the object by that a commit has put there, or was about to.
+        /// The mark of the object that a commit has put into the base, or was about to.
         sent: Option<VersionDigest>,
     },
-    /// This object of the base is deleted, even if there is a file, and no other one that the base has later.
+    /// The base's object `from` is deleted, even if there is a file. An object that the base gets later is not.
     Deleted {
-        /// What the base had; `None` if there was nothing.
+        /// The object that the base had; `None` if it had none.
         from: Option<Origin>,
-        /// The form of the array that the object was of, if it was a chunk.
+        /// The form of the array that a chunk belonged to.
         form: Option<Form>,
     },
 }
 
-impl Entry {
-    /// What the base had.
+impl KeyEntry {
+    /// Returns the object that the base had.
     pub fn from(&self) -> Option<Origin> {
         match self {
-            Entry::Written { from, .. } | Entry::Deleted { from, .. } => *from,
+            KeyEntry::Written { from, .. } | KeyEntry::Deleted { from, .. } => *from,
         }
     }
 
-    /// What the base knows the object by that a commit has put there.
+    /// Returns the mark of the object that a commit has put into the base.
     pub fn sent(&self) -> Option<VersionDigest> {
         match self {
-            Entry::Written { sent, .. } => *sent,
-            Entry::Deleted { .. } => None,
+            KeyEntry::Written { sent, .. } => *sent,
+            KeyEntry::Deleted { .. } => None,
         }
     }
 
-    /// The form of the array that the object is of.
+    /// Returns the form of the array that a chunk belongs to.
     pub fn form(&self) -> Option<Form> {
         match self {
-            Entry::Written { form, .. } | Entry::Deleted { form, .. } => *form,
+            KeyEntry::Written { form, .. } | KeyEntry::Deleted { form, .. } => *form,
         }
     }
 }
 
-/// A folder of the base that is not shown, with all below it.
+/// A folder of the base that is hidden, with everything below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hidden {
-    /// What its nodes were when it was removed.
+pub struct HiddenFolder {
+    /// The digest of its nodes when it was removed.
     pub from: VersionDigest,
-    /// When it was removed, in nanoseconds since the epoch: what is newer was not there. An older zarrfs did not note it.
+    /// When it was removed, in nanoseconds since the epoch. Newer objects were not part of it. Lines of an older zarrfs lack it.
     pub at: Option<i64>,
-    /// A commit has begun to remove it from the base.
+    /// Whether a commit has begun to remove it from the base.
     pub is_begun: bool,
 }
 
-/// How far the rename of a folder in the overlay's `objects/` is.
+/// A step of the rename of a folder in `objects/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Its objects have the old names, or all of them the new ones.
+pub enum RenameStep {
+    /// The folder has the old name or the new one.
     Begun,
-    /// The changes below the old name are below the new one.
+    /// The changes below the old name are now below the new one.
     Done,
     /// Nothing was renamed.
     Undone,
 }
 
-impl Step {
-    const ALL: [(Step, &str); 3] = [(Step::Begun, "begun"), (Step::Done, "done"), (Step::Undone, "undone")];
+impl RenameStep {
+    const NAMES: [(RenameStep, &str); 3] =
+        [(RenameStep::Begun, "begun"), (RenameStep::Done, "done"), (RenameStep::Undone, "undone")];
 }
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Line {
-    /// A key becomes this.
-    Entry(String, Entry),
-    /// Nothing is changed at a key any more.
+pub enum Line {
+    /// What the overlay has at a key from now on.
+    Entry(String, KeyEntry),
+    /// The overlay changes nothing at a key any more.
     Forget(String),
-    /// A document of the base has this time.
+    /// A document of the base is shown with this mtime.
     Touch(String, SystemTime),
-    /// Nothing is below a folder any more; where the base has it, with what is hidden.
-    Remove(String, Option<Hidden>),
-    /// A folder of the base is hidden, or shown again. What was written below it stays.
-    Hide(String, Option<Hidden>),
+    /// A folder is removed with everything below it. If the base has the folder, it is hidden.
+    Remove(String, Option<HiddenFolder>),
+    /// A folder of the base is hidden, or shown again. Objects that were written below it stay.
+    Hide(String, Option<HiddenFolder>),
     /// A folder that only the overlay has gets another name.
-    Rename(String, String, Step),
+    Rename(String, String, RenameStep),
 }
 
 impl Line {
-    /// The line with its end.
+    /// Returns the text of the line, with its newline.
     pub fn encode(&self, durable: u64) -> String {
         let mut members = match self {
-            Line::Entry(key, Entry::Written { hides: true, .. }) => json!({"write": key, "hides": true}),
-            Line::Entry(key, Entry::Written { .. }) => json!({"write": key}),
-            Line::Entry(key, Entry::Deleted { .. }) => json!({"delete": key}),
+            Line::Entry(key, KeyEntry::Written { hides: true, .. }) => json!({"write": key, "hides": true}),
+            Line::Entry(key, KeyEntry::Written { .. }) => json!({"write": key}),
+            Line::Entry(key, KeyEntry::Deleted { .. }) => json!({"delete": key}),
             Line::Forget(key) => json!({"forget": key}),
             Line::Touch(key, at) => {
                 let at = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -120,7 +120,7 @@ impl Line {
             Line::Hide(key, Some(hidden)) => json!({"hide": key, "begun": hidden.is_begun}),
             Line::Hide(key, None) => json!({"show": key}),
             Line::Rename(from, to, step) => {
-                let name = Step::ALL.iter().find(|(known, _)| known == step).map(|(_, name)| name);
+                let name = RenameStep::NAMES.iter().find(|(known, _)| known == step).map(|(_, name)| name);
                 json!({"rename": from, "to": to, "step": name})
             }
         };
@@ -135,8 +135,8 @@ impl Line {
                 insert("from", from.map(|from| json!(from.version.to_string())));
                 insert("changed", file.and_then(|file| file.changed).map(|changed| json!(changed)));
                 insert("content", file.map(|file| json!(format!("{:016x}", file.content))));
-                let lengths = entry.from().and_then(|from| from.lengths);
-                insert("lengths", lengths.map(|lengths| json!(lengths.to_string())));
+                let shape = entry.from().and_then(|from| from.shape);
+                insert("lengths", shape.map(|shape| json!(shape.to_string())));
                 insert("form", entry.form().map(|form| json!(form.to_string())));
                 insert("sent", entry.sent().map(|sent| json!(sent.to_string())));
             }
@@ -150,7 +150,7 @@ impl Line {
         format!("{:08x} {rest}\n", crc32fast::hash(rest.as_bytes()))
     }
 
-    /// What was durable then, and the line. `None` if it is not whole.
+    /// Parses a line. Returns it with the length of the file that was durable when it was appended; `None` if it is damaged.
     pub fn decode(bytes: &[u8]) -> Option<(u64, Line)> {
         let text = std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?;
         let (checksum, rest) = text.split_once(' ')?;
@@ -159,10 +159,10 @@ impl Line {
         }
         let (durable, members) = rest.split_once(' ')?;
         let members: Map<String, Value> = serde_json::from_str(members).ok()?;
-        Some((durable.parse().ok()?, Self::of(&members)?))
+        Some((durable.parse().ok()?, Self::parse(&members)?))
     }
 
-    fn of(members: &Map<String, Value>) -> Option<Line> {
+    fn parse(members: &Map<String, Value>) -> Option<Line> {
         let key = |name: &str| members.get(name).and_then(Value::as_str).map(str::to_owned);
         let from = match members.get("from") {
             None => None,
@@ -172,26 +172,26 @@ impl Line {
             let hides = members.get("hides") == Some(&Value::Bool(true));
             let (from, form) = (Self::origin(members, from), Self::form(members)?);
             let sent = members.get("sent").and_then(Value::as_str).and_then(VersionDigest::parse);
-            return Some(Line::Entry(key, Entry::Written { from, form, hides, sent }));
+            return Some(Line::Entry(key, KeyEntry::Written { from, form, hides, sent }));
         }
         if let Some(key) = key("delete") {
             let (from, form) = (Self::origin(members, from), Self::form(members)?);
-            return Some(Line::Entry(key, Entry::Deleted { from, form }));
+            return Some(Line::Entry(key, KeyEntry::Deleted { from, form }));
         }
         let at = members.get("at").and_then(Value::as_i64);
         if let Some(key) = key("remove") {
-            return Some(Line::Remove(key, from.map(|from| Hidden { from, at, is_begun: false })));
+            return Some(Line::Remove(key, from.map(|from| HiddenFolder { from, at, is_begun: false })));
         }
         if let Some(key) = key("hide") {
             let is_begun = members.get("begun") == Some(&Value::Bool(true));
-            return Some(Line::Hide(key, Some(Hidden { from: from?, at, is_begun })));
+            return Some(Line::Hide(key, Some(HiddenFolder { from: from?, at, is_begun })));
         }
         if let Some(key) = key("show") {
             return Some(Line::Hide(key, None));
         }
         if let Some(old) = key("rename") {
             let step = members.get("step")?.as_str()?;
-            let (step, _) = Step::ALL.into_iter().find(|(_, name)| *name == step)?;
+            let (step, _) = RenameStep::NAMES.into_iter().find(|(_, name)| *name == step)?;
             return Some(Line::Rename(old, key("to")?, step));
         }
         if let Some(key) = key("touch") {
@@ -209,11 +209,11 @@ impl Line {
         let content = content.and_then(|content| u64::from_str_radix(content, 16).ok());
         let changed = members.get("changed").and_then(Value::as_i64);
         let file = content.map(|content| OriginFile { changed, content });
-        let lengths = members.get("lengths").and_then(Value::as_str).and_then(Lengths::parse);
-        from.map(|version| Origin { version, file, lengths })
+        let shape = members.get("lengths").and_then(Value::as_str).and_then(ShapeDigest::parse);
+        from.map(|version| Origin { version, file, shape })
     }
 
-    /// `None` if there is a form that cannot be understood.
+    /// Returns the form, if there is one; `None` if it cannot be parsed.
     fn form(members: &Map<String, Value>) -> Option<Option<Form>> {
         match members.get("form") {
             None => Some(None),
@@ -233,24 +233,27 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_an_older_zarrfs_are_read() {
+    fn lines_of_an_older_zarrfs_are_decoded() {
         let digest = "0123456789abcdef0123456789abcdef";
         let version = VersionDigest::parse(digest).unwrap();
-        let from = Some(Origin { version, file: None, lengths: None });
-        let hidden = Hidden { from: version, at: None, is_begun: true };
-        let removed = Hidden { is_begun: false, ..hidden };
+        let from = Some(Origin { version, file: None, shape: None });
+        let hidden = HiddenFolder { from: version, at: None, is_begun: true };
+        let removed = HiddenFolder { is_begun: false, ..hidden };
         let cases = [
             (
                 r#"{"write": "a/0", "from": "D"}"#,
-                Line::Entry("a/0".into(), Entry::Written { from, form: None, hides: false, sent: None }),
+                Line::Entry("a/0".into(), KeyEntry::Written { from, form: None, hides: false, sent: None }),
             ),
             (
                 r#"{"write": "a/0", "hides": true}"#,
-                Line::Entry("a/0".into(), Entry::Written { from: None, form: None, hides: true, sent: None }),
+                Line::Entry(
+                    "a/0".into(),
+                    KeyEntry::Written { from: None, form: None, hides: true, sent: None },
+                ),
             ),
             (
                 r#"{"delete": "a/0", "from": "D"}"#,
-                Line::Entry("a/0".into(), Entry::Deleted { from, form: None }),
+                Line::Entry("a/0".into(), KeyEntry::Deleted { from, form: None }),
             ),
             (r#"{"remove": "a", "from": "D"}"#, Line::Remove("a".into(), Some(removed))),
             (r#"{"remove": "a"}"#, Line::Remove("a".into(), None)),
@@ -262,19 +265,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_noted_is_read_again() {
+    fn decode_returns_what_encode_got() {
         let version = VersionDigest::parse("7").unwrap();
         let form = Form::parse("abc");
         for file in [None, Some(None), Some(Some(-5))] {
             let file = file.map(|changed| OriginFile { changed, content: u64::MAX - 1 });
-            let lengths = Lengths::of_document(br#"{"shape": [1]}"#);
-            let from = Some(Origin { version, file, lengths });
-            let hidden = Hidden { from: version, at: file.and(Some(-9)), is_begun: true };
+            let shape = ShapeDigest::of_document(br#"{"shape": [1]}"#);
+            let from = Some(Origin { version, file, shape });
+            let hidden = HiddenFolder { from: version, at: file.and(Some(-9)), is_begun: true };
             for line in [
-                Line::Entry("k".into(), Entry::Written { from, form, hides: true, sent: Some(version) }),
-                Line::Entry("k".into(), Entry::Deleted { from, form: None }),
+                Line::Entry("k".into(), KeyEntry::Written { from, form, hides: true, sent: Some(version) }),
+                Line::Entry("k".into(), KeyEntry::Deleted { from, form: None }),
                 Line::Hide("k".into(), Some(hidden)),
-                Line::Remove("k".into(), Some(Hidden { is_begun: false, ..hidden })),
+                Line::Remove("k".into(), Some(HiddenFolder { is_begun: false, ..hidden })),
             ] {
                 assert_eq!(Line::decode(line.encode(3).as_bytes()), Some((3, line)));
             }

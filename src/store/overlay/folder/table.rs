@@ -1,4 +1,4 @@
-//! What the lines of an overlay's list say, in memory. Uses `line` and `version`.
+//! The changes of an overlay in memory, as the lines of its list say. Uses `line.rs` and `version`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -6,64 +6,64 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::SystemTime;
 
-use super::line::{Entry, Hidden, Line, Step};
+use super::line::{HiddenFolder, KeyEntry, Line, RenameStep};
 use crate::store::is_temporary_name;
 
 /// The longest line that is read.
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
-/// What the lines say.
+/// The changes that the lines describe.
 #[derive(Default)]
-pub(super) struct State {
-    /// By key.
-    pub entries: BTreeMap<String, Logged>,
-    /// Documents of the base that have another time.
+pub struct ChangeTable {
+    /// The last line of each key.
+    pub entries: BTreeMap<String, LoggedEntry>,
+    /// Documents of the base that are shown with another mtime.
     pub touched: HashMap<String, SystemTime>,
-    /// Folders of the base that are not shown.
-    pub hidden: BTreeMap<String, Hidden>,
+    /// Folders of the base that are hidden.
+    pub hidden: BTreeMap<String, HiddenFolder>,
     /// Renames that have begun: the new name by the old one.
     pub renames: BTreeMap<String, String>,
-    /// Folders that were removed: a crash may have left files in them.
+    /// Folders that were removed. A crash may have left files in them.
     pub removed: BTreeSet<String>,
     /// How many lines were read.
     pub lines: usize,
-    /// What was read of the file.
+    /// The inode of the file that was read.
     pub inode: u64,
     /// How much of it was read.
     pub size_bytes: u64,
-    /// Keeps the inode from being used again.
+    /// Keeps the inode from being reused.
     _file: Option<File>,
 }
 
-/// What the last line of a key says, and where it ends in the file.
+/// The content of the last line of a key, and where the line ends in the file.
 #[derive(Clone, Copy)]
-pub(super) struct Logged {
-    pub entry: Entry,
+pub struct LoggedEntry {
+    pub entry: KeyEntry,
     pub end: u64,
 }
 
-/// The keys below a folder.
-pub(super) fn keys_below<V>(map: &BTreeMap<String, V>, folder: &str) -> Vec<String> {
+/// Returns the keys below a folder.
+pub fn keys_below<V>(map: &BTreeMap<String, V>, folder: &str) -> Vec<String> {
     let below = format!("{folder}/");
     let keys = map.range(below.clone()..).map(|(key, _)| key);
     keys.take_while(|key| key.starts_with(&below)).cloned().collect()
 }
 
-impl State {
-    /// Of a file of which nothing was read yet.
-    pub fn of_file(file: File, inode: u64) -> Self {
-        State { inode, _file: Some(file), ..State::default() }
+impl ChangeTable {
+    /// Returns the empty table of a file that was not read yet.
+    pub fn new(file: File, inode: u64) -> Self {
+        ChangeTable { inode, _file: Some(file), ..ChangeTable::default() }
     }
 
-    /// Whether a folder at a key, or above it, is hidden.
+    /// Returns whether a key, or a folder above it, is hidden.
     pub fn is_hidden(&self, key: &str) -> bool {
         let is_hidden = |folder: &str| self.hidden.contains_key(folder);
         !self.hidden.is_empty()
             && (is_hidden(key) || key.match_indices('/').any(|(at, _)| key.get(..at).is_some_and(is_hidden)))
     }
 
-    /// Takes all entries below a folder out, with the rest of their keys.
-    fn take_below(&mut self, folder: &str) -> Vec<(String, Logged)> {
+    /// Removes all entries below a folder. Returns them with the part of their keys after the folder.
+    fn take_below(&mut self, folder: &str) -> Vec<(String, LoggedEntry)> {
         let keys = keys_below(&self.entries, folder);
         let take = |key: String| {
             self.touched.remove(&key);
@@ -73,7 +73,7 @@ impl State {
         keys.into_iter().filter_map(take).collect()
     }
 
-    fn remove(&mut self, folder: String, hidden: Option<Hidden>) {
+    fn remove(&mut self, folder: String, hidden: Option<HiddenFolder>) {
         self.take_below(&folder);
         self.renames.retain(|from, to| *from != folder && *to != folder);
         for below in keys_below(&self.hidden, &folder) {
@@ -97,21 +97,22 @@ impl State {
         }
     }
 
-    /// A rename that is under way ends here, or was ended already: by this reader, or by a line that became durable after all.
-    fn rename(&mut self, from: String, to: String, step: Step) {
+    /// Applies a step of a rename. The rename may have ended before: by [`ChangeTable::end_renames`], or by a line that became durable
+    /// after all.
+    fn rename(&mut self, from: String, to: String, step: RenameStep) {
         let is_under_way = self.renames.remove(&from).is_some();
         match step {
-            Step::Begun => {
+            RenameStep::Begun => {
                 self.renames.retain(|_, other| *other != to);
                 self.renames.insert(from, to);
             }
-            Step::Done if is_under_way => self.move_below(&from, &to),
-            Step::Undone if !is_under_way => self.move_below(&to, &from),
-            Step::Done | Step::Undone => {}
+            RenameStep::Done if is_under_way => self.move_below(&from, &to),
+            RenameStep::Undone if !is_under_way => self.move_below(&to, &from),
+            RenameStep::Done | RenameStep::Undone => {}
         }
     }
 
-    /// Ends all renames by what there is in `objects/`, whether or not a line says so.
+    /// Ends the renames whose folder has its new name in `objects/`, whether or not a line says so.
     pub fn end_renames(&mut self, objects: &Path) {
         let is_there = |folder: &str| objects.join(folder).symlink_metadata().is_ok();
         for (from, to) in std::mem::take(&mut self.renames) {
@@ -124,11 +125,11 @@ impl State {
         }
     }
 
-    /// Does what a line says, which ends there in the file.
+    /// Applies a line that ends at `end` in the file.
     pub fn apply(&mut self, line: Line, end: u64) {
         match line {
             Line::Entry(key, entry) => {
-                self.entries.insert(key, Logged { entry, end });
+                self.entries.insert(key, LoggedEntry { entry, end });
             }
             Line::Forget(key) => {
                 self.entries.remove(&key);
@@ -147,7 +148,7 @@ impl State {
         }
     }
 
-    /// Reads the lines from `start` on. Returns where the last good one ends.
+    /// Reads the lines from `start` on. Returns where the last undamaged one ends.
     pub fn read(&mut self, file: &File, start: u64) -> io::Result<u64> {
         let mut reader = BufReader::new(file);
         reader.seek(SeekFrom::Start(start))?;
@@ -169,7 +170,7 @@ impl State {
                     let reason = format!("the list of changes is damaged at byte {bad}");
                     return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
                 }
-                // Never was durable, like the line before it.
+                // It was never durable, like the damaged line before it.
                 (Some(_), Some(_)) => {}
                 (Some((_, line)), None) => {
                     self.apply(line, at);
@@ -181,8 +182,8 @@ impl State {
     }
 }
 
-/// The folder of a node that is not complete, at a key or above it.
-pub(super) fn unfinished(key: &str) -> Option<&str> {
+/// Returns the temporary folder of an incomplete node, if a key is in one.
+pub fn unfinished_folder(key: &str) -> Option<&str> {
     if !key.contains(".zarrfs-") {
         return None;
     }
