@@ -113,7 +113,7 @@ impl Description {
         let mut members = Map::new();
         members.insert("path".into(), format!("/{}", self.path).into());
         members.insert("kind".into(), self.kind().into());
-        members.insert("zarr_format".into(), self.zarr_format.map(json::format_number).into());
+        members.insert("zarr_format".into(), self.zarr_format.map(ZarrFormat::number).into());
         if let Some(array) = &self.array {
             members.insert("data_type".into(), array.data_type.as_str().into());
             members.insert("shape".into(), array.shape.clone().into());

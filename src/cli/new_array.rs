@@ -171,21 +171,13 @@ impl PlaceArguments {
     fn format_in(&self, place: &Place, given: Option<ZarrFormat>) -> Outcome<ZarrFormat> {
         match (given, place.parent_format) {
             (Some(given), Some(above)) if given != above => {
-                let (given, above) = (number(given), number(above));
+                let (given, above) = (given.number(), above.number());
                 let sentence =
                     format!("the group above is of Zarr v{above}: a node of v{given} cannot be in it");
                 Err(Exit::Usage(sentence))
             }
             (given, above) => Ok(given.or(above).unwrap_or(ZarrFormat::V3)),
         }
-    }
-}
-
-fn number(zarr_format: ZarrFormat) -> u8 {
-    match zarr_format {
-        ZarrFormat::V1 => 1,
-        ZarrFormat::V2 => 2,
-        ZarrFormat::V3 => 3,
     }
 }
 

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn an_encoder_that_fails_or_tells_too_many_is_an_error() {
+    fn an_encoder_that_fails_or_returns_too_large_a_length_is_an_error() {
         assert!(EncodedBytes::encode(2 * MIB, |_| Err(CodecError::new("no"))).is_err());
         assert!(EncodedBytes::encode(2 * MIB, |_| Ok(2 * MIB + 1)).is_err());
         assert!(encode(usize::MAX, 1).is_err());

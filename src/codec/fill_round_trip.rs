@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_chain_must_keep_it_as_a_whole() {
-        // (0 − 0.7) × 10 is −7 or next to it, and comes back from −7 as 0 all the same.
+        // (0 − 0.7) × 10 is −7 or next to it, and still comes back from −7 as 0.
         let transpose = json!({"name": "transpose", "configuration": {"order": [1, 0]}});
         for (offset, scale) in [(0.7, 10.0), (273.15, 100.0), (-1.1, 10.0), (35.17, 100.0)] {
             let chain = json!([scale_offset(offset, scale), transpose, cast("int32")]);

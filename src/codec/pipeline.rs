@@ -155,9 +155,9 @@ impl Pipeline {
 
     /// Returns whether a checksum guards the bytes of each chunk, or of each inner chunk of a shard.
     pub fn has_checksum(&self) -> bool {
-        let of_inner_chunks = |codec: &ShardingIndexed| codec.inner().has_checksum();
+        let inner_has_checksum = |codec: &ShardingIndexed| codec.inner().has_checksum();
         self.bytes_codecs.iter().any(|stage| stage.codec.has_checksum())
-            || ShardingIndexed::downcast(self.array_to_bytes.codec.as_ref()).is_some_and(of_inner_chunks)
+            || ShardingIndexed::downcast(self.array_to_bytes.codec.as_ref()).is_some_and(inner_has_checksum)
     }
 
     /// Returns the codec that fixes up any whole number of elements, if encoded chunks are the decoded elements in

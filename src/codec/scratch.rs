@@ -9,7 +9,7 @@ use super::{CodecError, CodecResult};
 use crate::memory::{Buffer, MIN_PAGES_BYTES};
 
 /// The alignment of a buffer that the system copies a file to: a cache line. A large block of malloc begins 16 bytes after
-/// a page's start, and copying to such an address from the start of a page takes five times as long on processors that
+/// a page's start, and copying from the start of a page to that address takes five times as long on processors that
 /// copy with `rep movsb` and slow down where the target is less than 32 bytes ahead of the source modulo a page (1.9
 /// against 10 GB/s, AMD EPYC).
 const LINE_BYTES: usize = 64;
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_memory_holds_is_an_error() {
+    fn lengths_beyond_memory_are_errors() {
         assert!(zeroed(usize::MAX / 2).is_err());
         assert!(with(usize::MAX, |_| Ok(())).is_err());
     }

@@ -1,7 +1,7 @@
 //! The memory of long buffers: decoded and encoded chunks, buffers between codecs, parts of objects on their way into a
 //! file.
 //!
-//! [`Buffer`] is one such buffer. `pool.rs` keeps idle memory under one limit for the whole process. Uses `sys`.
+//! [`Buffer`] is one of them. `pool.rs` keeps idle memory under one limit for the whole process. Uses `sys`.
 //!
 //! Invariants:
 //! - Idle memory never exceeds the limit, however many threads, arrays and codecs there are.

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_zarr_python_3_2_wrote() {
+    fn grids_written_by_zarr_python_3_2() {
         let grid = parse_v3(&regular(json!([2, [1, 3]])), &[4, 4]).unwrap();
         assert_eq!(grid, ChunkGrid::Rectilinear(vec![vec![(2, 2)], vec![(1, 1), (3, 1)]]));
         let grid = parse_v3(&inline(json!([[true, 3.0, [10.0, 2]]])), &[4]).unwrap();

@@ -7,7 +7,7 @@
 //! Invariants of the result: `shape`, the grid and `dimension_names` have the same rank (≤
 //! [`MAX_RANK`]); `product(shape) × item size` fits i64; no chunk is longer than [`MAX_CHUNK_BYTES`];
 //! the fill value has exactly one item's bytes; a chunk length is 0 only where the dimension is. A type without a
-//! fixed element size ([`DataType::VariableLength`]) parses, has no item size, and says why it has no flat form.
+//! fixed element size ([`DataType::VariableLength`]) parses and has no item size.
 
 mod array;
 pub mod author;
@@ -28,6 +28,7 @@ pub mod test_documents;
 mod v1;
 mod v2;
 mod v3;
+mod zarr_format;
 
 use serde_json::Value;
 
@@ -41,9 +42,8 @@ pub use fill_value::FillValue;
 pub use form::document_form;
 pub use json::edit as json_spans;
 pub use limits::{MAX_CHUNK_BYTES, MAX_DOCUMENT_BYTES, MAX_RANK};
-pub use node::{
-    ArrayMetadata, ChunkGrid, ChunkKeyEncoding, CodecFamily, CodecSpec, Document, GroupMetadata, ZarrFormat,
-};
+pub use node::{ArrayMetadata, ChunkGrid, ChunkKeyEncoding, CodecFamily, CodecSpec, Document, GroupMetadata};
+pub use zarr_format::ZarrFormat;
 
 /// Reads a v3 `zarr.json`. `key` is its store key, for error texts and `document_key`.
 pub fn parse_v3(key: &str, document: &[u8]) -> Result<Document> {

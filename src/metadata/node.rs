@@ -5,17 +5,7 @@ use serde_json::{Map, Value};
 use super::data_type::DataType;
 use super::fill_value::FillValue;
 use super::json;
-
-/// The version of the Zarr specification that a document follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ZarrFormat {
-    /// `meta` and `attrs`.
-    V1,
-    /// `.zarray`, `.zgroup`, `.zattrs`.
-    V2,
-    /// `zarr.json`.
-    V3,
-}
+use super::zarr_format::ZarrFormat;
 
 /// How an array is cut into chunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -199,7 +189,7 @@ pub fn flat_size(shape: &[u64], item_size: usize) -> Option<u64> {
 }
 
 /// Returns whether a document has tensorstore's fill value for the type that has no zero: 0.0, which tensorstore reads
-/// as the element whose bits are all 0.
+/// as the element with all bits 0.
 pub fn is_zero_without_sign(data_type: &DataType, fill_value: &Value) -> bool {
     *data_type == DataType::Float8E8M0Fnu && fill_value.as_f64() == Some(0.0)
 }

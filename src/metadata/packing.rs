@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn fill_values_of_v2_mark_missing_data_as_xarray_has_it() {
-        let of = |fill: Value, attributes: Value| {
+        let packing = |fill: Value, attributes: Value| {
             let zarray = json!({"zarr_format": 2, "shape": [3], "chunks": [2], "dtype": "<i2", "order": "C",
                 "compressor": null, "filters": null, "fill_value": fill});
             let attributes = attributes.to_string();
@@ -254,11 +254,13 @@ mod tests {
             }
         };
         let with_dimensions = json!({DIMENSIONS_ATTRIBUTE: ["x"]});
-        assert!(matches!(of(json!(-1), with_dimensions.clone()), Packing::Packed(Packed { missing, .. })
-            if missing == [vec![255, 255]]));
-        assert_eq!(of(json!(0), with_dimensions.clone()), Packing::None);
-        assert_eq!(of(json!(null), with_dimensions), Packing::None);
-        assert_eq!(of(json!(-1), json!({})), Packing::None);
+        assert!(
+            matches!(packing(json!(-1), with_dimensions.clone()), Packing::Packed(Packed { missing, .. })
+            if missing == [vec![255, 255]])
+        );
+        assert_eq!(packing(json!(0), with_dimensions.clone()), Packing::None);
+        assert_eq!(packing(json!(null), with_dimensions), Packing::None);
+        assert_eq!(packing(json!(-1), json!({})), Packing::None);
     }
 
     #[test]

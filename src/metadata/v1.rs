@@ -1,7 +1,7 @@
 //! `meta` and `attrs`: Zarr v1, rewritten in v3's terms.
 //!
 //! Spec: v1, "Metadata", "Chunks", "Attributes". `compression` is a numcodecs id, `compression_opts` its
-//! parameters: an object, or one number whose meaning depends on the codec (`{"compression": "zlib",
+//! parameters: an object, or one number with a meaning that depends on the codec (`{"compression": "zlib",
 //! "compression_opts": 1}`). Uses `v2` for what the two versions share.
 
 use serde_json::{Map, Value};

@@ -303,7 +303,7 @@ impl Facts {
     }
 
     fn write_zarr(&self, page: &mut Page) {
-        let format = self.row.zarr_format.map(sidecar::format_number);
+        let format = self.row.zarr_format.map(zarrfs::metadata::ZarrFormat::number);
         page.line("format", &format.map_or("no document".to_owned(), |format| format!("Zarr v{format}")));
     }
 

@@ -253,7 +253,7 @@ mod tests {
         }
     }
 
-    fn of_array(data_type: DataType, keep_bits: i64) -> CodecResult<Box<dyn ArrayToArray>> {
+    fn array_codec(data_type: DataType, keep_bits: i64) -> CodecResult<Box<dyn ArrayToArray>> {
         let fill_value = FillValue { bytes: vec![0; data_type.item_size().unwrap()], is_undefined: false };
         let input = Representation { shape: vec![1], data_type, fill_value };
         match registry::build(&spec(CodecFamily::V3, "bitround", keep_bits), CodecInput::Array(&input))? {
@@ -264,7 +264,7 @@ mod tests {
 
     fn round(data_type: DataType, keep_bits: i64, element: &[u8]) -> Vec<u8> {
         let mut out = vec![0; element.len()];
-        of_array(data_type, keep_bits).unwrap().encode(element, &mut out).unwrap();
+        array_codec(data_type, keep_bits).unwrap().encode(element, &mut out).unwrap();
         out
     }
 
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn decoding_changes_nothing() {
-        let codec = of_array(DataType::Float32, 2).unwrap();
+        let codec = array_codec(DataType::Float32, 2).unwrap();
         let element = 0.1f32.to_le_bytes();
         let mut out = [0; 4];
         codec.decode(&element, &mut out).unwrap();
@@ -367,10 +367,10 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_bits_to_round_is_refused() {
-        assert!(of_array(DataType::Bool, 1).is_err());
-        assert!(of_array(DataType::Raw(4), 1).is_err());
-        let error = of_array(DataType::Float32, -1).err().unwrap().to_string();
+    fn types_without_bits_to_round_are_refused() {
+        assert!(array_codec(DataType::Bool, 1).is_err());
+        assert!(array_codec(DataType::Raw(4), 1).is_err());
+        let error = array_codec(DataType::Float32, -1).err().unwrap().to_string();
         assert!(error.contains("\"keepbits\" must be an integer from 0"), "{error}");
     }
 }

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A number is a length, a list of dimensions means the product of their lengths, −1 the remainder. The
-//! text's rule for what precedes a list is garbled; it is read as the mirror image of the rule for what
-//! follows it: the lengths before have the same product in both shapes.
+//! specification's rule for the lengths before a list is garbled. It is read as the mirror image of the rule for the lengths
+//! after it: the lengths before a list have the same product in both shapes.
 
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ pub const ENTRY: CodecEntry = CodecEntry { v3: &["reshape"], v2: &[], build };
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
     let CodecInput::Array(input) = context.input else {
-        return Err(CodecError::new("codec \"reshape\" needs an array before it, and got bytes"));
+        return Err(CodecError::new("codec \"reshape\" needs an array as input, but got bytes"));
     };
     let mut configuration = Configuration::new(context);
     let lengths = configuration.list("shape")?;
@@ -164,7 +164,7 @@ mod tests {
     use crate::metadata::{CodecFamily, CodecSpec, DataType, FillValue};
     use serde_json::json;
 
-    fn shape_of(input: &[u64], shape: Value) -> CodecResult<Vec<u64>> {
+    fn encoded(input: &[u64], shape: Value) -> CodecResult<Vec<u64>> {
         let spec = CodecSpec {
             family: CodecFamily::V3,
             name: "reshape".to_owned(),
@@ -194,19 +194,19 @@ mod tests {
     #[test]
     fn lengths_dimensions_and_the_rest() {
         let a = [100, 50, 64, 3];
-        assert_eq!(shape_of(&a, json!([[0, 1], [2], 3])).unwrap(), [5000, 64, 3]);
-        assert_eq!(shape_of(&a, json!([[0], 25, 2, -1, [3]])).unwrap(), [100, 25, 2, 64, 3]);
-        assert_eq!(shape_of(&a, json!([-1])).unwrap(), [960_000]);
-        assert_eq!(shape_of(&a, json!([[], [0, 1, 2, 3], 1])).unwrap(), [1, 960_000, 1]);
-        assert_eq!(shape_of(&[], json!([])).unwrap(), [0u64; 0]);
-        assert_eq!(shape_of(&[], json!([1, -1])).unwrap(), [1, 1]);
-        assert_eq!(shape_of(&[7], json!([7])).unwrap(), [7]);
-        assert_eq!(shape_of(&[4, 1, 6], json!([[0], [2]])).unwrap(), [4, 6]);
-        assert_eq!(shape_of(&[0, 5], json!([[0], 5])).unwrap(), [0, 5]);
+        assert_eq!(encoded(&a, json!([[0, 1], [2], 3])).unwrap(), [5000, 64, 3]);
+        assert_eq!(encoded(&a, json!([[0], 25, 2, -1, [3]])).unwrap(), [100, 25, 2, 64, 3]);
+        assert_eq!(encoded(&a, json!([-1])).unwrap(), [960_000]);
+        assert_eq!(encoded(&a, json!([[], [0, 1, 2, 3], 1])).unwrap(), [1, 960_000, 1]);
+        assert_eq!(encoded(&[], json!([])).unwrap(), [0u64; 0]);
+        assert_eq!(encoded(&[], json!([1, -1])).unwrap(), [1, 1]);
+        assert_eq!(encoded(&[7], json!([7])).unwrap(), [7]);
+        assert_eq!(encoded(&[4, 1, 6], json!([[0], [2]])).unwrap(), [4, 6]);
+        assert_eq!(encoded(&[0, 5], json!([[0], 5])).unwrap(), [0, 5]);
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_shapes_are_refused() {
         let a = [4, 6, 5];
         let bad = [
             (json!([4, 6]), "does not have the 120 elements"),
@@ -227,11 +227,11 @@ mod tests {
             (json!(vec![1; 33]), "more than 32"),
         ];
         for (shape, reason) in bad {
-            let error = shape_of(&a, shape.clone()).unwrap_err().to_string();
+            let error = encoded(&a, shape.clone()).unwrap_err().to_string();
             assert!(error.contains(reason), "{shape}: {error}");
             assert!(error.starts_with("codec \"reshape\": \"shape\" "), "{error}");
         }
-        let error = shape_of(&[0, 5], json!([[0], -1])).unwrap_err().to_string();
+        let error = encoded(&[0, 5], json!([[0], -1])).unwrap_err().to_string();
         assert!(error.contains("leaves -1 open"), "{error}");
     }
 }

@@ -2,7 +2,7 @@
 //! makes the view `unpacked`, which is only read.
 //!
 //! Spec: CF conventions, 8.1 "Packed Data"; `metadata/packing.rs` reads the attributes. Decoding gives
-//! `element × scale_factor + add_offset` in float64, each operation rounded by itself, and NaN for missing elements. Without
+//! `element × scale_factor + add_offset` in float64, each operation rounded separately, and NaN for missing elements. Without
 //! both factors it gives the element itself, in a float type that has all of them. Uses `metadata` and `kernels`.
 
 use serde_json::{Map, Value, json};
@@ -190,7 +190,7 @@ impl ArrayToArray for Unpack {
     }
 
     fn encode(&self, _: &[u8], _: &mut [u8]) -> CodecResult<()> {
-        Err(CodecError::unsupported("packing: a view is only read"))
+        Err(CodecError::unsupported("packing: a view is read-only"))
     }
 
     fn is_elementwise(&self) -> bool {

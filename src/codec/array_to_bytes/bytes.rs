@@ -1,12 +1,12 @@
 //! The `bytes` codec: elements one after the other, in one byte order.
 //!
-//! Spec: v3 "BytesCodec codec" (`endian` is its older name); v2 "dtype": its byte order becomes this codec.
+//! Spec: v3 "Bytes codec" (`endian` is its older name); v2 "dtype": its byte order becomes this codec.
 //!
 //! ```json
 //! {"name": "bytes", "configuration": {"endian": "little"}}
 //! ```
 //!
-//! `endian` is required only where something in the element has a byte order. v2 chains may also hold
+//! `endian` is required only if a part of the element has a byte order. v2 chains may also hold
 //! `{"endian": "mixed", "big": [[offset, width, count], …]}`, written by `metadata::v2` for structs with fields that
 //! differ in byte order: the listed parts are big-endian. Uses `metadata`.
 //!
@@ -27,13 +27,13 @@ use crate::metadata::data_type::Component;
 /// `bytes`, called `endian` in drafts of v3.
 pub const ENTRY: CodecEntry = CodecEntry { v3: &["bytes", "endian"], v2: &["bytes"], build };
 
-/// Elements in place.
+/// The codec, which stores elements in place.
 #[derive(Clone)]
 struct BytesCodec {
     size: usize,
-    /// From stored to decoded byte order.
+    /// Converts stored to decoded byte order.
     swap: SwapPlan,
-    /// From stored byte order to the other one than decoded.
+    /// Converts stored byte order to the reverse of the decoded one.
     other_swap: SwapPlan,
     narrow: SubByte,
     items: Option<Items>,
@@ -54,9 +54,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
         None if all.is_empty() => SwapPlan::none(),
         None => return Err(configuration.error("endian", "is required for elements of more than one byte")),
         Some(other) => {
-            return Err(
-                configuration.error("endian", format_args!("must be little or big, and is \"{other}\""))
-            );
+            return Err(configuration.error("endian", format_args!("must be little or big, not \"{other}\"")));
         }
     };
     configuration.finish()?;

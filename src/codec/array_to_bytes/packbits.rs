@@ -8,8 +8,8 @@
 //! ```
 //!
 //! `padding_encoding` is `none`, `first_byte` or `last_byte`; the schema in the same folder says `start_byte` and
-//! `end_byte`, which are aliases here. The type's bits from `first_bit` to `last_bit` are kept; on decoding
-//! the others are 0, or for signed integers those above the last bit are copies of it.
+//! `end_byte`, which are aliases here. The type's bits from `first_bit` to `last_bit` are kept. Decoding
+//! sets the others to 0, except that a signed integer is extended with copies of its last bit.
 
 use crate::codec::config::Configuration;
 use crate::codec::{
@@ -21,7 +21,7 @@ use crate::metadata::data_type::exact_number::ScalarFormat;
 /// The codec in the registry.
 pub const ENTRY: CodecEntry = CodecEntry { v3: &["packbits"], v2: &[], build };
 
-/// Where the number of padding bits is written down.
+/// The place of the number of padding bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PaddingEncoding {
     None,
@@ -40,7 +40,7 @@ const PADDING_ENCODINGS: [(&str, PaddingEncoding); 5] = [
 /// A component of an element as this codec sees it.
 #[derive(Clone, Copy)]
 struct PackedComponent {
-    /// Its bits, from the least significant on; the rest of its bytes carries no information.
+    /// Its significant bits, which are the lowest ones of its bytes.
     bits: u32,
     /// Bytes in memory.
     width: usize,
@@ -65,7 +65,7 @@ impl PackedComponent {
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
     let CodecInput::Array(input) = context.input else {
-        return Err(CodecError::new("codec \"packbits\" needs an array before it, and got bytes"));
+        return Err(CodecError::new("codec \"packbits\" needs an array as input, but got bytes"));
     };
     let Some(component) = PackedComponent::new(&input.data_type) else {
         let name = input.data_type.name();
@@ -137,7 +137,7 @@ impl PackBits {
     fn pack<const N: usize>(&self, input: &[u8], out: &mut Vec<u8>) {
         let (components, _) = input.as_chunks::<N>();
         let mask = self.mask();
-        // At most 7 bits wait for a full byte, and at most 64 come.
+        // At most 7 bits wait for a full byte, and at most 64 are added.
         let (mut waiting, mut waiting_bits) = (0u128, 0);
         for bytes in components {
             let code = bytes.iter().rev().fold(0, |code, &byte| code << 8 | u64::from(byte));
@@ -316,7 +316,7 @@ mod tests {
         let codec = codec(DataType::Bool, 11, json!({"padding_encoding": "first_byte"})).unwrap();
         let decode = |encoded: &[u8]| codec.decode(encoded, &mut [0; 11]).map_err(|error| error.to_string());
         assert!(decode(&[5, 0x81, 0x03]).is_ok());
-        // What is in the padding bits does not count.
+        // The content of the padding bits is ignored.
         assert!(decode(&[5, 0x81, 0xfb]).is_ok());
         assert!(decode(&[4, 0x81, 0x03]).unwrap_err().contains("4 padding bits, where 5 were expected"));
         for bad in [&[][..], &[5], &[5, 1], &[5, 1, 2, 3]] {

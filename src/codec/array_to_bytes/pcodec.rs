@@ -1,7 +1,7 @@
 //! `numcodecs.pcodec`: Pcodec's standalone format for numbers of 8 to 64 bits. v2 id: `pcodec`.
 //!
-//! Format: numcodecs `PCodec`, over the `pco` crate. The data says its own number type; the members of the
-//! configuration only matter to the encoder. Complex numbers are two floats each, as zarrs has them.
+//! Format: numcodecs `PCodec`, over the `pco` crate. The data states its number type; the configuration only
+//! matters to the encoder. Complex numbers are two floats each, as zarrs has them.
 //! Uses `whole_array`.
 //!
 //! ```json
@@ -61,7 +61,7 @@ fn read_config(configuration: &mut Configuration<'_>) -> CodecResult<ChunkConfig
     let delta = match (delta.unwrap_or('a'), order) {
         ('a' | 'c', Some(order)) => DeltaSpec::TryConsecutive(order),
         (_, Some(_)) => {
-            let reason = "goes with the \"delta_spec\" \"try_consecutive\" only";
+            let reason = "is only allowed with the \"delta_spec\" \"try_consecutive\"";
             return Err(configuration.error("delta_encoding_order", reason));
         }
         ('c', None) => return Err(configuration.error("delta_encoding_order", "is required")),
@@ -80,9 +80,9 @@ fn read_config(configuration: &mut Configuration<'_>) -> CodecResult<ChunkConfig
 }
 
 struct Pcodec {
-    /// Of the array's numbers; never bool or complex.
+    /// The type of the array's numbers; never bool or complex.
     numeric_type: NumericType,
-    /// Encoder only.
+    /// The encoder's settings.
     config: ChunkConfig,
 }
 
@@ -97,7 +97,7 @@ impl ArrayCompressor for Pcodec {
             Some(number_type) => numeric_type(number_type),
             None => self.numeric_type,
         };
-        // One integer can be seen as another, as NumPy's view does.
+        // An integer may be read as another of its size, as NumPy's views do.
         let is_alike = stored.is_integer()
             && self.numeric_type.is_integer()
             && stored.size() == self.numeric_type.size();

@@ -6,7 +6,7 @@
 //! {"name": "vlen-utf8"}
 //! ```
 //!
-//! A chunk is the number of elements, then for each the number of its bytes and the bytes; all numbers are 32 bits,
+//! A chunk is the number of elements, followed by the length and the bytes of each. All numbers have 32 bits and are
 //! little-endian. Such elements have no flat form, so these codecs are not in the registry: the functions here are for
 //! the elements as text. Elements come in the order they are stored: C order in v3, in v2 that of `order`.
 
@@ -16,7 +16,7 @@ use crate::metadata::CodecFamily;
 /// Bytes of the count, and of a length.
 const NUMBER_BYTES: usize = 4;
 
-/// What the elements are.
+/// The type of the elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vlen {
     /// Strings, which must be UTF-8.
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_whole_is_an_error() {
+    fn truncated_elements_are_errors() {
         let encoded = Vlen::Bytes.encode(&[&b"one"[..], b"\xff"]).unwrap();
         fn decode(encoded: &[u8], elements: usize) -> Result<Vec<&[u8]>, String> {
             Vlen::Bytes.decode(encoded, elements).map_err(|error| error.to_string())

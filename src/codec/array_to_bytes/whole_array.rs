@@ -28,34 +28,34 @@ impl NumericArray {
     /// Returns the input array, or an error if its elements are not numbers.
     pub fn from_input(context: &Context<'_>) -> CodecResult<NumericArray> {
         let name = context.name;
-        let lacking = |what: &str| CodecError::unsupported(format_args!("codec \"{name}\" for {what}"));
-        let of_type =
-            |data_type| computed_type(data_type).ok_or_else(|| lacking("elements that are not numbers"));
+        let unsupported = |what: &str| CodecError::unsupported(format_args!("codec \"{name}\" for {what}"));
+        let numeric_type =
+            |data_type| computed_type(data_type).ok_or_else(|| unsupported("elements that are not numbers"));
         match context.input {
             CodecInput::Array(array) => Ok(NumericArray {
-                numeric_type: of_type(&array.data_type)?,
+                numeric_type: numeric_type(&array.data_type)?,
                 shape: array.shape.clone(),
                 size_bytes: array.size_bytes()?,
             }),
             CodecInput::Bytes { size, items, .. } if context.family == CodecFamily::V2 => {
-                let items = items.ok_or_else(|| lacking("plain bytes"))?;
-                let numeric_type = of_type(&items.data_type)?;
+                let items = items.ok_or_else(|| unsupported("plain bytes"))?;
+                let numeric_type = numeric_type(&items.data_type)?;
                 if items.is_big_endian && numeric_type.size() > 1 {
-                    return Err(lacking("big-endian elements"));
+                    return Err(unsupported("big-endian elements"));
                 }
                 let size_bytes = match size {
                     EncodedSize::Exact(bytes) => usize::try_from(bytes).ok(),
                     EncodedSize::AtMost(_) => None,
                 };
-                let size_bytes = size_bytes.ok_or_else(|| lacking("bytes after a compressor"))?;
+                let size_bytes = size_bytes.ok_or_else(|| unsupported("bytes after a compressor"))?;
                 Ok(NumericArray { numeric_type, shape: items.shape.clone(), size_bytes })
             }
-            CodecInput::Bytes { .. } => Err(context.array().err().unwrap_or_else(|| lacking("bytes"))),
+            CodecInput::Bytes { .. } => Err(context.array().err().unwrap_or_else(|| unsupported("bytes"))),
         }
     }
 }
 
-/// Such a compressor, built for one array.
+/// A compressor that is built for one array.
 pub trait ArrayCompressor: Send + Sync + 'static {
     /// Returns the longest well-formed encoding, if that may be longer than a compressor's usual bound.
     fn limit_bytes(&self) -> u64 {

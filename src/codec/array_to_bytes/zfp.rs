@@ -114,9 +114,9 @@ impl ArrayCompressor for Zfp {
 /// An array as zfp sees it.
 #[derive(Clone, Debug)]
 pub struct ZfpArray {
-    /// Of the array's elements.
+    /// The type of the array's elements.
     numeric_type: NumericType,
-    /// Of the elements that are coded.
+    /// The type that zfp codes.
     scalar: ZfpScalarType,
     /// Lengths, fastest first, 0 for missing dimensions; `None` for more than four dimensions.
     pub dims: Option<[usize; 4]>,
@@ -124,7 +124,7 @@ pub struct ZfpArray {
     count: usize,
 }
 
-/// What decoding a stream requires.
+/// The parameters that decoding a stream requires.
 #[derive(Clone, Copy, Debug)]
 pub struct ZfpHeader {
     /// As [`ZfpArray::dims`].
@@ -305,7 +305,7 @@ fn dims(shape: &[u64]) -> Option<[usize; 4]> {
     }
 }
 
-/// From and to the elements that zfp does not code itself: zfp's own promotion for 8 and 16 bits.
+/// A type that zfp codes. Elements of other types are converted to and from it: those of 8 and 16 bits by zfp's own promotion.
 trait Scalar: Sized {
     /// Returns the scalar for an element; `None` if it does not fit.
     fn promote(numeric_type: NumericType, bytes: &[u8]) -> Option<Self>;

@@ -18,7 +18,7 @@ use crate::codec::{BytesToBytes, Codec, CodecEntry, CodecError, CodecResult, Con
 /// The codec's names and constructor.
 pub const ENTRY: CodecEntry = CodecEntry { v3: &["numcodecs.base64"], v2: &["base64"], build };
 
-/// Bits of the last digit that belong to no byte may be anything, as in Python.
+/// Spare bits of the last digit are ignored, as in Python.
 const ENGINE: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
@@ -37,7 +37,7 @@ impl BytesToBytes for Base64 {
     }
 
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
-        // Room for line breaks, too.
+        // This includes room for line breaks.
         decoded.compressed()
     }
 

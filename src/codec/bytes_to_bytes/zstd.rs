@@ -180,7 +180,7 @@ impl PartialDecoder for Zstd {
             let mut decoder = zstd::stream::read::Decoder::with_context(input, context);
             let skipped = io::copy(&mut decoder.by_ref().take(start as u64), &mut io::sink())?;
             if skipped != start as u64 {
-                return Err(io::Error::other("the data end too early"));
+                return Err(io::Error::other("the data ends too early"));
             }
             decoder.read_exact(out)
         };

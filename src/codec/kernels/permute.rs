@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_no_byte_is_the_identity() {
+    fn an_order_that_moves_no_byte_is_the_identity() {
         assert!(Permute::new(&[3, 4], &[0, 1], 2).is_identity());
         assert!(Permute::new(&[1, 4, 1, 5], &[2, 1, 3, 0], 2).is_identity());
         assert!(Permute::new(&[], &[], 8).is_identity());

@@ -9,7 +9,7 @@
 
 use super::filter::{Dtypes, NumericFilter, build as build_filter};
 use crate::codec::config::Configuration;
-use crate::codec::kernels::dtype::{NumericDtype, promote};
+use crate::codec::kernels::dtype::promote;
 use crate::codec::kernels::element::cast;
 use crate::codec::{Codec, CodecEntry, CodecResult, Context};
 
@@ -37,18 +37,8 @@ impl NumericFilter for AsType {
         decoded.is_integer() && encoded.is_integer() && promote(decoded, encoded) == encoded
     }
 
-    fn decode(&self, input: &[u8], encoded: NumericDtype, out: &mut [u8], decoded: NumericDtype) {
-        cast(input, encoded, out, decoded);
-    }
-
-    fn encode(
-        &self,
-        input: &[u8],
-        decoded: NumericDtype,
-        out: &mut [u8],
-        encoded: NumericDtype,
-    ) -> CodecResult<()> {
-        cast(input, decoded, out, encoded);
+    fn encode(&self, dtypes: Dtypes, input: &[u8], out: &mut [u8]) -> CodecResult<()> {
+        cast(input, dtypes.decoded, out, dtypes.encoded);
         Ok(())
     }
 }

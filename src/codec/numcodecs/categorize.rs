@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_numpy_does_at_the_edges() {
+    fn edge_cases_as_in_numpy() {
         let json = r#"{"labels": ["abc", "", "a", "a"], "dtype": "<U2"}"#;
         let codec = codec(json, 2).unwrap();
         let encoded = codec.encode(&strings(&["ab", "", "a"], 2, ByteOrder::Little)).unwrap();

@@ -19,22 +19,18 @@ use crate::metadata::{ByteOrder, CodecFamily, DataType, FillValue};
 
 /// A filter on elements. The slices hold the same number of whole elements.
 pub trait NumericFilter: Send + Sync + 'static {
-    /// Whether each element is coded by itself.
+    /// Whether each element is coded on its own.
     const IS_ELEMENTWISE: bool;
     /// Whether NumPy's array keeps its shape (it is flattened otherwise).
     const KEEPS_SHAPE: bool;
     /// Returns whether decoding restores every byte that can be encoded, with these dtypes.
     fn is_lossless(&self, dtypes: Dtypes) -> bool;
-    /// Undoes the filter.
-    fn decode(&self, input: &[u8], encoded: NumericDtype, out: &mut [u8], decoded: NumericDtype);
+    /// Undoes the filter. By default this only casts.
+    fn decode(&self, dtypes: Dtypes, input: &[u8], out: &mut [u8]) {
+        cast(input, dtypes.encoded, out, dtypes.decoded);
+    }
     /// Applies the filter; an error where NumPy raises one.
-    fn encode(
-        &self,
-        input: &[u8],
-        decoded: NumericDtype,
-        out: &mut [u8],
-        encoded: NumericDtype,
-    ) -> CodecResult<()>;
+    fn encode(&self, dtypes: Dtypes, input: &[u8], out: &mut [u8]) -> CodecResult<()>;
 }
 
 /// The dtypes of a filter's input and output, when encoding.
@@ -68,8 +64,16 @@ impl Dtypes {
         Ok(Dtypes { decoded, encoded: encoded.unwrap_or(decoded), is_explicit: encoded.is_some() })
     }
 
+    /// Reads the dtypes of a test.
+    #[cfg(test)]
+    #[allow(clippy::unwrap_used)]
+    pub fn parse(decoded: &str, encoded: &str) -> Dtypes {
+        let dtype = |text| NumericDtype::parse(text).unwrap();
+        Dtypes { decoded: dtype(decoded), encoded: dtype(encoded), is_explicit: true }
+    }
+
     /// Returns the encoded bytes for this many decoded ones.
-    fn encoded_len(&self, decoded_len: u64) -> u64 {
+    pub fn encoded_len(&self, decoded_len: u64) -> u64 {
         let (from, to) = (self.decoded.numeric_type.size() as u64, self.encoded.numeric_type.size() as u64);
         (decoded_len / from).saturating_mul(to)
     }
@@ -218,7 +222,7 @@ impl<F: NumericFilter> BytesToBytes for BytesFilter<F> {
         if length != expected {
             return Err(CodecError::new(format_args!("{length} bytes where {expected} were expected")));
         }
-        self.filter.decode(encoded, self.dtypes.encoded, out, self.dtypes.decoded);
+        self.filter.decode(self.dtypes, encoded, out);
         Ok(())
     }
 
@@ -231,7 +235,7 @@ impl<F: NumericFilter> BytesToBytes for BytesFilter<F> {
             )));
         }
         let mut out = vec![0; decoded.len() / item_bytes * self.dtypes.encoded.numeric_type.size()];
-        self.filter.encode(decoded, self.dtypes.decoded, &mut out, self.dtypes.encoded)?;
+        self.filter.encode(self.dtypes, decoded, &mut out)?;
         Ok(out)
     }
 
@@ -259,7 +263,7 @@ impl<F: NumericFilter> ArrayToArray for ArrayFilter<F> {
     }
 
     fn decode(&self, input: &[u8], out: &mut [u8]) -> CodecResult<()> {
-        self.filter.decode(input, self.dtypes.encoded, out, self.dtypes.decoded);
+        self.filter.decode(self.dtypes, input, out);
         if self.is_bool {
             out.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
         }
@@ -267,7 +271,7 @@ impl<F: NumericFilter> ArrayToArray for ArrayFilter<F> {
     }
 
     fn encode(&self, input: &[u8], out: &mut [u8]) -> CodecResult<()> {
-        self.filter.encode(input, self.dtypes.decoded, out, self.dtypes.encoded)
+        self.filter.encode(self.dtypes, input, out)
     }
 
     fn is_elementwise(&self) -> bool {

@@ -94,7 +94,8 @@ impl NumericFilter for FixedScaleOffset {
         false
     }
 
-    fn decode(&self, input: &[u8], encoded: NumericDtype, out: &mut [u8], decoded: NumericDtype) {
+    fn decode(&self, dtypes: Dtypes, input: &[u8], out: &mut [u8]) {
+        let Dtypes { decoded, encoded, .. } = dtypes;
         let (scale, offset) = (self.scale.float, self.offset.float);
         with_float!(encoded.numeric_type, W => {
             let (scale, offset) = (W::from_f64(scale), W::from_f64(offset));
@@ -104,16 +105,11 @@ impl NumericFilter for FixedScaleOffset {
         });
     }
 
-    fn encode(
-        &self,
-        input: &[u8],
-        decoded: NumericDtype,
-        out: &mut [u8],
-        encoded: NumericDtype,
-    ) -> CodecResult<()> {
+    fn encode(&self, dtypes: Dtypes, input: &[u8], out: &mut [u8]) -> CodecResult<()> {
+        let Dtypes { decoded, encoded, .. } = dtypes;
         let numeric_type = decoded.numeric_type;
         if numeric_type.is_float() || numeric_type.is_complex() || self.offset.whole.is_none() {
-            self.encode_floats(input, decoded, out, encoded);
+            self.encode_floats(dtypes, input, out);
             return Ok(());
         }
         // NumPy takes bools with a Python int for its default integer.
@@ -144,7 +140,8 @@ impl NumericFilter for FixedScaleOffset {
 }
 
 impl FixedScaleOffset {
-    fn encode_floats(&self, input: &[u8], decoded: NumericDtype, out: &mut [u8], encoded: NumericDtype) {
+    fn encode_floats(&self, dtypes: Dtypes, input: &[u8], out: &mut [u8]) {
+        let Dtypes { decoded, encoded, .. } = dtypes;
         with_float!(decoded.numeric_type, W => {
             let (scale, offset) = (W::from_f64(self.scale.float), W::from_f64(self.offset.float));
             transform::<W>(input, decoded, out, encoded, |block| {

@@ -11,8 +11,7 @@ use half::f16;
 
 use super::filter::{Dtypes, NumericFilter, build as build_filter};
 use crate::codec::config::Configuration;
-use crate::codec::kernels::dtype::NumericDtype;
-use crate::codec::kernels::element::{Element, WideNumber, cast, transform};
+use crate::codec::kernels::element::{Element, WideNumber, transform};
 use crate::codec::{Codec, CodecEntry, CodecResult, Context};
 use crate::metadata::data_type::numeric::NumericType;
 
@@ -55,17 +54,8 @@ impl NumericFilter for Quantize {
         false
     }
 
-    fn decode(&self, input: &[u8], encoded: NumericDtype, out: &mut [u8], decoded: NumericDtype) {
-        cast(input, encoded, out, decoded);
-    }
-
-    fn encode(
-        &self,
-        input: &[u8],
-        decoded: NumericDtype,
-        out: &mut [u8],
-        encoded: NumericDtype,
-    ) -> CodecResult<()> {
+    fn encode(&self, dtypes: Dtypes, input: &[u8], out: &mut [u8]) -> CodecResult<()> {
+        let Dtypes { decoded, encoded, .. } = dtypes;
         match decoded.numeric_type {
             // NumPy rounds to half after each operation.
             NumericType::F16 => {

@@ -107,7 +107,7 @@ fn describe_group(path: &str, store: &str, metadata: &GroupMetadata) -> Map<Stri
     sidecar.insert("schema".into(), json!(SCHEMA));
     sidecar.insert("name".into(), json!(path.rsplit('/').next().unwrap_or_default()));
     sidecar.insert("path".into(), json!(format!("/{path}")));
-    let format = metadata.zarr_format.map(format_number);
+    let format = metadata.zarr_format.map(ZarrFormat::number);
     let document = metadata.zarr_format.is_some().then_some(&metadata.document_key);
     sidecar.insert("zarr".into(), json!({"zarr_format": format, "store": store, "document": document}));
     sidecar.insert("attributes".into(), Value::Object(metadata.attributes.clone()));
@@ -138,15 +138,6 @@ pub fn text(sidecar: &Map<String, Value>) -> String {
     }
     text.push_str("\n}\n");
     text
-}
-
-/// The number of the format, as documents write it.
-pub fn format_number(format: ZarrFormat) -> u8 {
-    match format {
-        ZarrFormat::V1 => 1,
-        ZarrFormat::V2 => 2,
-        ZarrFormat::V3 => 3,
-    }
 }
 
 #[cfg(test)]

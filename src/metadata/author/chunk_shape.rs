@@ -25,11 +25,11 @@ pub fn chunk_shape(shape: &[u64], item_bytes: u64) -> Vec<u64> {
     chunk
 }
 
-/// Returns the largest number whose power is at most `of`.
-fn root(of: u64, power: usize) -> u64 {
+/// Returns the largest number with a power of at most `limit`.
+fn root(limit: u64, power: usize) -> u64 {
     let exponent = u32::try_from(power).unwrap_or(u32::MAX);
-    let fits = |side: u64| side.checked_pow(exponent).is_some_and(|power| power <= of);
-    let near = (of as f64).powf(1.0 / power.max(1) as f64) as u64;
+    let fits = |side: u64| side.checked_pow(exponent).is_some_and(|power| power <= limit);
+    let near = (limit as f64).powf(1.0 / power.max(1) as f64) as u64;
     (near.saturating_sub(1)..=near + 1).rev().find(|&side| fits(side)).unwrap_or(1)
 }
 

@@ -156,7 +156,7 @@ fn v2_word(word: CodecWord<'_>) -> ParseResult<Value> {
     })
 }
 
-/// Returns whether the elements have parts whose byte order matters.
+/// Returns whether the elements have parts that have a byte order.
 fn has_byte_order(data_type: &DataType) -> bool {
     let parts = data_type.components().unwrap_or_default();
     matches!(data_type, DataType::Struct(_)) || parts.iter().any(|part| part.width > 1)

@@ -51,8 +51,9 @@ pub fn declared(
         _ => None,
     };
     let attributes = attributes(text, &members);
-    let own = stored
-        .filter(|stored| stored.get("zarr_format").and_then(Value::as_u64) == Some(number(zarr_format)));
+    let own = stored.filter(|stored| {
+        stored.get("zarr_format").and_then(Value::as_u64) == Some(zarr_format.number().into())
+    });
     if let (Some(own), ZarrFormat::V2) = (own, zarr_format) {
         let mut document = own.clone();
         document.insert("shape".to_owned(), json!(shape));
@@ -135,14 +136,6 @@ fn checked(documents: Vec<NodeDocument>) -> ParseResult<Vec<NodeDocument>> {
     }
 }
 
-fn number(zarr_format: ZarrFormat) -> u64 {
-    match zarr_format {
-        ZarrFormat::V1 => 1,
-        ZarrFormat::V2 => 2,
-        ZarrFormat::V3 => 3,
-    }
-}
-
 /// Returns a member that is not null.
 fn value<'m>(members: &'m Map<String, Value>, name: &str) -> Option<&'m Value> {
     members.get(name).filter(|value| !value.is_null())
@@ -171,8 +164,8 @@ fn names(value: &Value) -> ParseResult<Vec<Option<String>>> {
 }
 
 fn element(members: &Map<String, Value>, own: Option<&Map<String, Value>>) -> ParseResult<ElementType> {
-    let of_copy = own.and_then(|own| value(own, "data_type"));
-    let named = of_copy.or_else(|| value(members, "data_type")).or_else(|| value(members, "descr"));
+    let copied = own.and_then(|own| value(own, "data_type"));
+    let named = copied.or_else(|| value(members, "data_type")).or_else(|| value(members, "descr"));
     let named = named.ok_or_else(|| ParseError::invalid("\"descr\" or \"data_type\" is missing"))?;
     ElementType::parse(&named.to_string())
 }
@@ -207,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_one() {
+    fn a_short_sidecar() {
         let text = r#"{"shape":[4,6],"descr":"<f4","chunks":[2,6],"fill_value":"NaN","codecs":"gzip:1",
             "dimension_names":["y",null],"units":"K","attributes":{"n":1E5}}"#;
         let v3 = document(text, ZarrFormat::V3);
@@ -223,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_stored_alike() {
+    fn a_copy_is_stored_in_the_same_way() {
         let codecs = json!([{"name": "sharding_indexed", "configuration": {"chunk_shape": [2],
             "codecs": [{"name": "bytes"}], "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}]}}]);
         let zarr = json!({"zarr_format": 3, "data_type": "int8", "chunk_shape": [2], "shard_shape": [4], "codecs": codecs});
@@ -235,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_name_the_mistake() {
         for (text, reason) in [
             ("[1]", "object"),
             (r#"{"shape":[4]}"#, "\"descr\" or \"data_type\" is missing"),

@@ -89,7 +89,7 @@ fn codecs_in_words_and_in_json() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_refused() {
+fn contradictions_are_refused() {
     let v3 = || spec(ZarrFormat::V3, "float32");
     for refused in [
         ArraySpec { chunks: Some(vec![5]), ..v3() },

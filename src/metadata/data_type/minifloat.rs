@@ -86,37 +86,37 @@ mod tests {
 
     #[test]
     fn known_codes() {
-        let of = |data_type: DataType| data_type.minifloat().unwrap();
-        assert_eq!(of(DataType::Float8E4M3).nan(), Some(0x7c));
-        assert_eq!(of(DataType::Float8E5M2).nan(), Some(0x7e));
-        assert_eq!(of(DataType::Float8E3M4).nan(), Some(0x78));
-        assert_eq!(of(DataType::Float8E4M3Fnuz).nan(), Some(0x80));
-        assert_eq!(of(DataType::Float8E8M0Fnu).nan(), Some(0xff));
-        assert_eq!(of(DataType::Float8E4M3Fn).nan(), Some(0x7f));
-        assert_eq!(of(DataType::BFloat16).nan(), Some(0x7fc0));
-        assert_eq!(of(DataType::Float16).nan(), Some(0x7e00));
-        assert_eq!(of(DataType::Float4E2M1Fn).decode(0x7), 6.0);
-        assert_eq!(of(DataType::Float4E2M1Fn).decode(0xf7), 6.0);
-        assert_eq!(of(DataType::Float8E8M0Fnu).decode(0), power_of_two(-127));
-        assert_eq!(of(DataType::Float8E4M3Fn).decode(0x7e), 448.0);
+        let format = |data_type: DataType| data_type.minifloat().unwrap();
+        assert_eq!(format(DataType::Float8E4M3).nan(), Some(0x7c));
+        assert_eq!(format(DataType::Float8E5M2).nan(), Some(0x7e));
+        assert_eq!(format(DataType::Float8E3M4).nan(), Some(0x78));
+        assert_eq!(format(DataType::Float8E4M3Fnuz).nan(), Some(0x80));
+        assert_eq!(format(DataType::Float8E8M0Fnu).nan(), Some(0xff));
+        assert_eq!(format(DataType::Float8E4M3Fn).nan(), Some(0x7f));
+        assert_eq!(format(DataType::BFloat16).nan(), Some(0x7fc0));
+        assert_eq!(format(DataType::Float16).nan(), Some(0x7e00));
+        assert_eq!(format(DataType::Float4E2M1Fn).decode(0x7), 6.0);
+        assert_eq!(format(DataType::Float4E2M1Fn).decode(0xf7), 6.0);
+        assert_eq!(format(DataType::Float8E8M0Fnu).decode(0), power_of_two(-127));
+        assert_eq!(format(DataType::Float8E4M3Fn).decode(0x7e), 448.0);
     }
 
     #[test]
-    fn what_a_format_lacks_is_refused() {
-        let of = |data_type: DataType| data_type.minifloat().unwrap();
-        assert_eq!(of(DataType::Float4E2M1Fn).encode(f64::NAN), None);
-        assert_eq!(of(DataType::Float4E2M1Fn).encode(f64::INFINITY), None);
-        assert_eq!(of(DataType::Float4E2M1Fn).encode(6.9), Some(7));
-        assert_eq!(of(DataType::Float4E2M1Fn).encode(7.1), None);
-        assert_eq!(of(DataType::Float8E8M0Fnu).encode(-1.0), None);
-        assert_eq!(of(DataType::Float8E8M0Fnu).encode(0.0), None);
-        assert_eq!(of(DataType::Float8E8M0Fnu).encode(1e-300), Some(0));
-        assert_eq!(of(DataType::Float8E8M0Fnu).encode(1.5), Some(128));
-        assert_eq!(of(DataType::Float8E8M0Fnu).encode(3.0), Some(129));
-        assert_eq!(of(DataType::Float8E5M2).encode(1e300), Some(0x7c));
-        assert_eq!(of(DataType::Float8E5M2).encode(-1e300), Some(0xfc));
-        assert_eq!(of(DataType::Float8E4M3Fnuz).encode(-0.0), Some(0));
-        assert_eq!(of(DataType::Float16).encode(-0.0), Some(0x8000));
+    fn values_outside_the_format_are_refused() {
+        let format = |data_type: DataType| data_type.minifloat().unwrap();
+        assert_eq!(format(DataType::Float4E2M1Fn).encode(f64::NAN), None);
+        assert_eq!(format(DataType::Float4E2M1Fn).encode(f64::INFINITY), None);
+        assert_eq!(format(DataType::Float4E2M1Fn).encode(6.9), Some(7));
+        assert_eq!(format(DataType::Float4E2M1Fn).encode(7.1), None);
+        assert_eq!(format(DataType::Float8E8M0Fnu).encode(-1.0), None);
+        assert_eq!(format(DataType::Float8E8M0Fnu).encode(0.0), None);
+        assert_eq!(format(DataType::Float8E8M0Fnu).encode(1e-300), Some(0));
+        assert_eq!(format(DataType::Float8E8M0Fnu).encode(1.5), Some(128));
+        assert_eq!(format(DataType::Float8E8M0Fnu).encode(3.0), Some(129));
+        assert_eq!(format(DataType::Float8E5M2).encode(1e300), Some(0x7c));
+        assert_eq!(format(DataType::Float8E5M2).encode(-1e300), Some(0xfc));
+        assert_eq!(format(DataType::Float8E4M3Fnuz).encode(-0.0), Some(0));
+        assert_eq!(format(DataType::Float16).encode(-0.0), Some(0x8000));
     }
 
     proptest! {

@@ -117,7 +117,7 @@ pub enum DataType {
     VariableLength(VariableLength),
 }
 
-/// A run of `count` parts of an element, each of which is swapped as a whole when the byte order differs.
+/// A run of `count` parts of an element. Each part is swapped as a whole when the byte order differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Component {
     /// The offset of the first in the element, in bytes.
@@ -213,17 +213,6 @@ impl DataType {
             VariableLength(_) => return None,
             _ => self.number_format()?.size(),
         })
-    }
-
-    /// Explains to the user why an array of this type has no flat form; `None` if it has one.
-    pub fn no_flat_form(&self) -> Option<String> {
-        let what = match self {
-            DataType::VariableLength(VariableLength::Utf8) => "strings of variable length (UTF-8)",
-            DataType::VariableLength(VariableLength::Bytes) => "byte strings of variable length",
-            DataType::VariableLength(VariableLength::Other(name)) => name,
-            _ => return None,
-        };
-        Some(format!("the data type has no fixed element size: {what}"))
     }
 
     /// Returns the parts of the element that are swapped, in order and without gaps. Neighbours of one width are

@@ -1,6 +1,6 @@
 //! Data types as v1 and v2 name them: NumPy's `"<f4"`, and `[["x", "<f4"], ["y", ">i2", [2, 2]]]` for structs.
 //!
-//! Spec: v2 "Data type encoding", v1 likewise; NumPy, "The array interface protocol". Uses `data_type`, `json`,
+//! Spec: v2 "Data type encoding", v1 "Data type encoding"; NumPy, "The array interface protocol". Uses `data_type`, `json`,
 //! and `v3` for the names that NumPy does not have (tensorstore writes `"bfloat16"`).
 
 use serde_json::Value;

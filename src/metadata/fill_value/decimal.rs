@@ -80,7 +80,7 @@ impl<'a> Decimal<'a> {
         self.text.parse().ok()
     }
 
-    /// Rounds to odd: an exact float64 stays as it is, and any other number becomes that neighbour whose last bit is
+    /// Rounds to odd: an exact float64 stays as it is, and any other number becomes the neighbour with the last bit
     /// set. Rounding the result to any format of at most 51 significant bits equals rounding the number itself.
     pub fn to_f64_odd(&self) -> Option<f64> {
         let nearest = self.to_f64()?;
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number() {
+    fn texts_that_are_not_numbers() {
         for text in ["", "-", "e5", "1e", "1e+", "0x10", "1_000", "NaN", "1 2", "--1", "1.2.3", "٣"] {
             assert_eq!(Decimal::parse(text), None, "{text}");
         }

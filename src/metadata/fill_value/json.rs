@@ -100,10 +100,10 @@ fn structure(fields: &[Field], bytes: &[u8]) -> Value {
     let mut members = Map::new();
     let mut rest = bytes;
     for field in fields {
-        let (of_field, after) = rest.split_at(field.size().unwrap_or(0).min(rest.len()));
+        let (field_bytes, after) = rest.split_at(field.size().unwrap_or(0).min(rest.len()));
         rest = after;
         if !field.name.is_empty() {
-            members.insert(field.name.clone(), subarray(&field.data_type, &field.shape, of_field));
+            members.insert(field.name.clone(), subarray(&field.data_type, &field.shape, field_bytes));
         }
     }
     Value::Object(members)

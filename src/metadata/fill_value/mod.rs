@@ -14,9 +14,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use super::ZarrFormat;
 use super::data_type::{Component, DataType, Field, VariableLength};
 use super::json::parse_error::{ParseError, ParseResult};
+use super::zarr_format::ZarrFormat;
 
 /// The value of a missing chunk's elements, as the bytes of one element.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct FillValue {
 }
 
 impl FillValue {
-    /// Creates a fill value whose bytes are all zero.
+    /// Creates a fill value of zero bytes only.
     pub fn zeros(data_type: &DataType) -> Self {
         FillValue { bytes: vec![0; data_type.item_size().unwrap_or(0)], is_undefined: false }
     }
@@ -60,12 +60,12 @@ impl FillValue {
         Self::from_json(data_type, value, ZarrFormat::V1)
     }
 
-    fn from_json(data_type: &DataType, value: &Value, zarr_format: ZarrFormat) -> ParseResult<Self> {
-        if value.is_null() && zarr_format != ZarrFormat::V3 {
+    fn from_json(data_type: &DataType, value: &Value, version: ZarrFormat) -> ParseResult<Self> {
+        if value.is_null() && version != ZarrFormat::V3 {
             return Ok(Self::undefined(data_type));
         }
         let mut bytes = Vec::new();
-        append(data_type, value, zarr_format, &mut bytes)?;
+        append(data_type, value, version, &mut bytes)?;
         if data_type.item_size().is_some_and(|size| size != bytes.len()) {
             return Err(ParseError::invalid(format_args!(
                 "{} does not fit the data type",
@@ -96,39 +96,34 @@ fn scalar(value: &Value) -> &Value {
 }
 
 /// Appends the canonical bytes of one element.
-fn append(
-    data_type: &DataType,
-    value: &Value,
-    zarr_format: ZarrFormat,
-    bytes: &mut Vec<u8>,
-) -> ParseResult<()> {
+fn append(data_type: &DataType, value: &Value, version: ZarrFormat, bytes: &mut Vec<u8>) -> ParseResult<()> {
     use DataType::*;
     match data_type {
-        Raw(size) => append_raw(*size, value, zarr_format, bytes),
+        Raw(size) => append_raw(*size, value, version, bytes),
         NullTerminatedBytes(size) => {
-            let content = byte_string(scalar(value), zarr_format)?;
+            let content = byte_string(scalar(value), version)?;
             append_padded(&content, *size, value, bytes)
         }
-        FixedLengthUtf32(points) => append_utf32(*points, scalar(value), zarr_format, bytes),
-        Complex64 | Complex128 => append_complex(data_type, value, zarr_format, bytes),
-        Struct(fields) => append_struct(fields, value, zarr_format, bytes),
-        VariableLength(kind) => append_variable_length(kind, scalar(value), zarr_format, bytes),
-        _ => number::append(data_type, scalar(value), zarr_format != ZarrFormat::V3, bytes),
+        FixedLengthUtf32(points) => append_utf32(*points, scalar(value), version, bytes),
+        Complex64 | Complex128 => append_complex(data_type, value, version, bytes),
+        Struct(fields) => append_struct(fields, value, version, bytes),
+        VariableLength(kind) => append_variable_length(kind, scalar(value), version, bytes),
+        _ => number::append(data_type, scalar(value), version != ZarrFormat::V3, bytes),
     }
 }
 
 /// Returns whether a v1 or v2 writer meant "all zeros" by a plain 0 (NumPy's default) for a type without numbers.
-fn means_zeros(value: &Value, zarr_format: ZarrFormat) -> bool {
-    zarr_format != ZarrFormat::V3 && value.as_f64() == Some(0.0)
+fn means_zeros(value: &Value, version: ZarrFormat) -> bool {
+    version != ZarrFormat::V3 && value.as_f64() == Some(0.0)
 }
 
-fn append_raw(size: usize, value: &Value, zarr_format: ZarrFormat, bytes: &mut Vec<u8>) -> ParseResult<()> {
+fn append_raw(size: usize, value: &Value, version: ZarrFormat, bytes: &mut Vec<u8>) -> ParseResult<()> {
     let content = match scalar(value) {
-        Value::String(_) => byte_string(scalar(value), zarr_format)?,
+        Value::String(_) => byte_string(scalar(value), version)?,
         _ if value.is_array() => byte_list(value)?,
-        _ => byte_string(value, zarr_format)?,
+        _ => byte_string(value, version)?,
     };
-    if means_zeros(value, zarr_format) {
+    if means_zeros(value, version) {
         bytes.resize(bytes.len() + size, 0);
         return Ok(());
     }
@@ -152,15 +147,15 @@ fn byte_list(value: &Value) -> ParseResult<Vec<u8>> {
 }
 
 /// Decodes the bytes that a string stands for. Since v2 it is base64. A v2 string that cannot be base64 is literal.
-fn byte_string(value: &Value, zarr_format: ZarrFormat) -> ParseResult<Vec<u8>> {
-    if means_zeros(value, zarr_format) {
+fn byte_string(value: &Value, version: ZarrFormat) -> ParseResult<Vec<u8>> {
+    if means_zeros(value, version) {
         return Ok(Vec::new());
     }
     let text = super::json::text(value)?;
-    if zarr_format == ZarrFormat::V1 {
+    if version == ZarrFormat::V1 {
         return Ok(text.as_bytes().to_vec());
     }
-    match (STANDARD.decode(text), zarr_format) {
+    match (STANDARD.decode(text), version) {
         (Ok(bytes), _) => Ok(bytes),
         (Err(_), ZarrFormat::V2) => Ok(text.as_bytes().to_vec()),
         (Err(error), _) => {
@@ -179,13 +174,8 @@ fn append_padded(content: &[u8], size: usize, value: &Value, bytes: &mut Vec<u8>
     Ok(())
 }
 
-fn append_utf32(
-    points: usize,
-    value: &Value,
-    zarr_format: ZarrFormat,
-    bytes: &mut Vec<u8>,
-) -> ParseResult<()> {
-    let text = if means_zeros(value, zarr_format) { "" } else { super::json::text(value)? };
+fn append_utf32(points: usize, value: &Value, version: ZarrFormat, bytes: &mut Vec<u8>) -> ParseResult<()> {
+    let text = if means_zeros(value, version) { "" } else { super::json::text(value)? };
     let content: Vec<u8> = text.chars().flat_map(|point| u32::from(point).to_le_bytes()).collect();
     append_padded(&content, points.saturating_mul(4), value, bytes)
 }
@@ -193,7 +183,7 @@ fn append_utf32(
 fn append_complex(
     data_type: &DataType,
     value: &Value,
-    zarr_format: ZarrFormat,
+    version: ZarrFormat,
     bytes: &mut Vec<u8>,
 ) -> ParseResult<()> {
     let part = if *data_type == DataType::Complex64 { DataType::Float32 } else { DataType::Float64 };
@@ -201,7 +191,7 @@ fn append_complex(
     let (real, imaginary) = match value.as_array().map(Vec::as_slice) {
         Some([real, imaginary]) => (real, imaginary),
         // v1 and v2 writers also leave a plain number.
-        None if zarr_format != ZarrFormat::V3 => (value, &zero),
+        None if version != ZarrFormat::V3 => (value, &zero),
         _ => {
             let shown = super::json::shown(value);
             return Err(ParseError::invalid(format_args!(
@@ -209,8 +199,8 @@ fn append_complex(
             )));
         }
     };
-    number::append(&part, real, zarr_format != ZarrFormat::V3, bytes)?;
-    number::append(&part, imaginary, zarr_format != ZarrFormat::V3, bytes)
+    number::append(&part, real, version != ZarrFormat::V3, bytes)?;
+    number::append(&part, imaginary, version != ZarrFormat::V3, bytes)
 }
 
 /// Appends a struct. It is base64 of the packed element, or an object with a value for each field, or a list of the
@@ -218,29 +208,28 @@ fn append_complex(
 fn append_struct(
     fields: &[Field],
     value: &Value,
-    zarr_format: ZarrFormat,
+    version: ZarrFormat,
     bytes: &mut Vec<u8>,
 ) -> ParseResult<()> {
     let whole = DataType::Struct(fields.to_vec());
     let size = whole.item_size().unwrap_or(0);
     match value {
-        Value::Object(members) => append_fields(fields, members, zarr_format, bytes),
-        Value::Array(items) if items.len() == fields.len() && !scalar(value).is_string() => fields
-            .iter()
-            .zip(items)
-            .try_for_each(|(field, item)| append_field(field, item, zarr_format, bytes)),
-        _ if means_zeros(value, zarr_format) => {
+        Value::Object(members) => append_fields(fields, members, version, bytes),
+        Value::Array(items) if items.len() == fields.len() && !scalar(value).is_string() => {
+            fields.iter().zip(items).try_for_each(|(field, item)| append_field(field, item, version, bytes))
+        }
+        _ if means_zeros(value, version) => {
             bytes.resize(bytes.len() + size, 0);
             Ok(())
         }
-        _ => append_raw(size, scalar(value), zarr_format, bytes),
+        _ => append_raw(size, scalar(value), version, bytes),
     }
 }
 
 fn append_fields(
     fields: &[Field],
     members: &Map<String, Value>,
-    zarr_format: ZarrFormat,
+    version: ZarrFormat,
     bytes: &mut Vec<u8>,
 ) -> ParseResult<()> {
     if let Some(name) = members.keys().find(|name| !fields.iter().any(|field| field.name == **name)) {
@@ -250,19 +239,14 @@ fn append_fields(
         if field.name.is_empty() {
             bytes.resize(bytes.len() + field.size().unwrap_or(0), 0);
         } else {
-            append_field(field, super::json::required(members, &field.name)?, zarr_format, bytes)?;
+            append_field(field, super::json::required(members, &field.name)?, version, bytes)?;
         }
     }
     Ok(())
 }
 
-fn append_field(
-    field: &Field,
-    value: &Value,
-    zarr_format: ZarrFormat,
-    bytes: &mut Vec<u8>,
-) -> ParseResult<()> {
-    append_subarray(&field.data_type, &field.shape, value, zarr_format, bytes)
+fn append_field(field: &Field, value: &Value, version: ZarrFormat, bytes: &mut Vec<u8>) -> ParseResult<()> {
+    append_subarray(&field.data_type, &field.shape, value, version, bytes)
         .map_err(|error| error.within(super::json::shown_text(&field.name)))
 }
 
@@ -270,34 +254,34 @@ fn append_subarray(
     data_type: &DataType,
     shape: &[u64],
     value: &Value,
-    zarr_format: ZarrFormat,
+    version: ZarrFormat,
     bytes: &mut Vec<u8>,
 ) -> ParseResult<()> {
     let Some((&length, inner)) = shape.split_first() else {
-        return append(data_type, value, zarr_format, bytes);
+        return append(data_type, value, version, bytes);
     };
     let items = super::json::list(value)?;
     if items.len() as u64 != length {
         let found = items.len();
         return Err(ParseError::invalid(format_args!("must be a list of {length}, but has {found} members")));
     }
-    items.iter().try_for_each(|item| append_subarray(data_type, inner, item, zarr_format, bytes))
+    items.iter().try_for_each(|item| append_subarray(data_type, inner, item, version, bytes))
 }
 
 /// Appends the value of a type without a fixed size. It does not matter to the flat file and must not hide the array.
 fn append_variable_length(
     kind: &VariableLength,
     value: &Value,
-    zarr_format: ZarrFormat,
+    version: ZarrFormat,
     bytes: &mut Vec<u8>,
 ) -> ParseResult<()> {
     match (kind, value) {
         (_, Value::Null) | (VariableLength::Other(_), _) => {}
         (VariableLength::Utf8, Value::String(text)) => bytes.extend_from_slice(text.as_bytes()),
         (VariableLength::Bytes, Value::Array(_)) => bytes.extend(byte_list(value)?),
-        (VariableLength::Bytes, _) => bytes.extend(byte_string(value, zarr_format)?),
+        (VariableLength::Bytes, _) => bytes.extend(byte_string(value, version)?),
         // This was zarr-python's default, and zarr-python reads its text.
-        (VariableLength::Utf8, Value::Number(number)) if zarr_format != ZarrFormat::V3 => {
+        (VariableLength::Utf8, Value::Number(number)) if version != ZarrFormat::V3 => {
             bytes.extend_from_slice(number.to_string().as_bytes());
         }
         (VariableLength::Utf8, _) => {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use crate::formats::json::{chunk_and_shard_shape, fill_value, format_number};
+use crate::formats::json::{chunk_and_shard_shape, fill_value};
 use crate::hierarchy::Node;
 use crate::metadata::{ArrayMetadata, ZarrFormat};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
@@ -82,7 +82,7 @@ impl ExtendedAttributes {
 fn of_node(zarr_format: Option<ZarrFormat>, attributes: &Map<String, Value>) -> Facts {
     let Some(format) = zarr_format else { return Vec::new() };
     let attributes = json!(attributes).to_string();
-    vec![("user.zarr.zarr_format", format_number(format).to_string()), ("user.zarr.attributes", attributes)]
+    vec![("user.zarr.zarr_format", format.number().to_string()), ("user.zarr.attributes", attributes)]
 }
 
 fn of_array(metadata: &ArrayMetadata) -> Facts {

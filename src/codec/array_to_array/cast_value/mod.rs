@@ -54,7 +54,7 @@ struct CastValue {
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
     let CodecInput::Array(input) = context.input else {
-        return Err(CodecError::new("codec \"cast_value\" needs an array before it, and got bytes"));
+        return Err(CodecError::new("codec \"cast_value\" needs an array as input, but got bytes"));
     };
     let mut configuration = Configuration::new(context);
     let source = &input.data_type;

@@ -40,7 +40,7 @@ struct ScaleOffset {
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
     let CodecInput::Array(input) = context.input else {
-        return Err(CodecError::new("codec \"scale_offset\" needs an array before it, and got bytes"));
+        return Err(CodecError::new("codec \"scale_offset\" needs an array as input, but got bytes"));
     };
     let mut configuration = Configuration::new(context);
     let data_type = &input.data_type;

@@ -1,8 +1,7 @@
 //! The index of a shard: where its inner chunks lie.
 //!
-//! Spec: v3 "Sharding codec", "Binary shard format". No entry is trusted: each is checked against the
-//! object's size when it is used, so that a bad entry costs its own inner chunk only. Gaps, overlap and
-//! any order are legal. Uses nothing.
+//! Spec: v3 "Sharding codec", "Binary shard format". Each entry is checked against the object's size when it is used,
+//! so that a bad entry makes only its own inner chunk an error. Gaps, overlap and any order are legal. Uses nothing.
 
 use std::ops::Range;
 

@@ -10,8 +10,8 @@
 //!   "index_location": "end"}}
 //! ```
 //!
-//! This file has the whole shard as an ordinary array → bytes codec, and what the array layer needs to read the index
-//! and single inner chunks itself. Offsets are from the start of the object, also where the index comes first.
+//! This file has the whole shard as an ordinary array → bytes codec. It also gives the array layer access to the index and to
+//! single inner chunks. Offsets are from the start of the object, even if the index comes first.
 
 pub mod index;
 
@@ -34,7 +34,7 @@ pub const ENTRY: CodecEntry = CodecEntry { v3: &["sharding_indexed"], v2: &[], b
 /// size of a cache.
 pub const MAX_INDEX_BYTES: u64 = 32 << 20;
 
-/// Where in the object the index is.
+/// The place of the index in the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexLocation {
     /// Its first bytes.
@@ -51,9 +51,9 @@ pub struct ShardingIndexed {
     pub inner_specs: Vec<CodecSpec>,
     /// The same codecs, built.
     pub inner: Pipeline,
-    /// The index's codecs, built; always of one encoded size.
+    /// The index's codecs, built. The encoded size is constant.
     pub index_pipeline: Pipeline,
-    /// Where the index is.
+    /// The place of the index.
     pub index_location: IndexLocation,
     /// Inner chunks per dimension.
     pub chunks_per_shard: Vec<u64>,
@@ -98,7 +98,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     let index_pipeline =
         Pipeline::build(&index_specs, &index_array).map_err(|error| nested("index_codecs", error))?;
     let EncodedSize::Exact(index_size) = index_pipeline.encoded_size() else {
-        return Err(configuration.error("index_codecs", "must give an index of always the same size"));
+        return Err(configuration.error("index_codecs", "must give an index of constant size"));
     };
     let inner = Representation { shape: inner_shape.clone(), ..shard.clone() };
     let inner = Pipeline::build(&inner_specs, &inner).map_err(|error| nested("codecs", error))?;

@@ -67,7 +67,7 @@ pub(super) fn decode_part(
         return Err(CodecError::new(format_args!("a blosc buffer too short for its {blocks} blocks")));
     }
     if starts_end > head.len() {
-        // At most as long as the stored buffer is.
+        // At most as long as the stored buffer.
         head.resize(starts_end, 0);
         stored.read(0, &mut head)?;
     }
@@ -120,9 +120,10 @@ fn with_blocks(
     sorted.push(header.encoded_bytes);
     sorted.sort_unstable();
     // A block ends where the next one in the buffer begins.
-    let end_of = |start: usize| sorted.get(sorted.partition_point(|&other| other <= start)).copied();
+    let block_end = |start: usize| sorted.get(sorted.partition_point(|&other| other <= start)).copied();
     let low = wanted_starts.iter().copied().min().ok_or_else(damaged)?;
-    let high = wanted_starts.iter().map(|&start| end_of(start).unwrap_or(start)).max().ok_or_else(damaged)?;
+    let high =
+        wanted_starts.iter().map(|&start| block_end(start).unwrap_or(start)).max().ok_or_else(damaged)?;
     let new_least = HEADER_BYTES + 4 * wanted.len();
     let length = new_least + (high - low);
     let decoded =

@@ -1,4 +1,4 @@
-//! C-Blosc and C-LZ4, safely: what they get was checked before (`header.rs`).
+//! Safe functions over C-Blosc and C-LZ4. Their input has been checked (`header.rs`).
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int};

@@ -1,7 +1,7 @@
 //! Decoding blosc blocks of LZ4 and Zstandard without C-Blosc.
 //!
 //! Spec: C-Blosc's chunk format: a block is one part or, if it is split, one for each byte of an element; each has its length
-//! as an i32 before it and is stored as it is where that is its decoded length. Two things are faster than in C-Blosc: an
+//! as an i32 before it and is stored uncompressed if that is its decoded length. Two things are faster than in C-Blosc: an
 //! uncompressed part is not copied before it is unshuffled, which uses wide registers, and Zstandard's
 //! context is kept from block to block. Uses `blosc`, `zstd`, `shuffle`.
 

@@ -8,8 +8,8 @@
 //!   {"cname": "lz4", "clevel": 1, "shuffle": "shuffle", "typesize": 4, "blocksize": 0}}
 //! ```
 //!
-//! A buffer describes its own encoding; the configuration matters only to encoding. C-Blosc does the work, except what
-//! `direct.rs` decodes faster. The whole structure of the buffer is checked first, since C-Blosc was not written for hostile input.
+//! A buffer describes its own encoding; the configuration matters only to encoding. C-Blosc does the work, unless
+//! `direct.rs` is faster. The whole structure of the buffer is checked first, since C-Blosc was not written for hostile input.
 
 mod blocks;
 mod c_blosc;

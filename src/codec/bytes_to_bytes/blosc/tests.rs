@@ -80,7 +80,7 @@ fn a_blosclz_match_that_overflows_is_refused() {
     assert!(codec(0, 5, 0, 1, 0).decode_into(&encoded, &mut vec![0; block]).is_err());
 }
 
-/// Damages some bytes, in the fields where it tells most and elsewhere.
+/// Damages some bytes, in the most sensitive fields and elsewhere.
 fn damage(encoded: &mut Vec<u8>, state: &mut u64) {
     for _ in 0..=next(state) % 3 {
         let length = encoded.len();

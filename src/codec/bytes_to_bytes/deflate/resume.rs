@@ -74,7 +74,7 @@ fn go_on(inflate: &mut Decompress, stored: &dyn StoredBytes, out: &mut [u8]) -> 
                 break;
             }
             if inflate.total_in() == read_before && inflate.total_out() == given_before {
-                return Err(CodecError::new("the data end too early"));
+                return Err(CodecError::new("the data ends too early"));
             }
         }
         Ok(filled)
@@ -95,7 +95,7 @@ impl ResumableDecoder for ResumableInflate {
         let begun = self.inflate.take().unwrap_or_else(|| self.begin());
         match go_on(self.inflate.insert(begun), stored, out)? {
             filled if filled == out.len() => Ok(decoded_bytes),
-            _ => Err(CodecError::new("the data end too early")),
+            _ => Err(CodecError::new("the data ends too early")),
         }
     }
 }

@@ -51,7 +51,7 @@ struct Ladder {
 }
 
 impl Ladder {
-    fn of(data_type: &DataType) -> Ladder {
+    fn new(data_type: &DataType) -> Ladder {
         let format = format(data_type);
         let is_signed = *data_type != DataType::Float8E8M0Fnu;
         let codes = 1u64 << (logical_bits(format) - u32::from(is_signed));
@@ -140,7 +140,7 @@ fn small_floats_agree_with_a_search_among_their_values() {
         .map(float64)
         .collect();
     for data_type in &small_floats() {
-        let ladder = Ladder::of(data_type);
+        let ladder = Ladder::new(data_type);
         for &value in &values {
             check_float(data_type, &ladder, value);
         }

@@ -35,11 +35,11 @@ fn width(data_type: &DataType) -> usize {
     data_type.item_size().unwrap()
 }
 
-fn bytes_of(codes: &[u64], width: usize) -> Vec<u8> {
+fn elements(codes: &[u64], width: usize) -> Vec<u8> {
     codes.iter().flat_map(|code| code.to_le_bytes().into_iter().take(width)).collect()
 }
 
-/// Returns codes of a type: all special ones, and ordinary ones between them whose values are whole numbers of every
+/// Returns codes of a type: all special ones, and ordinary ones between them that stand for whole numbers of every
 /// size.
 fn codes(data_type: &DataType) -> Vec<u64> {
     let format = data_type.real_format().unwrap();
@@ -66,13 +66,13 @@ fn check(cast: &Cast, from: usize, to: usize, codes: &[u64]) {
     let good_codes: Vec<u64> =
         codes.iter().zip(&expected).filter(|(_, cast)| cast.is_ok()).map(|(&code, _)| code).collect();
     let mut out = vec![0; good.len() * to];
-    cast.run(&bytes_of(&good_codes, from), &mut out).unwrap();
-    assert_eq!(out, bytes_of(&good, to), "{} to {}", cast.source_name, cast.target_name);
+    cast.run(&elements(&good_codes, from), &mut out).unwrap();
+    assert_eq!(out, elements(&good, to), "{} to {}", cast.source_name, cast.target_name);
     let mut out = vec![0; codes.len() * to];
     match expected.iter().position(Result::is_err) {
-        None => cast.run(&bytes_of(codes, from), &mut out).unwrap(),
+        None => cast.run(&elements(codes, from), &mut out).unwrap(),
         Some(index) => {
-            let error = cast.run(&bytes_of(codes, from), &mut out).unwrap_err().to_string();
+            let error = cast.run(&elements(codes, from), &mut out).unwrap_err().to_string();
             let value = cast.source.text(codes[index]);
             let named = format!("element {index}, the {} {value}, ", cast.source_name);
             assert!(error.contains(&named), "{error}: {named}");
