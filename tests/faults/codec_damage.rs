@@ -138,9 +138,10 @@ fn damaged_chunks() {
         let pipeline =
             crate::oracle::pipeline(document).unwrap_or_else(|error| panic!("{document}: {error}"));
         let data = sample(pipeline.decoded_bytes(), 4, seed as u64);
-        let data: Vec<u8> = match document["dtype"] == json!("<U1") {
-            true => data.chunks(4).flat_map(|bytes| [b'a' + bytes[0] % 3, 0, 0, 0]).collect(),
-            false => data.chunks(4).flat_map(|bytes| (f32::from(bytes[0]) / 4.0).to_le_bytes()).collect(),
+        let data: Vec<u8> = if document["dtype"] == json!("<U1") {
+            data.chunks(4).flat_map(|bytes| [b'a' + bytes[0] % 3, 0, 0, 0]).collect()
+        } else {
+            data.chunks(4).flat_map(|bytes| (f32::from(bytes[0]) / 4.0).to_le_bytes()).collect()
         };
         damage_one(&pipeline, &data, rounds, seed as u64, document);
     }

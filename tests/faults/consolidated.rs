@@ -68,9 +68,10 @@ fn documents(folder: &Path, prefix: &str, is_v3: bool, found: &mut Vec<(String, 
 /// Checks that the copy of every group has exactly what is below it.
 pub fn check(store: &Path, groups: &[&str], what: &str) {
     for group in groups.iter().map(|group| store.join(group)).filter(|group| group.exists()) {
-        let (name, place) = match group.join(".zmetadata").exists() {
-            true => (".zmetadata", "/metadata"),
-            false => ("zarr.json", "/consolidated_metadata/metadata"),
+        let (name, place) = if group.join(".zmetadata").exists() {
+            (".zmetadata", "/metadata")
+        } else {
+            ("zarr.json", "/consolidated_metadata/metadata")
         };
         let text: Value = serde_json::from_slice(&fs::read(group.join(name)).unwrap()).unwrap();
         let Some(copies) = text.pointer(place).and_then(Value::as_object) else {

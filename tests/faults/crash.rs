@@ -279,7 +279,7 @@ struct Answered {
 
 impl Answered {
     /// Takes a line of write_synchronously.py.
-    fn note(&mut self, line: &str) {
+    fn record(&mut self, line: &str) {
         let numbers: Vec<usize> = line.split(' ').map(|number| number.parse().unwrap()).collect();
         self.blocks.insert((numbers[0], numbers[1]), numbers[2] as u8);
         self.last[numbers[0]] = numbers[2] as u8;
@@ -295,11 +295,11 @@ fn write_synchronously(python: &Path, store: &Path, options: &[&str], millisecon
     let mut lines = BufReader::new(writer.stdout.take().unwrap()).lines();
     let mut answered = Answered::default();
     while answered.last.contains(&0) {
-        answered.note(&lines.next().unwrap().unwrap());
+        answered.record(&lines.next().unwrap().unwrap());
     }
     std::thread::sleep(Duration::from_millis(milliseconds));
     mount.strike();
-    lines.for_each(|line| answered.note(&line.unwrap()));
+    lines.for_each(|line| answered.record(&line.unwrap()));
     writer.wait().unwrap();
     mount.kill();
     Some(answered)

@@ -139,9 +139,10 @@ fn cast_each(pipeline: &Pipeline, data: &[u8], from: &str, to: &str, is_encode: 
             pipeline.decode(element, &mut out).ok()?;
             out
         };
-        Some(match is_nan(to, &cast) {
-            true => "nan".to_owned(),
-            false => cast.iter().map(|byte| format!("{byte:02x}")).collect(),
+        Some(if is_nan(to, &cast) {
+            "nan".to_owned()
+        } else {
+            cast.iter().map(|byte| format!("{byte:02x}")).collect()
         })
     };
     data.chunks_exact(width(from)).map(one).collect()
@@ -298,9 +299,10 @@ fn casts_through_zarr_python() {
                 // What wraps to the top of uint16 is beyond float16 when it is cast back.
                 let clamps = from.starts_with('u') || *from == "float16";
                 let out_of_range = if clamps { "clamp" } else { "wrap" };
-                let cast = match to.starts_with("float") {
-                    true => json!({"data_type": to, "rounding": rounding}),
-                    false => json!({"data_type": to, "rounding": rounding, "out_of_range": out_of_range}),
+                let cast = if to.starts_with("float") {
+                    json!({"data_type": to, "rounding": rounding})
+                } else {
+                    json!({"data_type": to, "rounding": rounding, "out_of_range": out_of_range})
                 };
                 let codecs = [cast_value(cast), bytes("big")];
                 same_bytes(&mut oracle, from, &json!(1), &codecs, &numbers(from, 60));

@@ -19,101 +19,101 @@ use zarrfs::store::{MemoryStore, Store};
 
 /// What a codec does to what it is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Says {
+enum Fidelity {
     /// It is lossless.
-    Keeps,
+    Lossless,
     /// It is lossy, and what is written here shows it.
-    Loses,
+    Lossy,
     /// It counts as lossy, though nothing here shows why.
-    Doubts,
+    CountsAsLossy,
 }
-use Says::{Doubts, Keeps, Loses};
+use Fidelity::{CountsAsLossy, Lossless, Lossy};
 
 /// Names in v3 (`None`: v2 only) and v2 (`None`: v3 only), configuration, data types (v3 names), what it does.
-type Case = (Option<&'static str>, Option<&'static str>, &'static str, &'static [&'static str], Says);
+type Case = (Option<&'static str>, Option<&'static str>, &'static str, &'static [&'static str], Fidelity);
 
 const CASES: &[Case] = &[
-    (Some("numcodecs.adler32"), Some("adler32"), "{}", &["int32"], Keeps),
+    (Some("numcodecs.adler32"), Some("adler32"), "{}", &["int32"], Lossless),
     (
         Some("numcodecs.astype"),
         Some("astype"),
         r#"{"encode_dtype":"<i8","decode_dtype":"<i4"}"#,
         &["int32"],
-        Keeps,
+        Lossless,
     ),
     (
         Some("numcodecs.astype"),
         Some("astype"),
         r#"{"encode_dtype":"<f4","decode_dtype":"<f8"}"#,
         &["float64"],
-        Loses,
+        Lossy,
     ),
     (
         Some("numcodecs.astype"),
         Some("astype"),
         r#"{"encode_dtype":"<i2","decode_dtype":"<i4"}"#,
         &["int32"],
-        Loses,
+        Lossy,
     ),
-    (Some("numcodecs.base64"), Some("base64"), "{}", &["float32"], Keeps),
-    (Some("bitround"), Some("bitround"), r#"{"keepbits":3}"#, &["float32", "float64"], Loses),
-    (Some("bitround"), None, r#"{"keepbits":3}"#, &["int32", "uint16", "complex64"], Loses),
-    (Some("bitround"), Some("bitround"), r#"{"keepbits":23}"#, &["float32"], Keeps),
-    (Some("bitround"), None, r#"{"keepbits":64}"#, &["int32", "uint64"], Keeps),
+    (Some("numcodecs.base64"), Some("base64"), "{}", &["float32"], Lossless),
+    (Some("bitround"), Some("bitround"), r#"{"keepbits":3}"#, &["float32", "float64"], Lossy),
+    (Some("bitround"), None, r#"{"keepbits":3}"#, &["int32", "uint16", "complex64"], Lossy),
+    (Some("bitround"), Some("bitround"), r#"{"keepbits":23}"#, &["float32"], Lossless),
+    (Some("bitround"), None, r#"{"keepbits":64}"#, &["int32", "uint64"], Lossless),
     (
         Some("blosc"),
         Some("blosc"),
         r#"{"cname":"lz4","clevel":1,"shuffle":1,"blocksize":0}"#,
         &["float64"],
-        Keeps,
+        Lossless,
     ),
-    (Some("bytes"), None, r#"{"endian":"big"}"#, &["int16", "complex64", "float32"], Keeps),
-    (Some("numcodecs.bz2"), Some("bz2"), r#"{"level":1}"#, &["int32"], Keeps),
-    (Some("cast_value"), None, r#"{"data_type":"float32"}"#, &["float64"], Loses),
-    (Some("cast_value"), None, r#"{"data_type":"int32","rounding":"towards-zero"}"#, &["float32"], Loses),
-    (Some("cast_value"), None, r#"{"data_type":"int8","out_of_range":"clamp"}"#, &["int32"], Loses),
-    (Some("cast_value"), None, r#"{"data_type":"int64"}"#, &["int32"], Doubts),
-    (None, Some("categorize"), r#"{"labels":["a","b"],"dtype":"<U2","astype":"|u1"}"#, &["U2"], Loses),
-    (Some("numcodecs.crc32"), Some("crc32"), "{}", &["int32"], Keeps),
-    (Some("crc32c"), Some("crc32c"), "{}", &["int32"], Keeps),
-    (Some("numcodecs.delta"), Some("delta"), r#"{"dtype":"<i4"}"#, &["int32"], Keeps),
-    (Some("numcodecs.delta"), Some("delta"), r#"{"dtype":"<f4"}"#, &["float32"], Loses),
+    (Some("bytes"), None, r#"{"endian":"big"}"#, &["int16", "complex64", "float32"], Lossless),
+    (Some("numcodecs.bz2"), Some("bz2"), r#"{"level":1}"#, &["int32"], Lossless),
+    (Some("cast_value"), None, r#"{"data_type":"float32"}"#, &["float64"], Lossy),
+    (Some("cast_value"), None, r#"{"data_type":"int32","rounding":"towards-zero"}"#, &["float32"], Lossy),
+    (Some("cast_value"), None, r#"{"data_type":"int8","out_of_range":"clamp"}"#, &["int32"], Lossy),
+    (Some("cast_value"), None, r#"{"data_type":"int64"}"#, &["int32"], CountsAsLossy),
+    (None, Some("categorize"), r#"{"labels":["a","b"],"dtype":"<U2","astype":"|u1"}"#, &["U2"], Lossy),
+    (Some("numcodecs.crc32"), Some("crc32"), "{}", &["int32"], Lossless),
+    (Some("crc32c"), Some("crc32c"), "{}", &["int32"], Lossless),
+    (Some("numcodecs.delta"), Some("delta"), r#"{"dtype":"<i4"}"#, &["int32"], Lossless),
+    (Some("numcodecs.delta"), Some("delta"), r#"{"dtype":"<f4"}"#, &["float32"], Lossy),
     (
         Some("numcodecs.fixedscaleoffset"),
         Some("fixedscaleoffset"),
         r#"{"offset":0,"scale":2,"dtype":"<f4","astype":"<i4"}"#,
         &["float32"],
-        Loses,
+        Lossy,
     ),
-    (Some("numcodecs.fletcher32"), Some("fletcher32"), "{}", &["int32"], Keeps),
-    (Some("gzip"), Some("gzip"), r#"{"level":1}"#, &["int32"], Keeps),
-    (Some("numcodecs.jenkins_lookup3"), Some("jenkins_lookup3"), r#"{"initval":0}"#, &["int32"], Keeps),
-    (Some("numcodecs.lz4"), Some("lz4"), r#"{"acceleration":1}"#, &["int32"], Keeps),
-    (Some("numcodecs.lzma"), Some("lzma"), "{}", &["int32"], Keeps),
-    (Some("numcodecs.packbits"), Some("packbits"), "{}", &["bool"], Doubts),
+    (Some("numcodecs.fletcher32"), Some("fletcher32"), "{}", &["int32"], Lossless),
+    (Some("gzip"), Some("gzip"), r#"{"level":1}"#, &["int32"], Lossless),
+    (Some("numcodecs.jenkins_lookup3"), Some("jenkins_lookup3"), r#"{"initval":0}"#, &["int32"], Lossless),
+    (Some("numcodecs.lz4"), Some("lz4"), r#"{"acceleration":1}"#, &["int32"], Lossless),
+    (Some("numcodecs.lzma"), Some("lzma"), "{}", &["int32"], Lossless),
+    (Some("numcodecs.packbits"), Some("packbits"), "{}", &["bool"], CountsAsLossy),
     (
         Some("packbits"),
         None,
         "{}",
         &["float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "uint2", "int4"],
-        Loses,
+        Lossy,
     ),
-    (Some("packbits"), None, "{}", &["bool"], Doubts),
-    (Some("packbits"), None, r#"{"first_bit":1,"last_bit":9}"#, &["int16"], Loses),
-    (Some("packbits"), None, "{}", &["int16", "complex64"], Keeps),
-    (Some("numcodecs.pcodec"), Some("pcodec"), "{}", &["int32", "float32", "noise32", "noise64"], Keeps),
-    (Some("numcodecs.quantize"), Some("quantize"), r#"{"digits":1,"dtype":"<f4"}"#, &["float32"], Loses),
-    (Some("reshape"), None, r#"{"shape":[-1]}"#, &["int32"], Keeps),
-    (Some("scale_offset"), None, r#"{"offset":0.1,"scale":3.7}"#, &["float32"], Loses),
-    (Some("scale_offset"), None, "{}", &["float32"], Keeps),
-    (Some("scale_offset"), None, r#"{"offset":5}"#, &["int32"], Doubts),
-    (Some("numcodecs.shuffle"), Some("shuffle"), r#"{"elementsize":4}"#, &["int32"], Keeps),
-    (Some("transpose"), None, r#"{"order":[1,0]}"#, &["int32"], Keeps),
-    (Some("zfp"), None, r#"{"mode":"fixed_accuracy","tolerance":0.5}"#, &["float32", "float64"], Loses),
-    (Some("zfp"), None, r#"{"mode":"reversible"}"#, &["int32", "float32"], Doubts),
-    (Some("numcodecs.zfpy"), Some("zfpy"), r#"{"mode":4,"tolerance":0.5}"#, &["float32"], Loses),
-    (Some("numcodecs.zlib"), Some("zlib"), r#"{"level":1}"#, &["int32"], Keeps),
-    (Some("zstd"), Some("zstd"), r#"{"level":1,"checksum":true}"#, &["int32"], Keeps),
+    (Some("packbits"), None, "{}", &["bool"], CountsAsLossy),
+    (Some("packbits"), None, r#"{"first_bit":1,"last_bit":9}"#, &["int16"], Lossy),
+    (Some("packbits"), None, "{}", &["int16", "complex64"], Lossless),
+    (Some("numcodecs.pcodec"), Some("pcodec"), "{}", &["int32", "float32", "noise32", "noise64"], Lossless),
+    (Some("numcodecs.quantize"), Some("quantize"), r#"{"digits":1,"dtype":"<f4"}"#, &["float32"], Lossy),
+    (Some("reshape"), None, r#"{"shape":[-1]}"#, &["int32"], Lossless),
+    (Some("scale_offset"), None, r#"{"offset":0.1,"scale":3.7}"#, &["float32"], Lossy),
+    (Some("scale_offset"), None, "{}", &["float32"], Lossless),
+    (Some("scale_offset"), None, r#"{"offset":5}"#, &["int32"], CountsAsLossy),
+    (Some("numcodecs.shuffle"), Some("shuffle"), r#"{"elementsize":4}"#, &["int32"], Lossless),
+    (Some("transpose"), None, r#"{"order":[1,0]}"#, &["int32"], Lossless),
+    (Some("zfp"), None, r#"{"mode":"fixed_accuracy","tolerance":0.5}"#, &["float32", "float64"], Lossy),
+    (Some("zfp"), None, r#"{"mode":"reversible"}"#, &["int32", "float32"], CountsAsLossy),
+    (Some("numcodecs.zfpy"), Some("zfpy"), r#"{"mode":4,"tolerance":0.5}"#, &["float32"], Lossy),
+    (Some("numcodecs.zlib"), Some("zlib"), r#"{"level":1}"#, &["int32"], Lossless),
+    (Some("zstd"), Some("zstd"), r#"{"level":1,"checksum":true}"#, &["int32"], Lossless),
 ];
 
 /// Tried at every place by the chains around the others.
@@ -124,7 +124,7 @@ const SHAPE: [u64; 2] = [12, 8];
 const CHUNK: [u64; 2] = [8, 8];
 
 #[test]
-fn every_codec_of_the_registry_says_what_it_does_here() {
+fn every_codec_of_the_registry_is_in_the_matrix() {
     let mut tried: BTreeSet<&str> = EVERYWHERE.iter().copied().collect();
     tried.extend(CASES.iter().flat_map(|case| [case.0, case.1]).flatten());
     for entry in registry::entries() {
@@ -232,14 +232,14 @@ struct Cell {
     what: String,
     document: Value,
     data_type: &'static str,
-    says: Says,
+    fidelity: Fidelity,
     layout: Layout,
 }
 
 /// Returns all chains that can be built; how many of them each case has at least shows that its places were tried.
 fn cells() -> Vec<Cell> {
     let mut cells = Vec::new();
-    for (v3_name, v2_name, configuration, data_types, says) in CASES {
+    for (v3_name, v2_name, configuration, data_types, fidelity) in CASES {
         let configuration: Value = serde_json::from_str(configuration).unwrap();
         for data_type in *data_types {
             let mut documents = Vec::new();
@@ -282,7 +282,7 @@ fn cells() -> Vec<Cell> {
                         what: format!("{what} {named}"),
                         document: document.clone(),
                         data_type,
-                        says: *says,
+                        fidelity: *fidelity,
                         layout,
                     };
                     if open(&cell, &store(&cell)).is_ok() {
@@ -325,9 +325,9 @@ fn check(cell: &Cell) -> Option<String> {
         array.writer().write_at(offset as u64, &data).unwrap();
         if let Err(error) = array.writer().flush() {
             // Bits that the type lacks: nothing is stored, and nothing was said to be.
-            return (cell.says == Keeps).then(|| format!("{}: {error}", cell.what));
+            return (cell.fidelity == Lossless).then(|| format!("{}: {error}", cell.what));
         }
-        if array.is_lossless() != (cell.says == Keeps) {
+        if array.is_lossless() != (cell.fidelity == Lossless) {
             return Some(format!("{}: is_lossless is {}", cell.what, array.is_lossless()));
         }
         let shown = read_all(&array).unwrap();
@@ -337,9 +337,9 @@ fn check(cell: &Cell) -> Option<String> {
         }
         loses |= stored != written;
     }
-    match cell.says {
-        Keeps if loses => Some(format!("{}: it lost something", cell.what)),
-        Loses if !loses => Some(format!("{}: it lost nothing", cell.what)),
+    match cell.fidelity {
+        Lossless if loses => Some(format!("{}: it lost something", cell.what)),
+        Lossy if !loses => Some(format!("{}: it lost nothing", cell.what)),
         _ => None,
     }
 }

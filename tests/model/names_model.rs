@@ -104,7 +104,7 @@ enum Node {
 
 /// What a name stands for.
 #[derive(Clone, Debug, PartialEq)]
-enum Found {
+enum NameMeaning {
     Group,
     Array,
     Scratch,
@@ -150,17 +150,17 @@ impl Model {
         Model { fs: mounted(&folder), folder, nodes, scratch: BTreeMap::new(), held: Vec::new() }
     }
 
-    fn find(&self, group: &str, name: &str) -> Option<Found> {
+    fn find(&self, group: &str, name: &str) -> Option<NameMeaning> {
         match self.nodes.get(&join(group, name)) {
-            Some(Node::Group) => return Some(Found::Group),
-            Some(Node::Array(_)) => return Some(Found::Array),
+            Some(Node::Group) => return Some(NameMeaning::Group),
+            Some(Node::Array(_)) => return Some(NameMeaning::Array),
             None => {}
         }
         if self.scratch.contains_key(&(group.to_owned(), name.to_owned())) {
-            return Some(Found::Scratch);
+            return Some(NameMeaning::Scratch);
         }
         let path = join(group, name.strip_suffix(".json")?);
-        matches!(self.nodes.get(&path), Some(Node::Array(_))).then_some(Found::Sidecar(path))
+        matches!(self.nodes.get(&path), Some(Node::Array(_))).then_some(NameMeaning::Sidecar(path))
     }
 
     fn inode(&self, path: &str) -> Result<u64, i32> {
@@ -226,13 +226,13 @@ impl Model {
         let removed = errno(self.fs.names().unlink(self.inode(group).unwrap(), name, CALLER));
         let expected = match self.find(group, name) {
             None => Err(libc::ENOENT),
-            Some(Found::Group) => Err(libc::EISDIR),
-            Some(Found::Scratch) => {
+            Some(NameMeaning::Group) => Err(libc::EISDIR),
+            Some(NameMeaning::Scratch) => {
                 self.scratch.remove(&(group.to_owned(), name.to_owned()));
                 Ok(())
             }
-            Some(Found::Array) => self.remove(&join(group, name)),
-            Some(Found::Sidecar(path)) => self.remove(&path),
+            Some(NameMeaning::Array) => self.remove(&join(group, name)),
+            Some(NameMeaning::Sidecar(path)) => self.remove(&path),
         };
         assert_eq!(removed, expected, "unlink {group}/{name}");
     }
@@ -249,13 +249,13 @@ impl Model {
         let below = format!("{path}/");
         let expected = match self.find(group, name) {
             None => Err(libc::ENOENT),
-            Some(Found::Group)
+            Some(NameMeaning::Group)
                 if self.nodes.keys().any(|node| node.starts_with(&below))
                     || self.scratch.keys().any(|(group, _)| *group == path) =>
             {
                 Err(libc::ENOTEMPTY)
             }
-            Some(Found::Group) => self.remove(&path),
+            Some(NameMeaning::Group) => self.remove(&path),
             Some(_) => Err(libc::ENOTDIR),
         };
         assert_eq!(removed, expected, "rmdir {path}");
@@ -279,8 +279,8 @@ impl Model {
         let is_plain = !to.1.contains('.');
         match &source {
             // A sidecar with another name is a copy, and nodes with such names confuse.
-            Some(Found::Sidecar(_)) if !to.1.ends_with(".json") => return,
-            Some(Found::Array | Found::Group) if !is_plain => return,
+            Some(NameMeaning::Sidecar(_)) if !to.1.ends_with(".json") => return,
+            Some(NameMeaning::Array | NameMeaning::Group) if !is_plain => return,
             _ => {}
         }
         let (folder, new) = (self.inode(from.0).unwrap(), self.inode(to.0).unwrap());
@@ -289,10 +289,12 @@ impl Model {
         let expected = match source {
             None => Err(libc::ENOENT),
             Some(_) if from == to => Ok(()),
-            Some(Found::Scratch) => self.rename_scratch(from, to),
-            Some(Found::Array | Found::Group) => self.rename_node(&join(from.0, from.1), to.0, to.1),
-            Some(Found::Sidecar(path)) => match self.find(to.0, to.1) {
-                Some(Found::Scratch) => Err(libc::EEXIST),
+            Some(NameMeaning::Scratch) => self.rename_scratch(from, to),
+            Some(NameMeaning::Array | NameMeaning::Group) => {
+                self.rename_node(&join(from.0, from.1), to.0, to.1)
+            }
+            Some(NameMeaning::Sidecar(path)) => match self.find(to.0, to.1) {
+                Some(NameMeaning::Scratch) => Err(libc::EEXIST),
                 _ => self.rename_node(&path, to.0, to.1.strip_suffix(".json").unwrap()),
             },
         };
@@ -303,8 +305,8 @@ impl Model {
         let key = |(group, name): (&str, &str)| (group.to_owned(), name.to_owned());
         let bytes = self.scratch[&key(from)].clone();
         match self.find(to.0, to.1) {
-            Some(Found::Group) => Err(libc::EISDIR),
-            Some(Found::Array) => {
+            Some(NameMeaning::Group) => Err(libc::EISDIR),
+            Some(NameMeaning::Array) => {
                 let Some(Node::Array(content)) = self.nodes.get_mut(&join(to.0, to.1)) else {
                     unreachable!()
                 };
@@ -315,12 +317,12 @@ impl Model {
                 self.scratch.remove(&key(from));
                 Ok(())
             }
-            Some(Found::Sidecar(_)) => {
+            Some(NameMeaning::Sidecar(_)) => {
                 (0..9).find(|&number| Text::Edit(number).bytes() == bytes).ok_or(libc::EINVAL)?;
                 self.scratch.remove(&key(from));
                 Ok(())
             }
-            Some(Found::Scratch) | None => {
+            Some(NameMeaning::Scratch) | None => {
                 let before = self.scratch.clone();
                 self.scratch.insert(key(to), bytes);
                 self.finish(to.0, to.1).inspect_err(|_| self.scratch = before)?;

@@ -8,7 +8,7 @@ use crate::support::mounted::Mount;
 use crate::support::place::is_root;
 use crate::support::skip;
 use crate::support::users::{A, B, SIZE_BYTES, Stores};
-use crate::users::{denied, of_a, read, ways_to_chunks_of_another_user, write};
+use crate::users::{denied, make_arrays_of_a, read, ways_to_chunks_of_another_user, write};
 
 const SECOND: &str = "users and an overlay";
 
@@ -23,7 +23,7 @@ fn the_rights_are_those_of_the_store() {
         return skip(SECOND, "needs root", true);
     }
     let stores = Stores::new();
-    of_a(&stores);
+    make_arrays_of_a(&stores);
     let ways = ways_to_chunks_of_another_user(&stores);
     let outside = tempfile::tempdir().unwrap();
     fs::set_permissions(outside.path(), Permissions::from_mode(0o755)).unwrap();

@@ -42,9 +42,10 @@ pub fn read(user: u32, path: &Path) -> Result<Vec<u8>, String> {
 
 fn outcome(output: Output) -> Result<Vec<u8>, String> {
     let complaint = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
-    match output.status.success() {
-        true => Ok(output.stdout),
-        false => Err(complaint.rsplit(": ").next().unwrap().to_owned()),
+    if output.status.success() {
+        Ok(output.stdout)
+    } else {
+        Err(complaint.rsplit(": ").next().unwrap().to_owned())
     }
 }
 
@@ -63,7 +64,7 @@ pub fn denied<T>() -> Result<T, String> {
 }
 
 /// Makes A's arrays: public, secret by its files, secret by its folder.
-pub fn of_a(stores: &Stores) {
+pub fn make_arrays_of_a(stores: &Stores) {
     stores.array("a.zarr/public", b'P', A, (0o644, 0o644));
     stores.array("a.zarr/secret", b'S', A, (0o600, 0o600));
     stores.folder("a.zarr/vault", A, 0o755);
@@ -149,7 +150,7 @@ fn chunks_of_another_user_are_neither_read_nor_changed() {
     if !is_root() {
         return skip("users", "needs root", true);
     }
-    of_a(&stores);
+    make_arrays_of_a(&stores);
     let ways = ways_to_chunks_of_another_user(&stores);
     let before = stores.all_of_a();
     for options in [READ_ONLY, WRITABLE] {
@@ -190,7 +191,7 @@ fn views_do_not_show_chunks_of_another_user() {
     if !is_root() {
         return skip("users and views", "needs root", true);
     }
-    of_a(&stores);
+    make_arrays_of_a(&stores);
     let ways = ways_to_chunks_of_another_user(&stores);
     let is_tried = |file: &String| level::is_in_sample(file, 3);
     for options in [READ_ONLY, WRITABLE] {
@@ -217,7 +218,7 @@ fn views_do_not_show_chunks_of_another_user() {
 type Cell = (&'static str, Option<u8>, Option<u8>, bool, bool);
 
 fn arrays_of_both_users(stores: &Stores) -> Vec<Cell> {
-    of_a(stores);
+    make_arrays_of_a(stores);
     stores.give("a.zarr/half/c", A, 0o755);
     stores.empty_array("b.zarr/to_public", B, 0o644);
     stores.link("../../a.zarr/public/c", "b.zarr/to_public/c", B);
@@ -324,7 +325,7 @@ fn a_chunk_narrower_than_its_document() {
     if !is_root() {
         return skip("narrow chunks", "needs root", true);
     }
-    of_a(&stores);
+    make_arrays_of_a(&stores);
     stores.array("a.zarr/narrow", b'N', A, (0o644, 0o644));
     stores.give("a.zarr/narrow/c/1/0", A, 0o600);
     stores.array("a.zarr/later", b'L', A, (0o600, 0o600));
@@ -364,7 +365,7 @@ fn a_file_that_was_opened_before() {
     if !is_root() {
         return skip("open files", "needs root", true);
     }
-    of_a(&stores);
+    make_arrays_of_a(&stores);
     stores.array("b.zarr/own", b'B', B, (0o644, 0o644));
     stores.link("own", "b.zarr/x", B);
     let Some(mount) = mount(&stores, READ_ONLY, "open files") else { return };
@@ -393,7 +394,7 @@ fn links_that_lead_out() {
     if !is_root() {
         return skip("links out", "needs root", true);
     }
-    of_a(&outside);
+    make_arrays_of_a(&outside);
     for (name, target) in [("public", "public"), ("secret", "secret"), ("vault", "vault/x")] {
         stores.empty_array(&format!("b.zarr/{name}"), B, 0o644);
         let target = outside.path(&format!("a.zarr/{target}/c"));
@@ -415,7 +416,7 @@ fn a_swap_between_the_look_and_the_use() {
     if !is_root() {
         return skip("swaps", "needs root", true);
     }
-    of_a(&stores);
+    make_arrays_of_a(&stores);
     stores.array("b.zarr/x", b'B', B, (0o644, 0o644));
     stores.array("b.zarr/y", b'B', B, (0o644, 0o644));
     for array in ["x", "y"] {

@@ -250,9 +250,12 @@ fn a_document_that_cannot_be_kept_is_reported() {
 fn changed_objects(is_web: bool) {
     let Some(scene) = Scene::new(&NAMES, "the disk cache") else { return };
     let folder = scene.next_to_store("cache");
-    let mount = |what| match is_web {
-        true => scene.mount_web(&options(&folder, &[]), what),
-        false => scene.mount(&options(&folder, &[]), what),
+    let mount = |what| {
+        if is_web {
+            scene.mount_web(&options(&folder, &[]), what)
+        } else {
+            scene.mount(&options(&folder, &[]), what)
+        }
     };
     for version in 0..level::pick(2, 3) {
         if version > 0 {

@@ -92,12 +92,12 @@ fn grow_at(kind: Kind) {
 }
 
 #[test]
-fn of_moto() {
+fn at_moto() {
     grow_at(Kind::Moto);
 }
 
 #[test]
 #[ignore = "full: needs s3s-fs"]
-fn of_s3s() {
+fn at_s3s() {
     grow_at(Kind::S3s);
 }

@@ -41,7 +41,7 @@ fn peak(mount: &Mount, what: &str, limit_mib: u64) {
 }
 
 #[test]
-fn of_many_large_objects() {
+fn many_large_objects() {
     let Some(scene) = Scene::new(&["large"], "memory") else { return };
     let cache = format!("{CACHE_MIB}M");
     let Some(mount) = scene.mount(&["--cache-size", &cache, "--request-deadline", "60"], "memory") else {
@@ -74,7 +74,7 @@ fn of_many_large_objects() {
 
 #[test]
 #[ignore = "full: a campaign of readers"]
-fn of_many_files_in_order() {
+fn many_files_in_order() {
     let Some(scene) = Scene::new(&["zstd"], "memory") else { return };
     for copy in 0..FILES {
         link(&scene.path("zstd"), &scene.path(&format!("copy{copy}")));

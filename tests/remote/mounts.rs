@@ -30,31 +30,31 @@ fn one_mount(kind: Kind) {
 
 #[test]
 #[ignore = "full: reads the corpus, object by object"]
-fn of_moto() {
+fn at_moto() {
     one_mount(Kind::Moto);
 }
 
 #[test]
 #[ignore = "full: needs s3s-fs"]
-fn of_s3s() {
+fn at_s3s() {
     one_mount(Kind::S3s);
 }
 
 #[test]
 #[ignore = "full: needs Azurite"]
-fn of_azurite() {
+fn at_azurite() {
     one_mount(Kind::Azurite);
 }
 
 #[test]
 #[ignore = "full: needs the Google server"]
-fn of_google() {
+fn at_google() {
     one_mount(Kind::Google);
 }
 
 #[test]
 #[ignore = "full: reads the corpus, object by object"]
-fn of_nginx() {
+fn at_nginx() {
     one_mount(Kind::Nginx);
 }
 

@@ -94,13 +94,13 @@ fn names_at(kind: Kind, is_overlaid: bool) {
 }
 
 #[test]
-fn of_moto() {
+fn at_moto() {
     names_at(Kind::Moto, false);
 }
 
 #[test]
 #[ignore = "full: needs s3s-fs"]
-fn of_s3s() {
+fn at_s3s() {
     names_at(Kind::S3s, false);
 }
 

@@ -74,7 +74,7 @@ fn append(file: &mut File, value: u8) -> std::io::Result<()> {
 }
 
 #[test]
-fn of_two_equal_appends_one_is_refused() {
+fn one_of_two_equal_appends_is_refused() {
     if !can_mount() {
         return;
     }
@@ -99,7 +99,7 @@ fn of_two_equal_appends_one_is_refused() {
 }
 
 #[test]
-fn of_two_equal_imports_one_is_refused() {
+fn one_of_two_equal_imports_is_refused() {
     let scene = Scene::new();
     let file = |value: u8| {
         let path = scene.folder.path().join(format!("{value}.raw"));

@@ -52,24 +52,24 @@ fn server_root(server: &Server) -> String {
 
 #[test]
 #[ignore = "full: needs s3s-fs"]
-fn of_s3s() {
+fn at_s3s() {
     in_one_bucket_and_across_stores(Kind::S3s);
 }
 
 #[test]
 #[ignore = "full: needs Azurite"]
-fn of_azurite() {
+fn at_azurite() {
     in_one_bucket_and_across_stores(Kind::Azurite);
 }
 
 #[test]
 #[ignore = "full: needs the Google server"]
-fn of_google() {
+fn at_google() {
     in_one_bucket_and_across_stores(Kind::Google);
 }
 
 #[test]
 #[ignore = "full: needs kerchunk and VirtualiZarr"]
-fn of_nginx() {
+fn at_nginx() {
     in_one_bucket_and_across_stores(Kind::Nginx);
 }

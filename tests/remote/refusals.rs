@@ -170,9 +170,12 @@ fn redirects_take_no_credentials_along() {
     );
     assert!(thief.requests().is_empty(), "{:?}", thief.requests());
     // A web server, to which there are no credentials, may redirect.
-    let target = Canned::start(Box::new(|request, _| match request.contains("/zarr.json") {
-        true => reply("200 OK", "ETag: \"1\"\r\n", DOCUMENT),
-        false => reply("404 Not Found", "", ""),
+    let target = Canned::start(Box::new(|request, _| {
+        if request.contains("/zarr.json") {
+            reply("200 OK", "ETag: \"1\"\r\n", DOCUMENT)
+        } else {
+            reply("404 Not Found", "", "")
+        }
     }));
     let address = target.address.clone();
     let server = Canned::start(Box::new(move |request, _| {
@@ -188,9 +191,12 @@ fn redirects_take_no_credentials_along() {
 #[test]
 fn a_machine_without_certificates_reads_http() {
     const NONE: (&str, &str) = ("SSL_CERT_FILE", "/dev/null");
-    let server = Canned::start(Box::new(|request, _| match request.contains("/zarr.json") {
-        true => reply("200 OK", "ETag: \"1\"\r\n", DOCUMENT),
-        false => reply("404 Not Found", "", ""),
+    let server = Canned::start(Box::new(|request, _| {
+        if request.contains("/zarr.json") {
+            reply("200 OK", "ETag: \"1\"\r\n", DOCUMENT)
+        } else {
+            reply("404 Not Found", "", "")
+        }
     }));
     let url = format!("{}/x", server.address);
     let output = zarrfs(&["attrs", &url, "/"], &[NONE]);

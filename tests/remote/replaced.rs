@@ -102,9 +102,10 @@ fn read_either(path: &Path, versions: &Versions, seed: u64, is_over: &AtomicBool
         let mut offset = 0;
         for _ in 0..24 {
             let length = if is_in_order { 128 * RUN_BYTES } else { RUN_BYTES };
-            offset = match is_in_order {
-                true => (offset + length) % versions.bytes[0].len(),
-                false => numbers.below((versions.bytes[0].len() / RUN_BYTES) as u64) as usize * RUN_BYTES,
+            offset = if is_in_order {
+                (offset + length) % versions.bytes[0].len()
+            } else {
+                numbers.below((versions.bytes[0].len() / RUN_BYTES) as u64) as usize * RUN_BYTES
             };
             let mut buffer = vec![0; length];
             counts[0].fetch_add(1, Ordering::Relaxed);
@@ -117,9 +118,9 @@ fn read_either(path: &Path, versions: &Versions, seed: u64, is_over: &AtomicBool
 }
 
 /// Ends the readers when it is dropped, also by a failure.
-struct Over<'a>(&'a AtomicBool);
+struct ReaderStop<'a>(&'a AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for ReaderStop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }
@@ -132,9 +133,9 @@ fn while_readers_run(mount: &Mount, name: &str, versions: &Versions, what: &str,
     thread::scope(|scope| {
         let readers =
             [1, 2, 3].map(|seed| scope.spawn(move || read_either(path, versions, seed, is_over, counts)));
-        let over = Over(is_over);
+        let stop = ReaderStop(is_over);
         work();
-        drop(over);
+        drop(stop);
         readers.into_iter().for_each(|reader| reader.join().unwrap());
     });
     let [reads, errors] = counts.each_ref().map(|count| count.load(Ordering::Relaxed));

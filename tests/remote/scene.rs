@@ -210,7 +210,7 @@ impl Tally {
         self.slowest = self.slowest.max(other.slowest);
     }
 
-    fn note<T>(&mut self, started: Instant, result: &io::Result<T>) {
+    fn record<T>(&mut self, started: Instant, result: &io::Result<T>) {
         self.reads += 1;
         self.errors += u64::from(result.is_err());
         self.slowest = self.slowest.max(started.elapsed());
@@ -250,7 +250,7 @@ fn read(path: &Path, expected: &[u8], way: Way, is_over: &AtomicBool) -> Tally {
     let started = Instant::now();
     let flags = if way == Way::Direct { libc::O_DIRECT } else { 0 };
     let opened = File::options().read(true).custom_flags(flags).open(path);
-    tally.note(started, &opened);
+    tally.record(started, &opened);
     let Ok(file) = opened else { return tally };
     let block = if way == Way::Direct { 64 << 10 } else { BLOCK_BYTES };
     let mut buffer = vec![0; block];
@@ -268,7 +268,7 @@ fn read(path: &Path, expected: &[u8], way: Way, is_over: &AtomicBool) -> Tally {
         };
         let started = Instant::now();
         let result = file.read_exact_at(&mut buffer[..length], offset as u64);
-        tally.note(started, &result);
+        tally.record(started, &result);
         if result.is_ok() && buffer[..length] != expected[offset..offset + length] {
             panic!("{path:?}: wrong bytes at {offset} ({way:?})");
         }

@@ -81,25 +81,25 @@ fn kind_secret(kind: Kind) -> &'static str {
 }
 
 #[test]
-fn of_s3_by_moto_are_not_shown() {
+fn not_shown_at_s3_by_moto() {
     search(Kind::Moto);
 }
 
 #[test]
 #[ignore = "full: needs s3s-fs"]
-fn of_s3_are_not_shown() {
+fn not_shown_at_s3() {
     search(Kind::S3s);
 }
 
 #[test]
 #[ignore = "full: needs Azurite"]
-fn of_azure_are_not_shown() {
+fn not_shown_at_azure() {
     search(Kind::Azurite);
 }
 
 #[test]
 #[ignore = "full: needs s3s-fs"]
-fn in_an_aws_profile_are_not_shown() {
+fn not_shown_from_an_aws_profile() {
     let (content, files) = (store(), tempfile::tempdir().unwrap());
     let server = Server::start(Kind::S3s, content.path());
     let config = files.path().join("config");
@@ -140,7 +140,7 @@ fn in_an_aws_profile_are_not_shown() {
 }
 
 #[test]
-fn on_a_command_line_are_refused_and_not_repeated() {
+fn refused_on_a_command_line_and_not_repeated() {
     for arguments in [
         &["ls", "s3://bucket", "--store-option", "aws_secret_access_key=hunter2"][..],
         &["ls", "http://ann:hunter2@host/x"],

@@ -206,9 +206,10 @@ impl Model {
             reported_by_close: reported,
             foreign_writes: self.files[file].foreign_writes,
         };
-        match opened.keeps_cache {
-            false => self.wait_to_open(open),
-            true => self.is_open(open),
+        if opened.keeps_cache {
+            self.is_open(open)
+        } else {
+            self.wait_to_open(open)
         }
         if writes && truncates {
             self.answer_opens(file);
@@ -265,9 +266,10 @@ impl Model {
                 assert!(refused > reported, "a failure that did not happen: {code}");
             }
         }
-        match syncs {
-            true => self.open[slot].reported = refused,
-            false => self.open[slot].reported_by_close = refused,
+        if syncs {
+            self.open[slot].reported = refused
+        } else {
+            self.open[slot].reported_by_close = refused
         }
         if stored.is_ok() {
             self.files[open.file].is_stored();
@@ -292,9 +294,10 @@ impl Model {
         let end = (offset + length).min(file.shown());
         let range = offset.min(end)..end;
         let (expected, unsure) = (&file.bytes[range.clone()], &file.unsure[range.clone()]);
-        let _unanswered = match open.is_direct {
-            true => None,
-            false => self.fs.record_page_read(open.handle, range.start as u64, range.len() as u64),
+        let _unanswered = if open.is_direct {
+            None
+        } else {
+            self.fs.record_page_read(open.handle, range.start as u64, range.len() as u64)
         };
         let mut buffer = Default::default();
         if let Some(found) = self.fs.try_read(open.handle, offset as u64, length as u32, &mut buffer).unwrap()
@@ -458,7 +461,7 @@ impl File {
         }
     }
 
-    pub(super) fn note(&mut self, offset: usize, data: &[u8]) {
+    pub(super) fn record(&mut self, offset: usize, data: &[u8]) {
         if data.is_empty() {
             return;
         }

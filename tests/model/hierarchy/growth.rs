@@ -74,7 +74,7 @@ impl Model {
         self.has_grown(file, size);
         let known = &mut self.files[file];
         if let Some(start) = zeros_from {
-            known.note(start, &vec![0; size - start]);
+            known.record(start, &vec![0; size - start]);
         }
         (known.end, known.is_growing) = (None, false);
         known.cached.fill(None);

@@ -76,7 +76,7 @@ impl Model {
         }
         let cached = self.files[file].cached.clone();
         self.close_gap(file, offset, false);
-        self.files[file].note(offset, &data);
+        self.files[file].record(offset, &data);
         self.files[file].cached = cached;
         self.advance(file, offset, offset + data.len());
         let known = &self.files[file];

@@ -39,7 +39,7 @@ impl Model {
         other.sync(handle).unwrap();
         other.release(handle);
         let cached = known.cached.clone();
-        known.note(range.start, &data);
+        known.record(range.start, &data);
         known.cached = cached;
         known.dirty[range.clone()].fill(false);
         known.foreign_writes += 1;

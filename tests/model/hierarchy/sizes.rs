@@ -52,7 +52,7 @@ impl Model {
 
     pub(super) fn close_gap(&mut self, file: usize, offset: usize, is_page: bool) {
         if let Some(gap) = self.gap(file, offset).filter(|_| !is_page) {
-            self.files[file].note(gap.start, &vec![0; gap.len()]);
+            self.files[file].record(gap.start, &vec![0; gap.len()]);
             self.files[file].end = Some(offset);
         }
     }
@@ -116,7 +116,7 @@ impl Model {
         if size > end && end == 0 && size == now && !file_.is_growing {
             file_.zero();
         } else if size > end {
-            file_.note(end, &vec![0; size - end]);
+            file_.record(end, &vec![0; size - end]);
         }
         file_.end = Some(size).filter(|&end| end < now);
         if size < end {
@@ -168,7 +168,7 @@ impl Model {
                     self.has_grown(open.file, offset + room);
                     self.close_gap(open.file, offset, is_page);
                 }
-                self.files[open.file].note(offset, &data[..room]);
+                self.files[open.file].record(offset, &data[..room]);
                 self.advance(open.file, offset, offset + room);
                 if open.is_direct {
                     // The kernel may have nothing yet of the part by which a file has grown.
@@ -277,7 +277,7 @@ impl Model {
                     if written == 0 && end == size && !file.is_growing {
                         file.zero();
                     } else {
-                        file.note(written, &vec![0; end - written]);
+                        file.record(written, &vec![0; end - written]);
                     }
                     file.end = Some(end).filter(|&end| end < size);
                 }
@@ -285,7 +285,7 @@ impl Model {
                 assert!(drop.is_some() == extends || is_repeated && extends);
                 let until = if keeps { end.min(file.end.unwrap_or(size)) } else { end };
                 if zeroes && offset < until.min(size) {
-                    file.note(offset, &vec![0; until.min(size) - offset]);
+                    file.record(offset, &vec![0; until.min(size) - offset]);
                     self.has_written(open.handle);
                 }
                 if let Some(drop) = drop {
@@ -345,7 +345,7 @@ impl Model {
                     self.has_grown(to.file, to_offset + room);
                     self.close_gap(to.file, to_offset, false);
                 }
-                self.files[to.file].note(to_offset, &data[..room]);
+                self.files[to.file].record(to_offset, &data[..room]);
                 if room > 0 {
                     self.has_written(to.handle);
                 }
@@ -361,7 +361,7 @@ impl Model {
 impl File {
     pub(super) fn zero(&mut self) {
         let zeros = vec![0; self.bytes.len()];
-        self.note(0, &zeros);
+        self.record(0, &zeros);
         self.is_zeroed = true;
     }
 }

@@ -223,7 +223,7 @@ impl Model {
         let store: Arc<dyn Store> = self.store();
         let shape = [((chunks + more) * CHUNK) as u64];
         author::resize(&self.engine, &store, "a", &shape, false).unwrap();
-        self.note_document(kind, chunks + more);
+        self.record_document(kind, chunks + more);
     }
 
     pub fn attribute(&mut self) {
@@ -231,10 +231,10 @@ impl Model {
         let Some(Ok((kind, chunks))) = self.shown().filter(|_| self.other.nested) else { return };
         let edit = attributes::Edit::Members(vec![("n".to_owned(), Some(self.other.number().to_string()))]);
         assert!(attributes::edit(self.store().as_ref(), "a", &edit).unwrap());
-        self.note_document(kind, chunks);
+        self.record_document(kind, chunks);
     }
 
-    fn note_document(&mut self, kind: usize, chunks: usize) {
+    fn record_document(&mut self, kind: usize, chunks: usize) {
         if self.document.is_none() {
             self.document_from = fs::read(self.other.document()).ok();
         }

@@ -18,9 +18,10 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     command.arg(path).env("LC_ALL", "C").current_dir("/").uid(A).gid(A);
     let output = command.output().unwrap();
     let complaint = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
-    match output.status.success() {
-        true => Ok(output.stdout),
-        false => Err(complaint.rsplit(": ").next().unwrap().to_owned()),
+    if output.status.success() {
+        Ok(output.stdout)
+    } else {
+        Err(complaint.rsplit(": ").next().unwrap().to_owned())
     }
 }
 
@@ -98,11 +99,11 @@ struct Closed {
 }
 
 impl Closed {
-    fn of_all(what: &'static str) -> Self {
+    fn for_all(what: &'static str) -> Self {
         Closed { what, is_of_some: false }
     }
 
-    fn of_some(what: &'static str) -> Self {
+    fn for_some(what: &'static str) -> Self {
         Closed { what, is_of_some: true }
     }
 
@@ -122,19 +123,19 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 
 fn closed(format: &str) -> Vec<Closed> {
     let mut closed = vec![
-        Closed::of_all(""),
-        Closed::of_all("snapshots"),
-        Closed::of_all("snapshots/*"),
-        Closed::of_some("manifests"),
-        Closed::of_some("manifests/*"),
-        Closed::of_some("chunks"),
-        Closed::of_some("chunks/*"),
+        Closed::for_all(""),
+        Closed::for_all("snapshots"),
+        Closed::for_all("snapshots/*"),
+        Closed::for_some("manifests"),
+        Closed::for_some("manifests/*"),
+        Closed::for_some("chunks"),
+        Closed::for_some("chunks/*"),
     ];
     closed.extend(match format {
         "old" => Vec::from(
-            ["refs", "refs/branch.main", "refs/branch.main/ref.json", "config.yaml"].map(Closed::of_all),
+            ["refs", "refs/branch.main", "refs/branch.main/ref.json", "config.yaml"].map(Closed::for_all),
         ),
-        _ => vec![Closed::of_all("repo")],
+        _ => vec![Closed::for_all("repo")],
     });
     closed
 }

@@ -354,18 +354,18 @@ impl Shared {
     /// Returns what is wrong with the reply, and nothing with the connection.
     fn answer_badly(&self, stream: &TcpStream, asked: &Asked, fault: &Fault) -> Option<()> {
         match fault {
-            Fault::OtherHost => send(stream, &self.of_other_host(asked.clone()), asked),
-            Fault::NoRanges => send(stream, &self.carry_out(&asked.clone().of_all()), asked),
+            Fault::OtherHost => send(stream, &self.reply_of_other_host(asked.clone()), asked),
+            Fault::NoRanges => send(stream, &self.carry_out(&asked.clone().without_range()), asked),
             Fault::CutWithoutRanges(fraction) => {
-                let answer = self.carry_out(&asked.clone().of_all());
+                let answer = self.carry_out(&asked.clone().without_range());
                 self.send_badly(stream, &answer, &Fault::Cut(*fraction))
             }
             Fault::Compressed => {
-                let answer = self.carry_out(&asked.clone().of_all()).compressed();
+                let answer = self.carry_out(&asked.clone().without_range()).compressed();
                 self.send_badly(stream, &answer, &Fault::Chunked)
             }
             Fault::CompressedRange => {
-                let answer = self.carry_out(&asked.clone().of_all()).compressed();
+                let answer = self.carry_out(&asked.clone().without_range()).compressed();
                 send(stream, &answer.part(asked), asked)
             }
             Fault::NewTag if asked.if_match.is_some() => {
@@ -457,8 +457,5 @@ impl Shared {
 
 fn send(mut stream: &TcpStream, answer: &Answer, asked: &Asked) -> Option<()> {
     stream.write_all(answer.head(Some(answer.2.len())).as_bytes()).ok()?;
-    match asked.method == "HEAD" {
-        true => Some(()),
-        false => stream.write_all(&answer.2).ok(),
-    }
+    if asked.method == "HEAD" { Some(()) } else { stream.write_all(&answer.2).ok() }
 }

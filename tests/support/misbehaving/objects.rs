@@ -91,7 +91,7 @@ impl Shared {
     }
 
     /// Returns the reply of another host, with ETags of its own.
-    pub(super) fn of_other_host(&self, asked: Asked) -> Answer {
+    pub(super) fn reply_of_other_host(&self, asked: Asked) -> Answer {
         let other = |tag: String| format!("\"other-{}", tag.trim_start_matches('"'));
         let own = |tag: String| match tag.strip_prefix("\"other-") {
             Some(rest) => format!("\"{rest}"),

@@ -28,7 +28,7 @@ pub struct Asked {
 
 impl Asked {
     /// Returns the same without a range.
-    pub fn of_all(self) -> Asked {
+    pub fn without_range(self) -> Asked {
         Asked { range: None, ..self }
     }
 

@@ -58,10 +58,7 @@ impl Filesystem for Constant {
     }
 
     fn lookup(&self, _request: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match name == "data" {
-            true => reply.entry(&TTL, &self.attributes(2), Generation(0)),
-            false => reply.error(Errno::ENOENT),
-        }
+        if name == "data" { reply.entry(&TTL, &self.attributes(2), Generation(0)) } else { reply.error(Errno::ENOENT) }
     }
 
     fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
