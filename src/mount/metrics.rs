@@ -87,7 +87,7 @@ impl Metrics {
     /// Counts one request that has its reply after this time.
     pub fn note_time(&self, kind: RequestKind, took: Duration) {
         if let Some(latencies) = self.latencies.get(kind as usize) {
-            latencies.note(took);
+            latencies.record(took);
         }
     }
 

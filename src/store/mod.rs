@@ -51,9 +51,7 @@ use std::time::SystemTime;
 pub use ahead::{Claim, MaybeClaim, Wanted};
 pub use batch::{GetReply, GetRequest, ObjectContent};
 pub use directory::{DirectoryStore, is_temporary_name};
-pub use disk_cache::{
-    DiskCache, DiskCacheOptions, Summary as DiskCacheSummary, Verified as DiskCacheVerified,
-};
+pub use disk_cache::{DiskCache, DiskCacheOptions, DiskCacheSummary, DiskCacheVerified};
 pub use form::{ArrayForm, Form};
 #[cfg(feature = "icechunk")]
 pub use icechunk::IcechunkStore;
@@ -70,7 +68,7 @@ pub use references::ReferenceStore;
 #[cfg(feature = "remote")]
 pub use remote::RemoteStore;
 #[cfg(all(test, feature = "remote"))]
-pub(crate) use remote::{in_turns::Service as ServiceInTurns, scripted};
+pub(crate) use remote::test_services::{in_turns::Service as ServiceInTurns, scripted};
 pub use remote_options::secrets::{
     redacted, register_secret, register_temporary_secret, without_known_secrets, without_secrets,
 };

@@ -12,7 +12,7 @@ use super::options::{DOCUMENTS, StoreOptions, local_path};
 use super::overlay::OverlayStore;
 use super::references::ReferenceStore;
 #[cfg(feature = "remote")]
-use super::references::is_name_of_references;
+use super::references::is_references_name;
 #[cfg(feature = "remote")]
 use super::remote_options::is_remote;
 use super::remote_options::repository;
@@ -57,7 +57,7 @@ fn open_base(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
     }
     #[cfg(feature = "remote")]
     if is_remote(location) {
-        return Ok(match is_name_of_references(location) {
+        return Ok(match is_references_name(location) {
             true => Arc::new(ReferenceStore::open_url(location, options)?),
             false => Arc::new(super::RemoteStore::open(location, &options.remote)?),
         });
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_store_says_what_to_do() {
+    fn errors_of_open_say_what_to_do() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name).display().to_string();
         std::fs::create_dir_all(folder.path().join("climate.zarr/t")).unwrap();

@@ -40,7 +40,7 @@ pub struct LatencyCounts {
 
 impl Latencies {
     /// Counts one latency.
-    pub fn note(&self, took: Duration) {
+    pub fn record(&self, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let bucket = BOUNDS_NANOS.partition_point(|&bound| bound < nanos);
         if let Some(count) = self.counts.get(bucket) {
@@ -107,7 +107,7 @@ impl ReadCounts {
 
     /// Counts one request, of any length.
     pub fn record_request(&self, took: Duration) {
-        self.latencies.note(took);
+        self.latencies.record(took);
     }
 
     /// Returns the bytes so far, and the latencies of the requests.
@@ -205,7 +205,7 @@ mod tests {
     fn a_bound_is_in_its_bucket() {
         let latencies = Latencies::default();
         for micros in [0, 10, 11, 300_000_000] {
-            latencies.note(Duration::from_micros(micros));
+            latencies.record(Duration::from_micros(micros));
         }
         let counts = latencies.now();
         let buckets: Vec<_> = counts.buckets().collect();

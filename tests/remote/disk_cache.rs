@@ -364,7 +364,7 @@ fn a_full_disk_stops_filling_and_nothing_else() {
     let options = options(&folder, &["--disk-cache-size", "1G"]);
     let Some(mount) = scene.mount(&options, "a full disk cache") else { return };
     read_each(&mount, &expected);
-    assert!(mount.log().contains("the disk cache keeps nothing more"), "{}", mount.log());
+    assert!(mount.log().contains("the disk cache stores nothing more"), "{}", mount.log());
     mount.unmount();
     let mount = scene.mount(&options, "a full disk cache").unwrap();
     read_each(&mount, &expected);

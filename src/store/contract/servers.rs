@@ -76,7 +76,7 @@ fn long_objects(make: &impl Fn(Objects<'_>) -> Subject) {
     assert!(store.get("a", BYTES as u64).unwrap().unwrap() == long);
 }
 
-// Not s3s-fs: a folder is no object there, but a failure (500).
+// Not s3s-fs: a folder is not a missing object there, but a failure (500).
 
 #[test]
 fn moto() {

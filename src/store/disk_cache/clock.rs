@@ -1,15 +1,15 @@
-//! In which order it became known what objects are, for all processes that share a folder. Uses `sys` only through files.
+//! The order in which facts about objects became known, for all processes that share a folder.
 //!
-//! Replies overtake each other, and one that was asked for earlier may be older than one that came before it. So the cache has a clock,
-//! which counts what becomes known. A request takes the time before it is sent. When its reply comes, and something else became known
-//! of the object meanwhile, nothing says which of the two is newer: then neither is kept.
+//! Replies overtake each other: the reply to an earlier request may arrive later and be older. So the cache has a clock, which
+//! counts the facts that become known. A request takes the time before it is sent. If another fact about the object has become
+//! known when its reply arrives, it is not certain which of the two is newer: then neither is cached.
 //!
-//! `DIR/clock` has the time, and a table of **slots**. The digest of an object chooses its slot, which has what became known last of
-//! any object there. Another object in the same slot makes this one uncertain, which costs a fetch. Of what this process learned itself
-//! it remembers more (`Chain`), so that only other processes cause that.
+//! `DIR/clock` has the time, and a table of **slots**. The digest of an object chooses its slot, which has the last fact about
+//! any object in it. Another object in the same slot makes this one uncertain, which costs a fetch. A process remembers more of
+//! its own facts (`FactChain`), so that only other processes cause this.
 //!
-//! The file is written in place and as long as it will be, so that a full disk stops nothing. After a restart of the machine nothing
-//! is under way, so that the slots of before do not count.
+//! The file has its full length from the start and is written in place, so that a full disk does not matter. After a restart of
+//! the machine there are no open requests, so the old slots do not count.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -23,49 +23,49 @@ use parking_lot::{Mutex, MutexGuard};
 pub const CLOCK: &str = "clock";
 /// The number of slots: a power of 16.
 const SLOTS: u64 = 4096;
-/// The slots begin here.
+/// The offset of the slots.
 const SLOTS_START: u64 = 4096;
-/// An object, a fact and a time of 8 bytes each.
+/// The size of a slot: an object, a fact and a time of 8 bytes each.
 const SLOT_BYTES: u64 = 24;
-/// How many objects of one slot a process remembers.
+/// The most objects of one slot that a process remembers.
 const MAX_REMEMBERED: usize = 16;
 
-/// What is known of an object: a digest of it. Equal facts are one.
+/// A digest of a fact about an object. Equal facts have equal digests.
 pub type Fact = u64;
-/// Something, but not what: the object may be anything that it was not before.
+/// An unknown fact: the object may be anything.
 pub const UNKNOWN: Fact = 0;
 
 /// The clock of a folder.
 pub struct Clock {
     file: File,
-    chains: Mutex<HashMap<u64, Chain>>,
+    chains: Mutex<HashMap<u64, FactChain>>,
 }
 
-/// What became known last of the objects in a slot.
+/// The last fact about an object in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Slot {
+struct ClockSlot {
     object: u64,
     fact: Fact,
     time: u64,
 }
 
-/// What this process learned in one slot since another process was there.
+/// The facts that this process recorded in one slot since another process used it.
 #[derive(Default)]
-struct Chain {
-    /// When it began.
+struct FactChain {
+    /// The time at which the chain began.
     start: u64,
-    /// When it was continued last: the slot has this time unless another process was there.
+    /// The time of the last fact: the slot has this time unless another process used it.
     last: u64,
-    learned: VecDeque<Slot>,
+    learned: VecDeque<ClockSlot>,
 }
 
 /// The clock, locked against all threads and processes.
-pub struct Turn<'a> {
+pub struct LockedClock<'a> {
     file: &'a File,
-    chains: MutexGuard<'a, HashMap<u64, Chain>>,
+    chains: MutexGuard<'a, HashMap<u64, FactChain>>,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for LockedClock<'_> {
     fn drop(&mut self) {
         let _ = self.file.unlock();
     }
@@ -75,15 +75,15 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
 }
 
-/// The slot of an object, and what it is called there.
+/// Returns the slot of an object, and its name in the slot.
 fn place(digest: &str) -> (u64, u64) {
     let part = |range| u64::from_str_radix(digest.get(range).unwrap_or_default(), 16).unwrap_or_default();
-    // Other digits than those that choose the folder.
+    // These digits are not the ones that choose the folder.
     (part(8..11) % SLOTS, part(16..32))
 }
 
 impl Clock {
-    /// The clock in the folder at `root`, which is made if it is missing.
+    /// Opens the clock in the folder at `root`, which is created if it is missing.
     pub fn open(root: &Path) -> io::Result<Self> {
         let path = root.join(CLOCK);
         let mut options = OpenOptions::new();
@@ -91,7 +91,7 @@ impl Clock {
         file.lock()?;
         let length = SLOTS_START + SLOTS * SLOT_BYTES;
         let made = if file.metadata()?.len() < length {
-            // Zeros where blocks are not there yet, so that they are there when the disk is full. The time stays.
+            // Zeros allocate the blocks, so that they exist when the disk is full. The time stays as it is.
             file.write_all_at(&vec![0; (length - 8) as usize], 8)
         } else {
             Ok(())
@@ -101,22 +101,23 @@ impl Clock {
         Ok(Clock { file, chains: Mutex::default() })
     }
 
-    /// The time, for a request that is about to be sent. A clock that cannot be read is at its beginning: then nothing is kept.
+    /// Returns the time for a request that is about to be sent. A clock that cannot be read returns 0, and then nothing is
+    /// cached.
     pub fn now(&self) -> u64 {
         let mut bytes = [0; 8];
         self.file.read_exact_at(&mut bytes, 0).map_or(0, |()| u64::from_le_bytes(bytes))
     }
 
     /// Locks the clock.
-    pub fn turn(&self) -> io::Result<Turn<'_>> {
+    pub fn turn(&self) -> io::Result<LockedClock<'_>> {
         let chains = self.chains.lock();
         self.file.lock()?;
-        Ok(Turn { file: &self.file, chains })
+        Ok(LockedClock { file: &self.file, chains })
     }
 }
 
-impl Turn<'_> {
-    /// The next moment.
+impl LockedClock<'_> {
+    /// Advances the clock by one, and returns the time.
     pub fn advance(&mut self) -> io::Result<u64> {
         let mut bytes = [0; 8];
         self.file.read_exact_at(&mut bytes, 0)?;
@@ -125,7 +126,7 @@ impl Turn<'_> {
         Ok(time)
     }
 
-    /// Puts the clock forward, after what is known already.
+    /// Advances the clock past everything that is already known.
     pub fn advance_past(&mut self, time: u64) -> io::Result<()> {
         let mut time = time.max(self.advance()?);
         for index in 0..SLOTS {
@@ -134,22 +135,22 @@ impl Turn<'_> {
         self.file.write_all_at(&time.saturating_add(1).to_le_bytes(), 0)
     }
 
-    fn slot(&self, index: u64) -> io::Result<Slot> {
+    fn slot(&self, index: u64) -> io::Result<ClockSlot> {
         let mut bytes = [0; SLOT_BYTES as usize];
         self.file.read_exact_at(&mut bytes, SLOTS_START + index * SLOT_BYTES)?;
-        Ok(Slot { object: number(&bytes, 0), fact: number(&bytes, 8), time: number(&bytes, 16) })
+        Ok(ClockSlot { object: number(&bytes, 0), fact: number(&bytes, 8), time: number(&bytes, 16) })
     }
 
-    /// Something became known of an object. Returns the time.
+    /// Records a fact about an object, and returns its time.
     pub fn learned(&mut self, digest: &str, fact: Fact) -> io::Result<u64> {
         let (index, object) = place(digest);
         let before = self.slot(index)?;
-        let slot = Slot { object, fact, time: self.advance()? };
+        let slot = ClockSlot { object, fact, time: self.advance()? };
         let words = [slot.object, slot.fact, slot.time].map(u64::to_le_bytes);
         self.file.write_all_at(words.as_flattened(), SLOTS_START + index * SLOT_BYTES)?;
         let chain = self.chains.entry(index).or_default();
         if chain.last != before.time {
-            *chain = Chain { start: before.time, ..Chain::default() };
+            *chain = FactChain { start: before.time, ..FactChain::default() };
         }
         chain.last = slot.time;
         chain.learned.retain(|known| known.object != object);
@@ -162,36 +163,36 @@ impl Turn<'_> {
         Ok(slot.time)
     }
 
-    /// What became known last of an object, as far as that is remembered.
-    fn last(&self, digest: &str) -> io::Result<Last> {
+    /// Returns the last fact about an object, as far as it is remembered.
+    fn last(&self, digest: &str) -> io::Result<LastFact> {
         let (index, object) = place(digest);
         let slot = self.slot(index)?;
         if slot.object == object {
-            return Ok(Last { fact: Some(slot.fact), time: slot.time });
+            return Ok(LastFact { fact: Some(slot.fact), time: slot.time });
         }
         let Some(chain) = self.chains.get(&index).filter(|chain| chain.last == slot.time) else {
-            return Ok(Last { fact: None, time: slot.time });
+            return Ok(LastFact { fact: None, time: slot.time });
         };
         let learned = chain.learned.iter().find(|known| known.object == object);
-        Ok(learned.map_or(Last { fact: None, time: chain.start }, |known| Last {
+        Ok(learned.map_or(LastFact { fact: None, time: chain.start }, |known| LastFact {
             fact: Some(known.fact),
             time: known.time,
         }))
     }
 
-    /// Whether this is what became known last of an object.
+    /// Whether this is the last fact about an object.
     pub fn is_last(&self, digest: &str, fact: Fact) -> io::Result<bool> {
         Ok(fact != UNKNOWN && self.last(digest)?.fact == Some(fact))
     }
 
-    /// Whether nothing became known of an object since this time.
+    /// Whether nothing became known about an object since this time.
     pub fn is_newest(&self, digest: &str, asked: u64) -> io::Result<bool> {
         Ok(asked >= self.last(digest)?.time)
     }
 }
 
-struct Last {
+struct LastFact {
     fact: Option<Fact>,
-    /// Nothing became known of the object after it.
+    /// The time after which nothing became known about the object.
     time: u64,
 }

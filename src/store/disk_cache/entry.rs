@@ -1,9 +1,9 @@
 //! The file of an entry: a header of one page, then the bytes. Uses `name` and `memory`.
 //!
-//! The header is text in JSON after a magic number, its length and its checksum; it names the store, the object, the version and the
-//! range, and has the checksums of the bytes (CRC-32C), one for each block of 64 KiB, so that a reader of a few bytes need not read all.
-//! A file that differs in anything is damaged: entries are written without fsync, so a power cut leaves files that are short or have
-//! zeros. Damage is a miss.
+//! The header is JSON after a magic number, its length and its checksum. It names the store, the object, the version and the
+//! range, and has the checksums of the bytes (CRC-32C), one for each block of 64 KiB, so that a reader of a few bytes need not
+//! read all. A file with any other content is damaged: entries are written without fsync, so a power cut leaves files that are
+//! short or have zeros. Damage is a miss.
 
 use std::fs::File;
 use std::io;
@@ -13,29 +13,29 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::name::{EntryName, ObjectName, Part};
+use super::name::{EntryContent, EntryName, ObjectName};
 use crate::memory::Buffer;
 
-/// What a file begins with.
+/// The first bytes of a file.
 const MAGIC: &[u8; 8] = b"zarrfs3\n";
-/// Magic number, length and checksum of the header.
+/// The size of the magic number, the length and the checksum of the header.
 const PREFIX_BYTES: usize = 16;
 /// The bytes begin at a multiple of this.
 const PAGE_BYTES: usize = 4096;
-/// Longer headers are not written, nor read.
+/// The longest header that is written or read.
 const MAX_HEADER_BYTES: usize = 64 << 10;
-/// Bytes with one checksum. A block that was read is in the processor's cache when its checksum is made.
+/// The bytes of one checksum. A block that was read is still in the processor's cache when its checksum is computed.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Longer bodies are not kept.
+/// The longest body of an entry.
 pub const MAX_ENTRY_BYTES: u64 = 64 << 20;
 
-/// What the service said of an object.
+/// The metadata that the service gave for an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectMeta {
     /// Its ETag.
     pub e_tag: String,
-    /// Its version, where the service has such.
+    /// Its version, if the service has versions.
     pub version: Option<String>,
     /// Its size.
     pub size_bytes: u64,
@@ -48,20 +48,20 @@ pub struct ObjectMeta {
 pub struct Header {
     /// The object.
     pub object: ObjectName,
-    /// What the file has, and since when.
+    /// The content of the file, and the times at which it was known.
     pub name: EntryName,
-    /// What the service said; `None` if there is no object.
+    /// The metadata of the object; `None` if it is missing.
     pub meta: Option<ObjectMeta>,
-    /// How many bytes follow.
+    /// The number of bytes after the header.
     pub length: u64,
-    /// The checksums of their blocks.
+    /// The checksums of the blocks of these bytes.
     pub checksums: Vec<u32>,
-    /// Where they begin.
+    /// The offset of these bytes.
     pub body_start: u64,
 }
 
 impl Header {
-    /// The header of these bytes, as it stands in the file. `None` if it would be too long.
+    /// Encodes the header of these bytes; `None` if it would be too long.
     pub fn encode(
         object: &ObjectName,
         name: &EntryName,
@@ -137,10 +137,10 @@ impl Header {
         let checksums: Vec<u32> =
             checksums.map(|checksum| u32::try_from(checksum.as_u64()?).ok()).collect::<Option<_>>()?;
         let is_sound = match (&name.part, &meta) {
-            (Part::Bytes { range, size_bytes, .. }, Some(meta)) => {
+            (EntryContent::Bytes { range, size_bytes, .. }, Some(meta)) => {
                 range.end - range.start == length && *size_bytes == meta.size_bytes
             }
-            (Part::Bytes { .. }, None) => false,
+            (EntryContent::Bytes { .. }, None) => false,
             _ => true,
         } && length.div_ceil(BLOCK_BYTES as u64) == checksums.len() as u64;
         is_sound.then_some(Header { object, name, meta, length, checksums, body_start })
@@ -148,10 +148,10 @@ impl Header {
 
     /// Whether the file has this range of an object of this size.
     pub fn has(&self, wanted: &Range<u64>, size: u64) -> bool {
-        matches!(&self.name.part, Part::Bytes { range, size_bytes, .. } if range == wanted && *size_bytes == size)
+        matches!(&self.name.part, EntryContent::Bytes { range, size_bytes, .. } if range == wanted && *size_bytes == size)
     }
 
-    /// All bytes of the file; `None` if they are damaged, or there is no memory for them.
+    /// Reads all bytes of the file; `None` if they are damaged, or if there is no memory for them.
     pub fn read_body(&self, file: &File) -> io::Result<Option<Buffer>> {
         let Some(mut bytes) = usize::try_from(self.length).ok().and_then(Buffer::try_new) else {
             return Ok(None);
@@ -159,7 +159,7 @@ impl Header {
         Ok(self.read_at(file, 0, &mut bytes)?.then_some(bytes))
     }
 
-    /// Fills `out` from an offset in the bytes. `false` if they are damaged or fewer; then `out` is undefined.
+    /// Fills `out` from an offset in the bytes. Returns `false`, with `out` undefined, if they are damaged or too few.
     pub fn read_at(&self, file: &File, offset: u64, out: &mut [u8]) -> io::Result<bool> {
         let end = offset.saturating_add(out.len() as u64);
         if end > self.length {
@@ -192,29 +192,29 @@ impl Header {
     }
 }
 
-/// What is in the file at `path`: its header and all its bytes. `None` if it is damaged.
+/// Reads the header and all bytes of the file at `path`; `None` if it is damaged.
 pub fn read(path: &Path) -> io::Result<Option<(Header, Buffer)>> {
     let file = File::open(path)?;
     let Some(header) = Header::read(&file)? else { return Ok(None) };
     Ok(header.read_body(&file)?.map(|bytes| (header, bytes)))
 }
 
-/// Where a range lies in bytes that begin at `start`.
+/// Returns the place of a range in bytes that begin at `start`.
 pub fn place(range: &Range<u64>, start: u64) -> Option<Range<usize>> {
     let from = usize::try_from(range.start.checked_sub(start)?).ok()?;
     Some(from..usize::try_from(range.end.checked_sub(start)?).ok()?)
 }
 
-/// An entry in its folder.
-pub struct Entry {
-    /// What its name says.
+/// An entry in a folder.
+pub struct DiskEntry {
+    /// The parsed name.
     pub name: EntryName,
-    /// Where it is.
+    /// The path.
     pub path: PathBuf,
 }
 
-/// The entries of an object.
-pub fn parts(folder: &Path, digest: &str) -> io::Result<Vec<Entry>> {
+/// Returns the entries of an object.
+pub fn parts(folder: &Path, digest: &str) -> io::Result<Vec<DiskEntry>> {
     let mut found = Vec::new();
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
@@ -223,7 +223,7 @@ pub fn parts(folder: &Path, digest: &str) -> io::Result<Vec<Entry>> {
     for entry in entries {
         let entry = entry?;
         if let Some(name) = entry.file_name().to_str().and_then(|name| EntryName::parse(name, digest)) {
-            found.push(Entry { name, path: entry.path() });
+            found.push(DiskEntry { name, path: entry.path() });
         }
     }
     Ok(found)

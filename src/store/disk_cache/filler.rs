@@ -1,7 +1,7 @@
-//! Writes entries, on a thread of its own, so that no reader waits for it. Uses its neighbours.
+//! Writing entries, on a thread of its own, so that no reader waits for it. Uses its neighbours.
 //!
-//! Invariants: what waits takes at most [`MAX_WAITING_BYTES`] of memory, and more is skipped; a disk that is full stops filling for a
-//! while, and nothing else.
+//! Invariants: waiting entries take at most [`MAX_WAITING_BYTES`] of memory, and others are skipped. A full disk only stops
+//! writing for a while.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,70 +14,70 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::clock::Clock;
-use super::entry::{Entry, Header, ObjectMeta, parts};
+use super::entry::{DiskEntry, Header, ObjectMeta, parts};
 use super::facts::{fact, overtaken};
-use super::name::{EntryName, ObjectName, Part, Times, folder_of};
+use super::name::{EntryContent, EntryName, EntryTimes, ObjectName, entry_folder};
 use super::space::{OBJECTS, Space};
 use crate::memory::Buffer;
 
-/// Memory of entries that wait to be written.
+/// The most memory of entries that wait to be written.
 const MAX_WAITING_BYTES: usize = 64 << 20;
-/// How long nothing is written after the disk was found to be full.
+/// The time for which nothing is written after a write failed.
 const PAUSE: Duration = Duration::from_secs(60);
-/// How long the end of the process waits for entries that are not written yet.
+/// The time that the end of the process waits for entries that are not written yet.
 const MAX_LAST_WAIT: Duration = Duration::from_secs(5);
 
-/// An entry that is to be written.
+/// An entry to write.
 pub struct NewEntry {
     /// The object.
     pub object: ObjectName,
-    /// What the entry has.
-    pub part: Part,
-    /// When that was known.
-    pub times: Times,
-    /// What the service said of the object.
+    /// The content of the entry.
+    pub part: EntryContent,
+    /// The times at which it was known.
+    pub times: EntryTimes,
+    /// The metadata that the service gave for the object.
     pub meta: Option<ObjectMeta>,
     /// The bytes.
     pub bytes: Arc<Buffer>,
 }
 
 impl NewEntry {
-    /// The mark of an object that is not there.
-    pub fn missing(object: ObjectName, times: Times) -> Self {
-        NewEntry { object, part: Part::Missing, times, meta: None, bytes: Arc::default() }
+    /// Returns the mark of a missing object.
+    pub fn missing(object: ObjectName, times: EntryTimes) -> Self {
+        NewEntry { object, part: EntryContent::Missing, times, meta: None, bytes: Arc::default() }
     }
 }
 
-/// The thread, and what it has to do.
+/// The writing thread, and its queue.
 pub struct Filler {
-    shared: Arc<Shared>,
+    shared: Arc<FillerState>,
 }
 
-struct Shared {
+struct FillerState {
     root: PathBuf,
     space: Arc<Space>,
     clock: Arc<Clock>,
-    waiting: Mutex<Waiting>,
-    /// Notified when there is more to do, or nothing any more.
+    waiting: Mutex<WriteQueue>,
+    /// Notified when there is more to do, or nothing left.
     changed: Condvar,
     written_bytes: AtomicU64,
     skipped_bytes: AtomicU64,
 }
 
-/// What became of an entry.
-enum Written {
-    /// It is there now.
+/// The outcome of writing an entry.
+enum WriteOutcome {
+    /// The entry was written.
     New,
-    /// It was there.
+    /// The entry already existed.
     Known,
-    /// Something else became known of the object.
+    /// Something else became known about the object.
     Outdated,
-    /// It cannot be kept.
+    /// There is no room for the entry.
     NoRoom,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct WriteQueue {
     entries: VecDeque<NewEntry>,
     bytes: usize,
     is_writing: bool,
@@ -87,11 +87,11 @@ struct Waiting {
 impl Filler {
     /// Starts the thread.
     pub fn start(root: &Path, space: Arc<Space>, clock: Arc<Clock>) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(FillerState {
             root: root.to_owned(),
             space,
             clock,
-            waiting: Mutex::new(Waiting { is_writing: true, ..Waiting::default() }),
+            waiting: Mutex::new(WriteQueue { is_writing: true, ..WriteQueue::default() }),
             changed: Condvar::new(),
             written_bytes: AtomicU64::new(0),
             skipped_bytes: AtomicU64::new(0),
@@ -103,7 +103,7 @@ impl Filler {
         Ok(Filler { shared })
     }
 
-    /// Has an entry written, unless too many wait.
+    /// Queues an entry, unless too many wait.
     pub fn add(&self, entry: NewEntry) {
         let length = entry.bytes.len();
         let mut waiting = self.shared.waiting.lock();
@@ -116,24 +116,24 @@ impl Filler {
         self.shared.changed.notify_all();
     }
 
-    /// Writes an entry at once. That there is no room for it is an error.
+    /// Writes an entry immediately. Fails if there is no room for it.
     pub fn write(&self, entry: &NewEntry) -> io::Result<()> {
         let written = self.shared.write(entry)?;
         match written {
-            Written::New => &self.shared.written_bytes,
-            Written::Known | Written::Outdated | Written::NoRoom => &self.shared.skipped_bytes,
+            WriteOutcome::New => &self.shared.written_bytes,
+            WriteOutcome::Known | WriteOutcome::Outdated | WriteOutcome::NoRoom => &self.shared.skipped_bytes,
         }
         .fetch_add(entry.bytes.len() as u64, Ordering::Relaxed);
         match written {
-            Written::NoRoom => {
+            WriteOutcome::NoRoom => {
                 Err(io::Error::new(io::ErrorKind::StorageFull, "--disk-cache-size is too small"))
             }
-            Written::Outdated => Err(overtaken()),
-            Written::New | Written::Known => Ok(()),
+            WriteOutcome::Outdated => Err(overtaken()),
+            WriteOutcome::New | WriteOutcome::Known => Ok(()),
         }
     }
 
-    /// Waits until all is written, or for so long.
+    /// Waits until everything is written, but at most this long.
     pub fn wait(&self, at_most: Duration) {
         let end = Instant::now() + at_most;
         let mut waiting = self.shared.waiting.lock();
@@ -142,7 +142,7 @@ impl Filler {
         {}
     }
 
-    /// What waits is lost, as with a process that is killed.
+    /// Drops the waiting entries, as if the process were killed.
     #[cfg(test)]
     pub fn abandon(&self) {
         let mut waiting = self.shared.waiting.lock();
@@ -150,7 +150,7 @@ impl Filler {
         waiting.bytes = 0;
     }
 
-    /// Bytes that were written, and bytes that were left out.
+    /// Returns the bytes that were written, and those that were skipped.
     pub fn counts(&self) -> (u64, u64) {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (get(&self.shared.written_bytes), get(&self.shared.skipped_bytes))
@@ -165,9 +165,9 @@ impl Drop for Filler {
     }
 }
 
-impl Shared {
+impl FillerState {
     fn write_all(&self) {
-        // Processes that died may have left files.
+        // Dead processes may have left files.
         if let Err(error) = self.space.recount() {
             log::warn!("{}: the disk cache cannot be counted: {error}", self.root.display());
         }
@@ -175,13 +175,15 @@ impl Shared {
         while let Some(entry) = self.next() {
             let length = entry.bytes.len() as u64;
             let is_paused = paused_until.is_some_and(|end| Instant::now() < end);
-            let written = if is_paused { Ok(Written::NoRoom) } else { self.write(&entry) };
+            let written = if is_paused { Ok(WriteOutcome::NoRoom) } else { self.write(&entry) };
             match written {
-                Ok(Written::New) => &self.written_bytes,
-                Ok(Written::Known | Written::Outdated | Written::NoRoom) => &self.skipped_bytes,
+                Ok(WriteOutcome::New) => &self.written_bytes,
+                Ok(WriteOutcome::Known | WriteOutcome::Outdated | WriteOutcome::NoRoom) => {
+                    &self.skipped_bytes
+                }
                 Err(error) => {
                     let (shown, seconds) = (self.root.display(), PAUSE.as_secs());
-                    log::warn!("{shown}: the disk cache keeps nothing more for {seconds} s: {error}");
+                    log::warn!("{shown}: the disk cache stores nothing more for {seconds} s: {error}");
                     paused_until = Some(Instant::now() + PAUSE);
                     &self.skipped_bytes
                 }
@@ -190,7 +192,7 @@ impl Shared {
         }
     }
 
-    /// The next entry, as soon as there is one; `None` at the end.
+    /// Returns the next entry, as soon as there is one; `None` at the end.
     fn next(&self) -> Option<NewEntry> {
         let mut waiting = self.waiting.lock();
         waiting.is_writing = false;
@@ -208,28 +210,28 @@ impl Shared {
         }
     }
 
-    /// Writes an entry, unless it is there, or no longer true.
-    fn write(&self, entry: &NewEntry) -> io::Result<Written> {
+    /// Writes an entry, unless it exists or is no longer true.
+    fn write(&self, entry: &NewEntry) -> io::Result<WriteOutcome> {
         let digest = entry.object.digest();
-        let folder = self.root.join(OBJECTS).join(folder_of(&digest));
+        let folder = self.root.join(OBJECTS).join(entry_folder(&digest));
         if parts(&folder, &digest)?.iter().any(|known| known.name.part.covers(&entry.part)) {
-            return Ok(Written::Known);
+            return Ok(WriteOutcome::Known);
         }
         let name = EntryName { part: entry.part.clone(), times: entry.times };
         let header = match entry.part {
-            // The name says it all.
-            Part::Missing => Some(Vec::new()),
+            // The name says everything.
+            EntryContent::Missing => Some(Vec::new()),
             _ => Header::encode(&entry.object, &name, entry.meta.as_ref(), &entry.bytes),
         };
-        let Some(header) = header else { return Ok(Written::NoRoom) };
+        let Some(header) = header else { return Ok(WriteOutcome::NoRoom) };
         let length = (header.len() + entry.bytes.len()) as u64;
-        let Some(new) = self.space.take(length)? else { return Ok(Written::NoRoom) };
+        let Some(new) = self.space.take(length)? else { return Ok(WriteOutcome::NoRoom) };
         let written = new.file.write_all_at(&header, 0);
         let written = written.and_then(|()| new.file.write_all_at(&entry.bytes, header.len() as u64));
         let publish = || {
-            // Nothing else becomes known while it gets its name.
+            // Nothing else can become known while the entry gets its name.
             let turn = self.clock.turn()?;
-            let says_the_same = |known: &Entry| known.name.part.says_the_same(&entry.part);
+            let says_the_same = |known: &DiskEntry| known.name.part.says_the_same(&entry.part);
             let is_true = turn.is_last(&digest, fact(&entry.part))?
                 || parts(&folder, &digest)?.iter().any(says_the_same);
             if is_true {
@@ -238,8 +240,8 @@ impl Shared {
             Ok(is_true)
         };
         match written.and_then(|()| publish()) {
-            Ok(true) => Ok(Written::New),
-            Ok(false) => self.space.remove(&new.path).map(|()| Written::Outdated),
+            Ok(true) => Ok(WriteOutcome::New),
+            Ok(false) => self.space.remove(&new.path).map(|()| WriteOutcome::Outdated),
             Err(error) => {
                 self.space.remove(&new.path)?;
                 Err(error)

@@ -1,4 +1,4 @@
-//! The names in a folder, and the listings that are in memory.
+//! The names in a folder, and the cached listings in memory.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -8,30 +8,30 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::name::Times;
+use super::name::EntryTimes;
 
-/// How many listings are in memory: those above one object.
+/// The most listings in memory: those above one object.
 const MAX_LISTINGS: NonZeroUsize = NonZeroUsize::new(8).expect("8 is not 0");
 
 /// The names in a folder, sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Names {
+pub struct FolderNames {
     /// Names with something below them.
     pub folders: Vec<String>,
     /// Names of objects.
     pub objects: Vec<String>,
 }
 
-/// A listing as it was kept.
+/// A listing in the cache.
 #[derive(Clone)]
 pub(super) struct StoredListing {
-    pub names: Arc<Names>,
-    pub times: Times,
-    /// It is true of its time only: something else became known of some of its names.
+    pub names: Arc<FolderNames>,
+    pub times: EntryTimes,
+    /// Whether it is true only of its time, because something else became known about some of its names.
     pub is_former: bool,
 }
 
-/// Listings by the paths of their entries, whose names say when they were known.
+/// Listings by the paths of their entries, whose names contain the times.
 pub(super) struct Listings(Mutex<LruCache<PathBuf, StoredListing>>);
 
 impl Default for Listings {
@@ -50,16 +50,16 @@ impl Listings {
     }
 }
 
-impl Names {
-    /// Names in any order.
+impl FolderNames {
+    /// Creates the names from lists in any order.
     pub fn new(folders: Vec<String>, objects: Vec<String>) -> Self {
-        let mut names = Names { folders, objects };
+        let mut names = FolderNames { folders, objects };
         names.folders.sort_unstable();
         names.objects.sort_unstable();
         names
     }
 
-    /// As an entry has them.
+    /// Encodes the names for an entry.
     pub(super) fn encode(&self) -> String {
         json!({ "folders": self.folders, "objects": self.objects }).to_string()
     }
@@ -70,10 +70,10 @@ impl Names {
             let names = value.get(member)?.as_array()?.iter();
             names.map(|name| Some(name.as_str()?.to_owned())).collect::<Option<Vec<_>>>()
         };
-        Some(Names::new(texts("folders")?, texts("objects")?))
+        Some(FolderNames::new(texts("folders")?, texts("objects")?))
     }
 
-    /// Whether an object, or a folder, has this name.
+    /// Whether an object or a folder has this name.
     pub(super) fn has(&self, is_object: bool, name: &str) -> bool {
         let sorted = if is_object { &self.objects } else { &self.folders };
         sorted.binary_search_by(|known| known.as_str().cmp(name)).is_ok()

@@ -1,19 +1,20 @@
-//! Bytes of remote objects as they were fetched, kept in a folder of this machine.
+//! A cache of fetched bytes of remote objects, in a folder of this machine.
 //!
-//! An **entry** is one file: bytes of one version of an object (`entry.rs`), under a name that says which (`name.rs`). Processes share
-//! a folder, and find each other's entries, because nothing but the folder says what there is. What is learned of an object makes other
-//! entries of it untrue (`knowledge.rs`, with the order of `clock.rs`). `space.rs` keeps the limit, `filler.rs` writes, and `upkeep.rs`
-//! is for the commands. Uses `error`, `memory` and the rest of `store`; `remote/origin.rs` decides when an entry may be used.
+//! An **entry** is one file: bytes of one version of an object (`entry.rs`), under a name that identifies them (`name.rs`).
+//! Processes share a folder and find each other's entries, because the folder is the only index. New facts about an object
+//! invalidate other entries of it (`knowledge.rs`, with the order of `clock.rs`). `space.rs` keeps the limit, `filler.rs`
+//! writes, and `upkeep.rs` is for the commands. Uses `error`, `memory` and the rest of `store`; `remote/origin.rs` decides when
+//! an entry may be used.
 //!
-//! Why no library: of foyer's disk tier two processes on one folder lose most of each other's entries, and its folder is
-//! as large as the limit from the start; cacache has no limit, and two files for an entry.
+//! Why this is not a library: with foyer's disk tier, two processes on one folder lose most of each other's entries, and its
+//! folder is as large as the limit from the start; cacache has no limit, and two files for each entry.
 //!
 //! Invariants:
 //! - An entry is used for the object, version and range that its header names, and only if its checksum is right.
-//! - What a reply or a write says is learned before its reader or writer has the outcome: entries that say something else are gone
-//!   then, and older replies that come later are not kept.
-//! - What is lost or damaged is a miss. Nothing waits for an entry to be written, and nothing is synced.
-//! - The folder is this user's alone.
+//! - A reply or a write is recorded before its reader or writer gets the outcome: by then entries that contradict it are gone,
+//!   and older replies that arrive later are not cached.
+//! - A lost or damaged entry is a miss. Nothing waits for an entry to be written, and entries are not synced.
+//! - The folder belongs to this user alone.
 
 mod clock;
 mod entry;
@@ -40,44 +41,44 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use self::clock::Clock;
-use self::entry::{Entry, Header, place};
+use self::entry::{DiskEntry, Header, place};
 pub use self::entry::{MAX_ENTRY_BYTES, ObjectMeta};
 #[cfg(feature = "remote")]
-pub use self::facts::{Presence, Seen, overtaken};
+pub use self::facts::{Observation, Presence, overtaken};
 use self::filler::{Filler, NewEntry};
-use self::folder_names::Listings;
 #[cfg(feature = "remote")]
-pub use self::folder_names::Names;
-use self::name::Part;
-pub use self::name::{ObjectName, Times};
+pub use self::folder_names::FolderNames;
+use self::folder_names::Listings;
+use self::name::EntryContent;
+pub use self::name::{EntryTimes, ObjectName};
 use self::space::{ABOUT, NEW, OBJECTS, Space};
-pub use self::upkeep::{Summary, Verified};
+pub use self::upkeep::{DiskCacheSummary, DiskCacheVerified};
 use super::{DiskCacheCounts, Wanted};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::sys;
 
-/// The largest limit that is chosen where the user names none.
+/// The largest default limit.
 const MAX_DEFAULT_LIMIT_BYTES: u64 = 100 << 30;
-/// And the part of what is free.
+/// The part of the free space that is the default limit.
 const DEFAULT_PART_OF_FREE: u64 = 10;
-/// The time of last use is noted no more often than this.
+/// The time of last use is updated no more often than this.
 const USE_GRANULARITY: Duration = Duration::from_secs(60);
 
-/// A disk cache, as a user names it.
+/// Options for a disk cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskCacheOptions {
-    /// Its folder; made if it is missing.
+    /// The folder, which is created if it is missing.
     pub folder: PathBuf,
-    /// The most that it may take; by default a tenth of what is free there, and at most 100 GiB.
+    /// The limit of its size; by default a tenth of the free space, and at most 100 GiB.
     pub limit_bytes: Option<u64>,
-    /// Nothing is asked of the service: what is not in the cache cannot be read.
+    /// Whether no requests are sent to the service: bytes that are not in the cache cannot be read.
     pub is_offline: bool,
-    /// What is fetched and cannot be kept is an error.
+    /// Whether it is an error if fetched bytes cannot be cached.
     pub must_keep: bool,
 }
 
-/// Entries in a folder.
+/// A disk cache: entries in a folder.
 pub struct DiskCache {
     root: PathBuf,
     space: Arc<Space>,
@@ -90,30 +91,30 @@ pub struct DiskCache {
     listings: Listings,
 }
 
-/// Entries that have what was asked for.
-pub struct Found {
-    /// What the service said of the object.
+/// Entries that have the requested bytes.
+pub struct CachedBytes {
+    /// The metadata that the service gave for the object.
     pub meta: ObjectMeta,
-    /// The bytes that were asked for.
+    /// The range of the requested bytes.
     pub range: Range<u64>,
     /// The header of the first file.
     header: Box<Header>,
     files: Files,
 }
 
-impl Found {
-    /// Whether one entry has all of them.
+impl CachedBytes {
+    /// Whether one entry has all of the bytes.
     pub fn is_one_entry(&self) -> bool {
         matches!(self.files.as_slice(), [(range, _)] if range.start <= self.range.start && self.range.end <= range.end)
     }
 }
 
-/// Files with bytes of one version, and which.
+/// Files with bytes of one version, and their ranges.
 type Files = Vec<(Range<u64>, PathBuf)>;
 
 impl DiskCache {
-    /// The cache in a folder, which is made if it is missing. A folder that others may write to, or that has other files, is
-    /// refused.
+    /// Opens the cache in a folder, which is created if it is missing. Fails for a folder that others may write to or that has
+    /// other files.
     pub fn open(options: &DiskCacheOptions) -> Result<Self> {
         let folder = &options.folder;
         DirBuilder::new()
@@ -134,7 +135,7 @@ impl DiskCache {
         Self::prepare(folder, options.limit_bytes).map_err(|error| refused(folder, &error))
     }
 
-    /// The cache in a folder that has one.
+    /// Opens the cache in a folder that has one.
     pub fn open_existing(folder: &Path) -> Result<Self> {
         if !folder.join(ABOUT).exists() {
             return Err(usage(folder, "no disk cache is in this folder: name the DIR of --disk-cache"));
@@ -151,15 +152,15 @@ impl DiskCache {
         let about = folder.join(ABOUT);
         let about =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(about)?;
-        // After a restart of the machine the clock may be older than entries are.
+        // After a restart of the machine the clock may be older than the entries.
         let clock = Arc::new(Clock::open(folder)?);
         let known = Space::new(folder, about.try_clone()?, 0);
-        if !known.is_of_this_boot() {
+        if !known.is_from_this_boot() {
             clock.turn()?.advance_past(known.last_known()?)?;
         }
         let limit_bytes = match limit_bytes {
             Some(bytes) => bytes,
-            // What the cache has is free, too.
+            // The cache's own files count as free space.
             None => default_limit(folder, known.recount()?)?,
         };
         let space = Arc::new(Space::new(folder, about, limit_bytes));
@@ -179,12 +180,12 @@ impl DiskCache {
         })
     }
 
-    /// Entries with these bytes of an object; with `tag`, of the version that has this ETag. Of several versions, the one that was
-    /// kept last.
-    pub fn find(&self, object: &ObjectName, wanted: &Wanted, tag: Option<&str>) -> Option<Found> {
+    /// Finds entries with these bytes of an object; with `tag`, only of the version with this ETag. Of several versions, the
+    /// one that was cached last counts.
+    pub fn find(&self, object: &ObjectName, wanted: &Wanted, tag: Option<&str>) -> Option<CachedBytes> {
         let mut versions: Vec<(String, u64, Files)> = Vec::new();
-        for Entry { name, path } in self.entries_of(&object.digest()).unwrap_or_default() {
-            let Part::Bytes { tag, size_bytes, range } = name.part else { continue };
+        for DiskEntry { name, path } in self.entries_for(&object.digest()).unwrap_or_default() {
+            let EntryContent::Bytes { tag, size_bytes, range } = name.part else { continue };
             match versions.iter_mut().find(|(known, size, _)| *known == tag && *size == size_bytes) {
                 Some((.., files)) => files.push((range, path)),
                 None => versions.push((tag, size_bytes, vec![(range, path)])),
@@ -203,15 +204,16 @@ impl DiskCache {
             let kept = file.metadata().ok()?.modified().ok()?;
             let meta = header.meta.clone().filter(|_| header.object == *object)?;
             let is_asked_for = tag.is_none_or(|tag| tag == meta.e_tag);
-            is_asked_for.then_some((kept, Found { meta, range, header: Box::new(header), files }))
+            is_asked_for.then_some((kept, CachedBytes { meta, range, header: Box::new(header), files }))
         });
         found.max_by_key(|(kept, _)| *kept).map(|(_, found)| found)
     }
 
-    /// What the service said of an object, of which any bytes are kept.
+    /// Returns the metadata of an object of which some bytes are cached.
     pub fn meta(&self, object: &ObjectName) -> Option<ObjectMeta> {
-        let entries = self.entries_of(&object.digest()).unwrap_or_default();
-        let entries = entries.into_iter().filter(|entry| matches!(entry.name.part, Part::Bytes { .. }));
+        let entries = self.entries_for(&object.digest()).unwrap_or_default();
+        let entries =
+            entries.into_iter().filter(|entry| matches!(entry.name.part, EntryContent::Bytes { .. }));
         let read = entries.filter_map(|entry| {
             let file = File::open(&entry.path).ok()?;
             let header = Header::read(&file).ok()??;
@@ -221,8 +223,8 @@ impl DiskCache {
         read.max_by_key(|(kept, _)| *kept).map(|(_, meta)| meta)
     }
 
-    /// The bytes that were found; `None` if they are gone or damaged after all.
-    pub fn read(&self, found: &Found) -> Option<Buffer> {
+    /// Reads the bytes that were found; `None` if they are gone or damaged now.
+    pub fn read(&self, found: &CachedBytes) -> Option<Buffer> {
         let range = &found.range;
         let mut bytes = Buffer::try_new(usize::try_from(range.end - range.start).ok()?)?;
         let is_read = match found.is_one_entry() {
@@ -230,19 +232,19 @@ impl DiskCache {
             false => self.assemble(found, &mut bytes).is_some(),
         };
         is_read.then(|| {
-            self.note_hit();
+            self.count_hit();
             bytes
         })
     }
 
-    /// What was found is used.
-    pub fn note_hit(&self) {
+    /// Counts a hit.
+    pub fn count_hit(&self) {
         self.hits.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Fills `out` from an offset in the object with bytes that were found in one entry. `false` if they are gone or damaged after
-    /// all, or not among those that were found.
-    pub fn read_at(&self, found: &Found, offset: u64, out: &mut [u8]) -> bool {
+    /// Fills `out` from an offset in the object with bytes that were found in one entry. Returns `false` if they are gone or
+    /// damaged now, or are not among the bytes that were found.
+    pub fn read_at(&self, found: &CachedBytes, offset: u64, out: &mut [u8]) -> bool {
         let [(range, path)] = found.files.as_slice() else { return false };
         let Some(place) = offset.checked_sub(range.start) else { return false };
         if offset.saturating_add(out.len() as u64) > range.end {
@@ -252,7 +254,7 @@ impl DiskCache {
     }
 
     /// Fills `out` from several entries.
-    fn assemble(&self, found: &Found, out: &mut [u8]) -> Option<()> {
+    fn assemble(&self, found: &CachedBytes, out: &mut [u8]) -> Option<()> {
         let wanted = &found.range;
         for (range, path) in &found.files {
             let header = Header::read(&File::open(path).ok()?).ok()?;
@@ -294,45 +296,45 @@ impl DiskCache {
         let _ = self.space.remove(path);
     }
 
-    /// Something was asked for that is not in the cache.
-    pub fn note_miss(&self) {
+    /// Counts a miss.
+    pub fn count_miss(&self) {
         self.misses.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Keeps bytes of an object, as they were learned to be, unless more waits to be written than there is memory for.
-    pub fn keep(&self, bytes: NewBytes, times: Times) {
+    /// Caches bytes of an object that was recorded at these times, unless too many bytes wait to be written.
+    pub fn keep(&self, bytes: NewBytes, times: EntryTimes) {
         if let Ok(entry) = bytes.entry(times) {
             self.filler.add(entry);
         }
     }
 
-    /// As [`DiskCache::keep`], but returns when they are written, or cannot be.
-    pub fn keep_now(&self, bytes: NewBytes, times: Times) -> io::Result<()> {
+    /// Caches bytes as [`DiskCache::keep`] does, but returns after they were written or could not be.
+    pub fn keep_now(&self, bytes: NewBytes, times: EntryTimes) -> io::Result<()> {
         self.filler.write(&bytes.entry(times)?)
     }
 
-    /// Keeps the fact that there is no such object.
-    pub fn keep_missing(&self, object: ObjectName, times: Times) {
+    /// Caches the fact that an object is missing.
+    pub fn keep_missing(&self, object: ObjectName, times: EntryTimes) {
         self.filler.add(NewEntry::missing(object, times));
     }
 
-    /// As [`DiskCache::keep_missing`], but returns when it is written, or cannot be.
-    pub fn keep_missing_now(&self, object: ObjectName, times: Times) -> io::Result<()> {
+    /// Caches a fact as [`DiskCache::keep_missing`] does, but returns after it was written or could not be.
+    pub fn keep_missing_now(&self, object: ObjectName, times: EntryTimes) -> io::Result<()> {
         self.filler.write(&NewEntry::missing(object, times))
     }
 
-    /// Ends as a process that is killed: what waits to be written is lost.
+    /// Ends like a killed process: entries that wait to be written are lost.
     #[cfg(test)]
     pub fn abandon(&self) {
         self.filler.abandon();
     }
 
-    /// Where it is.
+    /// Returns the folder.
     pub fn folder(&self) -> &Path {
         &self.root
     }
 
-    /// Counts since the cache was opened, and its size.
+    /// Returns the counts since the cache was opened, and its size.
     pub fn counts(&self) -> DiskCacheCounts {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (written_bytes, skipped_bytes) = self.filler.counts();
@@ -350,27 +352,27 @@ impl DiskCache {
     }
 }
 
-/// Bytes of an object that are to be kept.
+/// Bytes of an object to cache.
 pub struct NewBytes {
     /// The object.
     pub object: ObjectName,
-    /// What the service said of it.
+    /// The metadata that the service gave for it.
     pub meta: ObjectMeta,
-    /// Where the bytes begin.
+    /// The offset of the bytes.
     pub start: u64,
     /// The bytes.
     pub bytes: Arc<Buffer>,
 }
 
 impl NewBytes {
-    /// An entry for them, unless there are too many for one.
-    fn entry(self, times: Times) -> io::Result<NewEntry> {
+    /// Makes an entry of the bytes, unless there are too many.
+    fn entry(self, times: EntryTimes) -> io::Result<NewEntry> {
         let NewBytes { object, meta, start, bytes } = self;
         let length = bytes.len() as u64;
         if length > MAX_ENTRY_BYTES || start.saturating_add(length) > meta.size_bytes {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than an entry may be"));
         }
-        let part = Part::bytes(&meta.e_tag, meta.size_bytes, start..start + length);
+        let part = EntryContent::bytes(&meta.e_tag, meta.size_bytes, start..start + length);
         Ok(NewEntry { object, part, times, meta: Some(meta), bytes })
     }
 }
@@ -383,12 +385,12 @@ fn refused(folder: &Path, error: &io::Error) -> Error {
     usage(folder, &format!("cannot be used as a disk cache: {error}"))
 }
 
-/// Refuses a folder whose files others could change.
+/// Fails for a folder whose files others could change.
 fn check_owner(folder: &Path) -> Result<()> {
     let metadata = std::fs::metadata(folder).map_err(|error| refused(folder, &error))?;
     let (user, _) = sys::effective_ids();
     if !metadata.is_dir() {
-        return Err(usage(folder, "is no folder: name one for the disk cache"));
+        return Err(usage(folder, "is not a folder: name one for the disk cache"));
     }
     if metadata.uid() != user {
         return Err(usage(folder, "belongs to another user: name a folder of your own for the disk cache"));
@@ -402,7 +404,7 @@ fn check_owner(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A tenth of what is free, the cache's own files included.
+/// Returns a tenth of the free space, including the cache's own files.
 fn default_limit(folder: &Path, used_bytes: u64) -> io::Result<u64> {
     let folder = File::open(folder)?;
     let stat = sys::statvfs(std::os::fd::AsFd::as_fd(&folder))?;
@@ -410,7 +412,7 @@ fn default_limit(folder: &Path, used_bytes: u64) -> io::Result<u64> {
     Ok((free / DEFAULT_PART_OF_FREE).min(MAX_DEFAULT_LIMIT_BYTES))
 }
 
-/// The bytes that are wanted of an object of this size.
+/// Returns the range that is wanted of an object of this size.
 fn resolved(wanted: &Wanted, size_bytes: u64) -> Range<u64> {
     match wanted {
         Wanted::Whole { .. } => 0..size_bytes,
@@ -419,7 +421,7 @@ fn resolved(wanted: &Wanted, size_bytes: u64) -> Range<u64> {
     }
 }
 
-/// Files that have all of a range together, in its order: one if one has it.
+/// Chooses files that together have all of a range, in order: one file if it has all of it.
 fn cover(mut files: Files, wanted: &Range<u64>) -> Option<Files> {
     let has_all = |range: &Range<u64>| range.start <= wanted.start && wanted.end <= range.end;
     let smallest = files.iter().enumerate().filter(|(_, (range, _))| has_all(range));

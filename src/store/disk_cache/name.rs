@@ -1,42 +1,43 @@
-//! Names of entries: the object, its version and the range of bytes that a file has, and when that was known. Uses `sha2`.
+//! Names of entries: the object, its version, the range of bytes in the file, and when these were known. Uses `sha2`.
 //!
-//! A name says all that a lookup needs, so that no file is opened to find one: the digest of the object, the times of the request that
-//! it comes from (`clock.rs`), and for bytes the digest of the object's ETag, its size and the range. The file's header has the texts
-//! themselves, and is compared with what was asked for. The mark of a missing object has no header: a mark counts for its object
-//! because nobody finds two paths with one SHA-256.
+//! A name has everything that a lookup needs, so that no file is opened to find an entry: the digest of the object, the times
+//! of the request that it comes from (`clock.rs`), and for bytes the digest of the object's ETag, its size and the range. The
+//! file's header has the texts themselves, and is compared with the request. The mark of a missing object has no header: the
+//! digest is enough because no two paths with the same SHA-256 can be found.
 
 use std::fmt::Write;
 use std::ops::Range;
 
 use sha2::{Digest, Sha256};
 
-/// How many folders the entries are spread over, as hexadecimal digits of the object's digest.
+/// The number of hexadecimal digits of the object's digest that name its folder.
 const FOLDER_DIGITS: usize = 3;
-/// How much of an ETag's digest is in a name. The header has the ETag.
+/// The number of digits of an ETag's digest in a name. The header has the ETag itself.
 const TAG_DIGITS: usize = 32;
 
-/// An object of a store, or the listing of a folder: what entries are found by.
+/// An object of a store, or the listing of a folder, by which entries are found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectName {
     /// The store: its service, address and bucket.
     pub store: String,
-    /// The path of the object in it. That of a listing ends with a slash, which no object's path does.
+    /// The path of the object in the store. The path of a listing ends with a slash, unlike that of an object.
     pub path: String,
 }
 
 impl ObjectName {
-    /// What the names of its entries begin with.
+    /// Returns the digest with which the names of its entries begin.
     pub fn digest(&self) -> String {
         sha256(&format!("{}\0{}", self.store, self.path))
     }
 
-    /// The listing of the folder at this path.
+    /// Returns the listing of the folder at this path.
     pub fn listing(&self) -> Self {
         ObjectName { store: self.store.clone(), path: format!("{}/", self.path) }
     }
 
-    /// The listings that an object or a folder is named in, or would be: for each folder above, the nearest first, the name there.
-    pub fn above(&self) -> impl Iterator<Item = Above<'_>> {
+    /// Returns the listings that should name an object or a folder: one for each folder above, nearest first, with the name in
+    /// it.
+    pub fn above(&self) -> impl Iterator<Item = ParentListing<'_>> {
         let path = self.path.trim_end_matches('/');
         let mut rest = Some(path).filter(|path| !path.is_empty());
         let mut is_object = !self.path.ends_with('/');
@@ -44,22 +45,22 @@ impl ObjectName {
             let (folder, name) = rest?.rsplit_once('/').map_or(("", rest?), |(folder, name)| (folder, name));
             rest = Some(folder).filter(|folder| !folder.is_empty());
             let listing = ObjectName { store: self.store.clone(), path: format!("{folder}/") };
-            Some(Above { listing, name, is_object: std::mem::take(&mut is_object) })
+            Some(ParentListing { listing, name, is_object: std::mem::take(&mut is_object) })
         })
     }
 }
 
-/// Where something is named.
-pub struct Above<'a> {
-    /// The listing of a folder above it.
+/// A listing that should name an object or a folder.
+pub struct ParentListing<'a> {
+    /// The listing of a folder above the object.
     pub listing: ObjectName,
     /// The name in this folder.
     pub name: &'a str,
-    /// Whether it is the name of the object itself, not of a folder above it.
+    /// Whether this is the name of the object itself and not of a folder above it.
     pub is_object: bool,
 }
 
-/// The SHA-256 of a text, in hexadecimal.
+/// Returns the SHA-256 of a text, in hexadecimal.
 pub fn sha256(text: &str) -> String {
     let mut digest = String::with_capacity(64);
     for byte in Sha256::digest(text.as_bytes()) {
@@ -68,73 +69,74 @@ pub fn sha256(text: &str) -> String {
     digest
 }
 
-/// The folder of an object's entries.
-pub fn folder_of(digest: &str) -> &str {
+/// Returns the folder of an object's entries.
+pub fn entry_folder(digest: &str) -> &str {
     digest.get(..FOLDER_DIGITS).unwrap_or(digest)
 }
 
-/// When something was known, as the cache's clock counts. What was asked for after something else was known is newer than that.
+/// The times at which something was requested and known, by the cache's clock. A fact that was requested after another one was
+/// known is newer than that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Times {
+pub struct EntryTimes {
     /// When the request was sent.
     pub asked: u64,
-    /// When its answer was here.
+    /// When the reply arrived.
     pub known: u64,
 }
 
-/// What an entry has.
+/// The content of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum EntryContent {
     /// Bytes of an object.
     Bytes {
         /// The digest of its ETag.
         tag: String,
         /// The size of the whole object.
         size_bytes: u64,
-        /// Which bytes.
+        /// The range of the bytes.
         range: Range<u64>,
     },
-    /// There is no object at this path.
+    /// The fact that there is no object at this path.
     Missing,
     /// The names in a folder.
     Listing {
         /// The digest of the names.
         tag: String,
     },
-    /// The names that were in a folder: something else became known of some of them.
+    /// The former names in a folder: something else became known about some of them.
     FormerListing {
         /// The digest of the names.
         tag: String,
     },
 }
 
-impl Part {
-    /// The part with these bytes.
+impl EntryContent {
+    /// Returns the content with these bytes.
     pub fn bytes(e_tag: &str, size_bytes: u64, range: Range<u64>) -> Self {
-        Part::Bytes { tag: digest_of_tag(e_tag), size_bytes, range }
+        EntryContent::Bytes { tag: tag_digest(e_tag), size_bytes, range }
     }
 
-    /// The part with a listing, as it is written.
+    /// Returns the content with a listing, as it is encoded.
     pub fn listing(names: &str) -> Self {
-        Part::Listing { tag: digest_of_tag(names) }
+        EntryContent::Listing { tag: tag_digest(names) }
     }
 
-    /// What both say of an object: parts of one object that say something else are not true at one time.
-    pub fn says_the_same(&self, other: &Part) -> bool {
+    /// Whether both say the same about an object: contents that do not cannot both be true.
+    pub fn says_the_same(&self, other: &EntryContent) -> bool {
         match (self, other) {
             (
-                Part::Bytes { tag, size_bytes, .. },
-                Part::Bytes { tag: other_tag, size_bytes: other_size, .. },
+                EntryContent::Bytes { tag, size_bytes, .. },
+                EntryContent::Bytes { tag: other_tag, size_bytes: other_size, .. },
             ) => tag == other_tag && size_bytes == other_size,
             _ => self == other,
         }
     }
 
-    /// Whether it has all that another one would.
-    pub fn covers(&self, other: &Part) -> bool {
+    /// Whether it contains everything in another one.
+    pub fn covers(&self, other: &EntryContent) -> bool {
         self.says_the_same(other)
             && match (self, other) {
-                (Part::Bytes { range, .. }, Part::Bytes { range: part, .. }) => {
+                (EntryContent::Bytes { range, .. }, EntryContent::Bytes { range: part, .. }) => {
                     range.start <= part.start && part.end <= range.end
                 }
                 _ => true,
@@ -142,67 +144,67 @@ impl Part {
     }
 }
 
-fn digest_of_tag(tag: &str) -> String {
+fn tag_digest(tag: &str) -> String {
     let mut digest = sha256(tag);
     digest.truncate(TAG_DIGITS);
     digest
 }
 
-/// What the name of a file says.
+/// The parsed name of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryName {
-    /// What the file has.
-    pub part: Part,
-    /// When that was known.
-    pub times: Times,
+    /// The content of the file.
+    pub part: EntryContent,
+    /// The times at which it was known.
+    pub times: EntryTimes,
 }
 
 impl EntryName {
-    /// The name of the file of an object with this digest.
+    /// Returns the name of the file, for an object with this digest.
     pub fn text(&self, digest: &str) -> String {
-        let Times { asked, known } = self.times;
+        let EntryTimes { asked, known } = self.times;
         let what = match &self.part {
-            Part::Bytes { tag, size_bytes, range } => {
+            EntryContent::Bytes { tag, size_bytes, range } => {
                 format!("{tag}-{size_bytes}-{}-{}", range.start, range.end)
             }
-            Part::Missing => "missing".to_owned(),
-            Part::Listing { tag } => format!("listing-{tag}"),
-            Part::FormerListing { tag } => format!("former-{tag}"),
+            EntryContent::Missing => "missing".to_owned(),
+            EntryContent::Listing { tag } => format!("listing-{tag}"),
+            EntryContent::FormerListing { tag } => format!("former-{tag}"),
         };
         format!("{digest}-{asked:x}-{known:x}-{what}")
     }
 
-    /// What the name of a file of this object says; `None` if the file is of another one.
+    /// Parses the name of a file of this object; `None` if it belongs to another one.
     pub fn parse(name: &str, digest: &str) -> Option<Self> {
         let rest = name.strip_prefix(digest)?.strip_prefix('-')?;
         let (asked, rest) = rest.split_once('-')?;
         let (known, what) = rest.split_once('-')?;
         let time = |text: &str| u64::from_str_radix(text, 16).ok();
-        let times = Times { asked: time(asked)?, known: time(known)? };
+        let times = EntryTimes { asked: time(asked)?, known: time(known)? };
         let mut words = what.split('-');
         let part = match words.next()? {
-            "missing" => Part::Missing,
-            "listing" => Part::Listing { tag: words.next()?.to_owned() },
-            "former" => Part::FormerListing { tag: words.next()?.to_owned() },
+            "missing" => EntryContent::Missing,
+            "listing" => EntryContent::Listing { tag: words.next()?.to_owned() },
+            "former" => EntryContent::FormerListing { tag: words.next()?.to_owned() },
             tag => {
                 let mut number = || words.next()?.parse::<u64>().ok();
                 let (size_bytes, start, end) = (number()?, number()?, number()?);
                 if start > end || end > size_bytes {
                     return None;
                 }
-                Part::Bytes { tag: tag.to_owned(), size_bytes, range: start..end }
+                EntryContent::Bytes { tag: tag.to_owned(), size_bytes, range: start..end }
             }
         };
         words.next().is_none().then_some(EntryName { part, times })
     }
 
-    /// The name that a listing's file has later, when it is not the whole truth any more.
+    /// Returns the name of a listing's file after it became a former one.
     pub fn former(&self) -> Option<Self> {
-        let Part::Listing { tag } = &self.part else { return None };
-        Some(EntryName { part: Part::FormerListing { tag: tag.clone() }, times: self.times })
+        let EntryContent::Listing { tag } = &self.part else { return None };
+        Some(EntryName { part: EntryContent::FormerListing { tag: tag.clone() }, times: self.times })
     }
 
-    /// When the file with this name was known, whatever object it is of.
+    /// Returns when the file with this name was known, for any object.
     pub fn known(name: &str) -> Option<u64> {
         u64::from_str_radix(name.split('-').nth(2)?, 16).ok()
     }
@@ -221,9 +223,11 @@ mod tests {
     fn names_are_read_as_they_are_written() {
         let object = name("a/zarr.json");
         let digest = object.digest();
-        assert_eq!((folder_of(&digest).len(), digest.len()), (3, 64));
-        let times = Times { asked: u64::MAX, known: 31 };
-        for part in [Part::bytes("\"x\"", 10, 2..10), Part::Missing, Part::listing("{}")] {
+        assert_eq!((entry_folder(&digest).len(), digest.len()), (3, 64));
+        let times = EntryTimes { asked: u64::MAX, known: 31 };
+        for part in
+            [EntryContent::bytes("\"x\"", 10, 2..10), EntryContent::Missing, EntryContent::listing("{}")]
+        {
             let entry = EntryName { part, times };
             let name = entry.text(&digest);
             assert!(name.len() < 255);
@@ -234,7 +238,7 @@ mod tests {
             assert!(later.is_none_or(|later| EntryName::parse(&later.text(&digest), &digest) == Some(later)));
             assert_eq!(EntryName::parse(&name, &digest.replace('a', "b").replace('1', "2")), None);
         }
-        let tag = digest_of_tag("x");
+        let tag = tag_digest("x");
         for rest in ["", "-", "-x-1-0", "-x-1-1-0", "-x-1-0-2", "-x-1-0-1-1", "-x-1--1-1"] {
             let name = format!("{digest}-1-2{}", rest.replace('x', &tag));
             assert_eq!(EntryName::parse(&name, &digest), None, "{rest}");
@@ -244,11 +248,11 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_named_in_the_folders_above() {
+    fn objects_are_named_in_the_folders_above() {
         let above = |path: &str| {
             let object = name(path);
             let above = object.above().map(|above| {
-                let Above { listing, name, is_object } = above;
+                let ParentListing { listing, name, is_object } = above;
                 format!("{} {name} {is_object}", listing.path)
             });
             above.collect::<Vec<_>>()
@@ -259,8 +263,8 @@ mod tests {
         assert!(above("/").is_empty());
     }
 
-    /// Two paths that FNV-1a cannot tell apart are two objects: it only multiplies and combines, so that paths with one digest can be
-    /// computed. SHA-256 of a known text shows that this is it.
+    /// Paths with the same FNV-1a hash can be computed, so digests must be cryptographic. A known text shows that this is
+    /// SHA-256.
     #[test]
     fn digests_are_cryptographic() {
         assert_eq!(sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");

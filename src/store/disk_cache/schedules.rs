@@ -1,8 +1,8 @@
-//! Requests of several processes under way at one time, in random order, against a model.
+//! Requests of several processes at the same time, in random order, against a model.
 //!
-//! A request has three moments: it is sent, the service carries it out, its reply is here. What the reply brought is written later, or
-//! never if its process dies. Between any two of these, others do the same, and another program changes the object. What is then kept
-//! is never older than what any process has seen or written.
+//! A request has three moments: it is sent, the service carries it out, its reply arrives. The bytes of the reply are written
+//! later, or never if the process dies. Between any two of these moments, other processes do the same, and another program
+//! changes the object. Cached bytes are never older than what any process has seen or written.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::tests::{cache, content, new_bytes, object};
@@ -29,18 +29,18 @@ enum Sent {
         asked: u64,
         answer: Option<usize>,
     },
-    /// The number of the state that it made.
+    /// A put, with the number of the state that it made.
     Put {
         process: usize,
         made: Option<usize>,
     },
 }
 
-/// What waits to be written.
+/// An entry that waits to be written.
 struct Waiting {
     process: usize,
     state: usize,
-    times: Times,
+    times: EntryTimes,
 }
 
 const PROCESSES: usize = 2;
@@ -48,7 +48,7 @@ const PROCESSES: usize = 2;
 struct World<'a> {
     caches: &'a [DiskCache; PROCESSES],
     path: String,
-    /// Whether there is an object at each time. The number of a state is its ETag.
+    /// Whether the object exists, at each time. The number of a state is its ETag.
     states: Vec<bool>,
     seen: usize,
     sent: Vec<Sent>,
@@ -63,11 +63,11 @@ impl World<'_> {
         self.states.len() - 1
     }
 
-    fn seen_at(&self, state: usize) -> Seen {
+    fn seen_at(&self, state: usize) -> Observation {
         if self.states[state] {
-            Seen::Version(new_bytes(&self.path, &state.to_string(), 0..8, &content(8)).meta)
+            Observation::Version(new_bytes(&self.path, &state.to_string(), 0..8, &content(8)).meta)
         } else {
-            Seen::Missing
+            Observation::Missing
         }
     }
 
@@ -98,13 +98,13 @@ impl World<'_> {
                 }
                 self.sent.retain(|sent| !is_of(sent));
             }
-            6..10 => self.go_on(),
+            6..10 => self.advance_request(),
             _ => self.write(),
         }
     }
 
-    /// One request goes on.
-    fn go_on(&mut self) {
+    /// Advances one request.
+    fn advance_request(&mut self) {
         if self.sent.is_empty() {
             return;
         }
@@ -153,7 +153,7 @@ impl World<'_> {
         self.log.push(format!("{process} writes {state}: {kept:?}"));
     }
 
-    /// What would be served offline.
+    /// Checks what would be served offline.
     fn check(&self) {
         let name = object(&self.path);
         let since = &self.states[self.seen..];
@@ -169,7 +169,7 @@ impl World<'_> {
 }
 
 #[test]
-fn nothing_older_than_what_was_seen_is_kept() {
+fn cached_entries_are_never_older_than_what_was_seen() {
     let folder = tempfile::tempdir().unwrap();
     let caches = [(); PROCESSES].map(|()| cache(folder.path(), 1 << 30));
     let mut kept = 0;

@@ -1,9 +1,9 @@
-//! How much room the entries take, and which of them go when there is no more. Uses `name` for the layout of the folder.
+//! The space that the entries take, and eviction when there is no more. Uses `name` for the layout of the folder.
 //!
-//! `DIR/zarrfs-disk-cache` is locked while room is taken, so that all processes that share the folder count as one; it has the count.
-//! A count is never too small: room is taken before a file is made, and given back after it is removed. A process that dies between
-//! leaves it too large, which the next scan mends. After a restart of the machine nothing is known of what reached the disk, so
-//! the first to take room scans.
+//! `DIR/zarrfs-disk-cache` has the count of bytes, and is locked while space is taken, so that all processes that share the
+//! folder count together. The count is never too small: space is taken before a file is created, and given back after it is
+//! removed. A process that dies in between leaves it too large, which the next scan corrects. After a restart of the machine it
+//! is not known what reached the disk, so the first process that takes space scans.
 //!
 //! Invariant: files never take more than the limit of the process that adds one.
 
@@ -16,29 +16,30 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 
-use super::name::{EntryName, folder_of};
+use super::name::{EntryName, entry_folder};
 use crate::store::version::VersionDigest;
 
-/// The file that says what the folder is, locks it and has the count.
+/// The file that marks the folder, locks it and has the count.
 pub const ABOUT: &str = "zarrfs-disk-cache";
-/// The entries.
+/// The folder of the entries.
 pub const OBJECTS: &str = "objects";
-/// Files that are being written.
+/// The folder of files that are being written.
 pub const NEW: &str = "new";
 /// Files are counted in blocks of this size.
 const BLOCK_BYTES: u64 = 4096;
-/// A file that is being written for longer was left by a process that died.
+/// A file that is being written for longer than this was left by a dead process.
 const MAX_WRITING_TIME: Duration = Duration::from_secs(600);
-/// When room is made, this part of the limit becomes free: a scan costs as much for one entry as for many.
+/// The part of the limit that eviction frees: a scan costs as much for one entry as for many.
 const FREED_PART: u64 = 10;
 
-/// The room that a folder's files take.
+/// The space that a folder's files take.
 pub struct Space {
     root: PathBuf,
     limit_bytes: u64,
-    /// Locked against other processes, and the mutex against other threads: a lock belongs to the open file.
+    /// The file that is locked against other processes. The mutex locks it against other threads, because a file lock belongs
+    /// to the open file.
     about: Mutex<File>,
-    /// Tells one run of the machine from another.
+    /// The identity of this run of the machine.
     boot: String,
     next_number: AtomicU64,
     /// Entries that were removed to make room.
@@ -48,17 +49,17 @@ pub struct Space {
 
 /// A file that is being written.
 pub struct NewFile {
-    /// The file, as long as it will be.
+    /// The file, with its final length.
     pub file: File,
-    /// Where it is until it gets its name.
+    /// Its path until it gets its name.
     pub path: PathBuf,
 }
 
 /// A file of an entry.
 pub struct EntryFile {
-    /// Where it is.
+    /// The path.
     pub path: PathBuf,
-    /// How much it takes.
+    /// The space that it takes.
     pub size_bytes: u64,
     /// When it was last used.
     pub used: SystemTime,
@@ -77,7 +78,7 @@ impl Drop for Count<'_> {
 }
 
 impl Count<'_> {
-    /// `None` if the count is not to be trusted.
+    /// Returns the count; `None` if it cannot be trusted.
     fn get(&self) -> Option<u64> {
         let mut text = [0; 256];
         let length = self.file.read_at(&mut text, 0).ok()?;
@@ -87,18 +88,18 @@ impl Count<'_> {
     }
 
     fn set(&self, bytes: u64) -> io::Result<()> {
-        // Always of one length, so that nothing of an older count is left after it.
+        // The text always has the same length, so that it replaces the older count completely.
         self.file.write_all_at(format!("{} {bytes:<20}\n", self.boot).as_bytes(), 0)
     }
 }
 
-/// What a file takes. An empty one has an inode and a name.
+/// Returns the space that a file takes. An empty file has an inode and a name.
 fn blocks(bytes: u64) -> u64 {
     bytes.div_ceil(BLOCK_BYTES).max(1) * BLOCK_BYTES
 }
 
 impl Space {
-    /// The room in the folder at `root`, whose `about` is open.
+    /// Returns the space of the folder at `root`, whose `about` is open.
     pub fn new(root: &Path, about: File, limit_bytes: u64) -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Space {
@@ -112,17 +113,17 @@ impl Space {
         }
     }
 
-    /// The most that the files may take.
+    /// Returns the limit of the files' size.
     pub fn limit_bytes(&self) -> u64 {
         self.limit_bytes
     }
 
-    /// Entries that this process removed to make room.
+    /// Returns the number of entries that this process evicted.
     pub fn evicted(&self) -> u64 {
         self.evicted.load(Ordering::Relaxed)
     }
 
-    /// What the files took when this process last counted.
+    /// Returns the size of the files when this process last counted.
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Ordering::Relaxed)
     }
@@ -133,12 +134,12 @@ impl Space {
         Ok(Count { file, boot: &self.boot })
     }
 
-    /// Whether the count is of this run of the machine.
-    pub fn is_of_this_boot(&self) -> bool {
+    /// Whether the count is from this run of the machine.
+    pub fn is_from_this_boot(&self) -> bool {
         self.count().is_ok_and(|count| count.get().is_some())
     }
 
-    /// Counts anew what is there, and removes what processes that died have left.
+    /// Counts the files again, and removes those that dead processes have left.
     pub fn recount(&self) -> io::Result<u64> {
         let count = self.count()?;
         let bytes = self.scan(&mut |_| {})?;
@@ -151,8 +152,7 @@ impl Space {
         count.set(bytes)
     }
 
-    /// A new file of this length, for which there is room, after older entries have gone if need be. `None` if the limit is too
-    /// small for it.
+    /// Creates a new file of this length, after evicting older entries if necessary; `None` if the limit is too small for it.
     pub fn take(&self, size_bytes: u64) -> io::Result<Option<NewFile>> {
         let needed = blocks(size_bytes);
         if needed > self.limit_bytes {
@@ -188,7 +188,7 @@ impl Space {
 
     /// Gives a file its name.
     pub fn publish(&self, new: &NewFile, digest: &str, name: &str) -> io::Result<()> {
-        let folder = self.root.join(OBJECTS).join(folder_of(digest));
+        let folder = self.root.join(OBJECTS).join(entry_folder(digest));
         let path = folder.join(name);
         match std::fs::rename(&new.path, &path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -199,7 +199,7 @@ impl Space {
         }
     }
 
-    /// Removes a file, and gives its room back.
+    /// Removes a file, and gives its space back.
     pub fn remove(&self, path: &Path) -> io::Result<()> {
         let size_bytes = match std::fs::metadata(path) {
             Ok(metadata) => metadata.len(),
@@ -217,7 +217,7 @@ impl Space {
         }
     }
 
-    /// Removes the entries that have not been used for longest, until all files take at most this much.
+    /// Removes the least recently used entries, until all files take at most this much.
     fn evict(&self, most_bytes: u64) -> io::Result<u64> {
         let mut entries = Vec::new();
         let mut used = self.scan(&mut |entry| entries.push(entry))?;
@@ -249,14 +249,14 @@ impl Space {
         failed.map(|()| removed)
     }
 
-    /// All entries.
+    /// Returns all entries.
     pub fn entries(&self) -> io::Result<Vec<EntryFile>> {
         let mut entries = Vec::new();
         self.scan(&mut |entry| entries.push(entry))?;
         Ok(entries)
     }
 
-    /// When the entry that was known last became known; 0 without entries.
+    /// Returns when the last entry became known; 0 without entries.
     pub fn last_known(&self) -> io::Result<u64> {
         let mut last = 0;
         self.scan(&mut |entry| {
@@ -266,7 +266,7 @@ impl Space {
         Ok(last)
     }
 
-    /// Looks at each entry, and returns what all files take.
+    /// Calls `each` with each entry, and returns the space that all files take.
     fn scan(&self, each: &mut dyn FnMut(EntryFile)) -> io::Result<u64> {
         let mut used = 0;
         for file in files(&self.root.join(NEW))? {
@@ -288,7 +288,7 @@ impl Space {
     }
 }
 
-/// The files of one folder. Those that go meanwhile are left out.
+/// Returns the files of one folder. Files that are removed meanwhile are left out.
 fn files(folder: &Path) -> io::Result<Vec<EntryFile>> {
     let mut found = Vec::new();
     let entries = match std::fs::read_dir(folder) {

@@ -1,4 +1,4 @@
-//! Tests of a disk cache: what it finds, what it refuses, how large it grows. Two caches on one folder stand for two processes.
+//! Tests of a disk cache: what it finds, what it refuses, and its limit. Two caches on one folder stand for two processes.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -28,18 +28,18 @@ pub(super) fn content(length: usize) -> Vec<u8> {
 impl DiskCache {
     fn put(&self, path: &str, e_tag: &str, range: Range<u64>, all: &[u8]) {
         let new = new_bytes(path, e_tag, range, all);
-        let times = self.learned(path, &Seen::Version(new.meta.clone()));
+        let times = self.learned(path, &Observation::Version(new.meta.clone()));
         self.keep(new, times);
         self.filler.wait(Duration::from_secs(60));
     }
 
-    /// What is asked for and answered at once.
-    fn learned(&self, path: &str, seen: &Seen) -> Times {
+    /// Records the reply to a request that is answered immediately.
+    fn learned(&self, path: &str, seen: &Observation) -> EntryTimes {
         self.learn(&object(path), seen, self.now()).unwrap().unwrap()
     }
 
     fn put_missing(&self, path: &str) {
-        let times = self.learned(path, &Seen::Missing);
+        let times = self.learned(path, &Observation::Missing);
         self.keep_missing_now(object(path), times).unwrap();
     }
 
@@ -67,24 +67,24 @@ pub(super) fn new_bytes(path: &str, e_tag: &str, range: Range<u64>, all: &[u8]) 
     NewBytes { object: object(path), meta, start: range.start, bytes: Arc::new(bytes.into()) }
 }
 
-fn names(folders: &[&str], objects: &[&str]) -> Names {
+fn names(folders: &[&str], objects: &[&str]) -> FolderNames {
     let owned = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
-    Names::new(owned(folders), owned(objects))
+    FolderNames::new(owned(folders), owned(objects))
 }
 
 const WHOLE: Wanted = Wanted::Whole { at_most: u64::MAX };
 
 #[test]
-fn what_is_not_listed_is_missing() {
+fn an_unlisted_object_is_missing() {
     let folder = tempfile::tempdir().unwrap();
     let cache = cache(folder.path(), 1 << 30);
     assert!(!cache.is_missing("a/c/0"), "nothing is known");
     cache.put_listing("a", &["d", "c"], &["zarr.json"]);
     let is_missing = |path: &str| cache.is_missing(path);
-    assert!(is_missing("a/x") && is_missing("a/x/0") && is_missing("a/c"), "a folder is no object");
+    assert!(is_missing("a/x") && is_missing("a/x/0") && is_missing("a/c"), "a folder is not an object");
     assert!(!is_missing("a/zarr.json") && !is_missing("a/c/0") && !is_missing("b/c/0"));
     assert!(!is_missing("a/.zarray"), "a web server may hide it");
-    assert_eq!(cache.listing(&object("a/x")), Some(Names::default()));
+    assert_eq!(cache.listing(&object("a/x")), Some(FolderNames::default()));
     assert_eq!(cache.listing(&object("a/c")), None);
     cache.put_listing("a/c", &[], &["10", "9"]);
     assert!(is_missing("a/c/0") && !is_missing("a/c/9") && !is_missing("a/c/10"));
@@ -94,12 +94,12 @@ fn what_is_not_listed_is_missing() {
     assert!(is_missing("b"));
 }
 
-/// Each of two objects is the newer one if it was asked for after the other was known.
+/// A reply is newer than a fact if its request was sent after the fact was known.
 #[test]
 fn replies_that_overtake_each_other_are_not_kept() {
     let folder = tempfile::tempdir().unwrap();
     let caches = [cache(folder.path(), 1 << 30), cache(folder.path(), 1 << 30)];
-    let (all, seen) = (content(20), |tag: &str| Seen::Version(meta(tag, 20)));
+    let (all, seen) = (content(20), |tag: &str| Observation::Version(meta(tag, 20)));
     for other in &caches {
         let asked = caches[0].now();
         caches[0].put("a", "new", 0..20, &all);
@@ -109,11 +109,11 @@ fn replies_that_overtake_each_other_are_not_kept() {
         );
         assert_eq!(other.learn(&object("a"), &seen("old"), asked).unwrap(), None);
         assert_eq!(other.take("a", &WHOLE, None), None, "which one is newer is not known");
-        // What waits to be written when something else becomes known.
+        // An entry waits to be written when something else becomes known.
         let (times, new) = (caches[0].learned("a", &seen("1")), new_bytes("a", "1", 0..20, &all));
         other.learned("a", &seen("2"));
         assert_eq!(caches[0].keep_now(new, times).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
-        // A write, while others ask.
+        // A write takes place while others send requests.
         let asked = other.now();
         caches[0].outdate(&object("a"), true).unwrap();
         assert_eq!(other.learn(&object("a"), &seen("2"), asked).unwrap(), None);
@@ -123,15 +123,15 @@ fn replies_that_overtake_each_other_are_not_kept() {
     }
 }
 
-/// Objects share slots of the clock; in one process no object makes another uncertain.
+/// Objects share slots of the clock, but in one process no object makes another one uncertain.
 #[test]
-fn many_objects_at_one_time_are_all_kept() {
+fn many_objects_at_one_time_are_all_cached() {
     let folder = tempfile::tempdir().unwrap();
     let cache = cache(folder.path(), 1 << 30);
     let asked = cache.now();
     let learned: Vec<_> = (0..5000)
         .map(|number| {
-            let (name, seen) = (object(&format!("a/{number}")), Seen::Version(meta("1", 20)));
+            let (name, seen) = (object(&format!("a/{number}")), Observation::Version(meta("1", 20)));
             (number, cache.learn(&name, &seen, asked).unwrap().unwrap())
         })
         .collect();
@@ -142,7 +142,7 @@ fn many_objects_at_one_time_are_all_kept() {
 }
 
 #[test]
-fn what_is_written_is_forgotten_with_its_name() {
+fn a_written_object_is_forgotten_with_its_name() {
     let folder = tempfile::tempdir().unwrap();
     let cache = cache(folder.path(), 1 << 30);
     cache.put_listing("", &["a"], &["x"]);
@@ -160,7 +160,7 @@ fn what_is_written_is_forgotten_with_its_name() {
     cache.put_listing("a", &[], &["0", "1", "2"]);
     cache.outdate(&object("a/2"), false).unwrap();
     assert_eq!((cache.listing(&object("a")), cache.listing(&object(""))), (None, None));
-    // A listing that lacks what was read before, and one that has it again.
+    // One listing lacks an object that was read before, and a later one has it again.
     cache.put_listing("b", &[], &["0"]);
     cache.put("b/0", "1", 0..20, &content(20));
     cache.put_listing("b", &[], &[]);
@@ -170,7 +170,7 @@ fn what_is_written_is_forgotten_with_its_name() {
 }
 
 #[test]
-fn the_clock_is_ahead_of_what_a_run_before_knew() {
+fn the_clock_is_ahead_of_earlier_runs() {
     let folder = tempfile::tempdir().unwrap();
     let known = {
         let cache = cache(folder.path(), 1 << 30);
@@ -188,12 +188,12 @@ fn the_clock_is_ahead_of_what_a_run_before_knew() {
 }
 
 #[test]
-fn what_must_be_kept_and_cannot_is_an_error() {
+fn an_entry_that_must_be_cached_and_cannot_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let cache = cache(folder.path(), 100_000);
     let keep = |length: usize| {
         let new = new_bytes("a", "\"1\"", 0..length as u64, &content(length));
-        let times = cache.learned("a", &Seen::Version(new.meta.clone()));
+        let times = cache.learned("a", &Observation::Version(new.meta.clone()));
         cache.keep_now(new, times).map_err(|error| error.kind())
     };
     assert_eq!(keep(200_000), Err(io::ErrorKind::StorageFull));
@@ -202,7 +202,7 @@ fn what_must_be_kept_and_cannot_is_an_error() {
 }
 
 #[test]
-fn what_was_kept_is_found_in_each_process() {
+fn entries_are_found_by_each_process() {
     let folder = tempfile::tempdir().unwrap();
     let (one, other) = (cache(folder.path(), 1 << 30), cache(folder.path(), 1 << 30));
     let all = content(100_000);
@@ -237,7 +237,7 @@ fn ranges_are_found_together() {
 }
 
 #[test]
-fn what_is_missing_and_what_is_listed() {
+fn missing_and_listed_objects() {
     let folder = tempfile::tempdir().unwrap();
     let cache = cache(folder.path(), 1 << 30);
     cache.put("a", "\"1\"", 0..10, &content(10));
@@ -251,7 +251,7 @@ fn what_is_missing_and_what_is_listed() {
     assert_eq!(cache.listing(&object("")), None, "it lacks what is there");
     assert_eq!(cache.meta(&object("a")), Some(meta("\"2\"", 10)));
     cache.put_listing("", &["c"], &["a", "b"]);
-    assert_eq!(cache.verify(|_, _| {}).unwrap(), Verified { sound: 2, damaged: 0 });
+    assert_eq!(cache.verify(|_, _| {}).unwrap(), DiskCacheVerified { sound: 2, damaged: 0 });
     assert_eq!((cache.clear().unwrap(), cache.clear().unwrap()), (2, 0));
 }
 
@@ -271,7 +271,7 @@ fn no_damage_is_served() {
             damage(&mut file, at);
             std::fs::write(&path, file).unwrap();
             match cache.take("a", &WHOLE, None) {
-                // The rest of the first page is not used.
+                // The rest of the first page is unused.
                 Some(bytes) => assert_eq!(bytes, all, "byte {at}"),
                 None => {
                     misses += 1;
@@ -290,7 +290,7 @@ fn parts_of_an_entry_are_checked_block_by_block() {
     let folder = tempfile::tempdir().unwrap();
     let cache = cache(folder.path(), 1 << 30);
     let all = content(5 * BLOCK as usize + 1000);
-    let read = |found: &Found, range: Range<u64>| {
+    let read = |found: &CachedBytes, range: Range<u64>| {
         let mut out = vec![0xAA; (range.end - range.start) as usize];
         cache.read_at(found, range.start, &mut out).then_some(out)
     };
@@ -325,7 +325,7 @@ fn parts_of_an_entry_are_checked_block_by_block() {
 }
 
 #[test]
-fn verify_removes_what_is_damaged() {
+fn verify_removes_damaged_entries() {
     let folder = tempfile::tempdir().unwrap();
     let cache = cache(folder.path(), 1 << 30);
     for name in ["a", "b", "c"] {
@@ -335,7 +335,7 @@ fn verify_removes_what_is_damaged() {
     std::fs::write(&paths[0], "short").unwrap();
     std::fs::rename(&paths[1], paths[1].with_file_name("of another name")).unwrap();
     assert_eq!(cache.summary().unwrap().entries, 3);
-    assert_eq!(cache.verify(|_, _| {}).unwrap(), Verified { sound: 1, damaged: 2 });
+    assert_eq!(cache.verify(|_, _| {}).unwrap(), DiskCacheVerified { sound: 1, damaged: 2 });
     assert_eq!(cache.summary().unwrap().stores, [("s3://bucket".to_owned(), 1, 8192)]);
 }
 
@@ -344,7 +344,7 @@ fn the_limit_holds_for_all_processes_together() {
     let folder = tempfile::tempdir().unwrap();
     let limit = 40 * (8 << 10);
     let caches = [cache(folder.path(), limit), cache(folder.path(), limit)];
-    // Without the lock an entry could go after it was counted, and the one that takes its room be counted, too.
+    // Without the lock an entry could be evicted after it was counted, and the entry that takes its space be counted, too.
     let about = File::open(folder.path().join(ABOUT)).unwrap();
     let size = |cache: &DiskCache| {
         about.lock().unwrap();
@@ -372,7 +372,7 @@ fn the_limit_holds_for_all_processes_together() {
     caches[0].put("1/199", "\"1\"", 0..3000, &content(3000));
     caches[1].put("large", "\"1\"", 0..limit, &content(limit as usize));
     assert!(caches[1].take("large", &WHOLE, None).is_none(), "more than the limit");
-    // What is not used goes first.
+    // Unused entries are evicted first.
     let old = SystemTime::now() - Duration::from_secs(1000);
     let files = caches[0].files();
     for path in &files {
@@ -388,7 +388,7 @@ fn the_limit_holds_for_all_processes_together() {
 }
 
 #[test]
-fn what_a_process_leaves_when_it_dies_is_counted_and_removed() {
+fn files_of_a_dead_process_are_counted_and_removed() {
     let folder = tempfile::tempdir().unwrap();
     let one = cache(folder.path(), 1 << 20);
     one.put("a", "\"1\"", 0..3000, &content(3000));
@@ -399,7 +399,7 @@ fn what_a_process_leaves_when_it_dies_is_counted_and_removed() {
     other.filler.wait(Duration::from_secs(60));
     assert!(!left.path.exists());
     assert_eq!(other.counts().size_bytes, 8192);
-    // A count of another run of the machine is not believed.
+    // A count from another run of the machine does not count.
     std::fs::write(folder.path().join(ABOUT), "0123 1\n").unwrap();
     other.put("b", "\"1\"", 0..3000, &content(3000));
     assert_eq!(other.counts().size_bytes, 2 * 8192);

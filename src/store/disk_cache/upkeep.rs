@@ -1,4 +1,4 @@
-//! What `zarrfs cache stat`, `verify` and `clear` do. Uses its neighbours.
+//! The work of `zarrfs cache stat`, `verify` and `clear`. Uses its neighbours.
 
 use std::fs::File;
 use std::io;
@@ -10,35 +10,35 @@ use super::name::EntryName;
 use super::{DiskCache, refused};
 use crate::error::Result;
 
-/// What `zarrfs cache stat` shows.
+/// The summary that `zarrfs cache stat` shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// Entries.
+pub struct DiskCacheSummary {
+    /// The number of entries.
     pub entries: u64,
-    /// What they take on the disk.
+    /// The space that they take on the disk.
     pub size_bytes: u64,
-    /// When one of them was last used, for the one where that is longest ago, and for the latest.
+    /// The oldest and the newest time of last use.
     pub used: Option<(SystemTime, SystemTime)>,
     /// Each store with its entries and their bytes, the largest first.
     pub stores: Vec<(String, u64, u64)>,
 }
 
-/// What `zarrfs cache verify` finds.
+/// The result of `zarrfs cache verify`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verified {
-    /// Entries that are right.
+pub struct DiskCacheVerified {
+    /// The number of sound entries.
     pub sound: u64,
-    /// Entries that were damaged, and removed.
+    /// The number of damaged entries, which were removed.
     pub damaged: u64,
 }
 
 impl DiskCache {
-    /// What the cache has.
-    pub fn summary(&self) -> Result<Summary> {
+    /// Returns a summary of the cache.
+    pub fn summary(&self) -> Result<DiskCacheSummary> {
         let entries = self.space.entries().map_err(|error| refused(&self.root, &error))?;
         let times = entries.iter().map(|entry| entry.used);
         let used = times.clone().min().zip(times.max());
-        let mut summary = Summary { used, ..Summary::default() };
+        let mut summary = DiskCacheSummary { used, ..DiskCacheSummary::default() };
         for entry in &entries {
             summary.entries += 1;
             summary.size_bytes += entry.size_bytes;
@@ -57,11 +57,11 @@ impl DiskCache {
         Ok(summary)
     }
 
-    /// Reads every entry, and removes what is damaged. `note` is called with how many are done, of how many.
-    pub fn verify(&self, mut note: impl FnMut(u64, u64)) -> Result<Verified> {
+    /// Reads every entry, and removes damaged ones. `progress` is called with the number of entries done, and of all entries.
+    pub fn verify(&self, mut progress: impl FnMut(u64, u64)) -> Result<DiskCacheVerified> {
         let failed = |error: io::Error| refused(&self.root, &error);
         let entries = self.space.entries().map_err(failed)?;
-        let mut verified = Verified::default();
+        let mut verified = DiskCacheVerified::default();
         for (number, file) in entries.iter().enumerate() {
             match entry::read(&file.path) {
                 Ok(Some((header, _))) if has_its_name(&file.path, &header) => verified.sound += 1,
@@ -72,7 +72,7 @@ impl DiskCache {
                     verified.damaged += 1;
                 }
             }
-            note(number as u64 + 1, entries.len() as u64);
+            progress(number as u64 + 1, entries.len() as u64);
         }
         self.space.recount().map_err(failed)?;
         Ok(verified)
@@ -84,14 +84,14 @@ impl DiskCache {
     }
 }
 
-/// Whether a file has a name that its header says.
+/// Whether the name of a file agrees with its header.
 fn has_its_name(path: &Path, header: &Header) -> bool {
     let digest = header.object.digest();
     let has = |name: &EntryName| path.ends_with(name.text(&digest));
     has(&header.name) || header.name.former().is_some_and(|former| has(&former))
 }
 
-/// Whether a file is the mark of an object that is missing.
+/// Whether a file is the mark of a missing object.
 fn is_mark(path: &Path) -> bool {
     path.to_string_lossy().ends_with("-missing") && std::fs::metadata(path).is_ok_and(|file| file.len() == 0)
 }

@@ -1,7 +1,7 @@
 //! Keys of a repository: the document of a node, or a chunk of an array.
 //!
-//! Spec: Icechunk, "Zarr key-value interface": `a/b/zarr.json`, and `a/b/c/0/1` for a chunk, `a/b/c` for the one of an array
-//! without axes. A repository has nothing at any other key. Uses the crate's paths.
+//! Spec: Icechunk, "Zarr key-value interface": `a/b/zarr.json` for a document, `a/b/c/0/1` for a chunk, and `a/b/c` for the
+//! chunk of an array without axes. A repository has nothing at other keys. Uses the crate's paths.
 
 use icechunk::format::{ChunkIndices, Path};
 
@@ -17,7 +17,7 @@ pub(super) enum Key {
     Document(Path),
     /// A chunk of an array.
     Chunk(Path, ChunkIndices),
-    /// Nothing can be at it.
+    /// A key at which nothing can be.
     Other,
 }
 
@@ -42,25 +42,25 @@ impl Key {
         }
     }
 
-    /// The key of a chunk.
-    pub(super) fn of_chunk(array: &Path, chunk: &ChunkIndices) -> String {
+    /// Returns the key of a chunk.
+    pub(super) fn chunk(array: &Path, chunk: &ChunkIndices) -> String {
         let mut key = format!("{}/{CHUNKS}", array.as_str().trim_end_matches('/'));
         chunk.0.iter().for_each(|number| key.push_str(&format!("/{number}")));
         key.trim_start_matches('/').to_owned()
     }
 
-    /// The key of a document.
-    pub(super) fn of_document(node: &Path) -> String {
+    /// Returns the key of a document.
+    pub(super) fn document(node: &Path) -> String {
         format!("{}/{DOCUMENT}", node.as_str().trim_end_matches('/')).trim_start_matches('/').to_owned()
     }
 }
 
-/// The crate's path of a node.
+/// Returns the crate's path of a node.
 pub(super) fn path(key: &str) -> Option<Path> {
     Path::new(&format!("/{key}")).ok()
 }
 
-/// A number as it is written in keys.
+/// Parses a number as it is written in keys.
 fn number(name: &str) -> Option<u32> {
     name.parse().ok().filter(|number: &u32| number.to_string() == name)
 }
@@ -85,8 +85,8 @@ mod tests {
         ] {
             assert_eq!(Key::parse(key), parsed, "{key}");
             match parsed {
-                Key::Document(node) => assert_eq!(Key::of_document(&node), key),
-                Key::Chunk(array, chunk) => assert_eq!(Key::of_chunk(&array, &chunk), key),
+                Key::Document(node) => assert_eq!(Key::document(&node), key),
+                Key::Chunk(array, chunk) => assert_eq!(Key::chunk(&array, &chunk), key),
                 Key::Other => {}
             }
         }

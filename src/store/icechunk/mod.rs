@@ -1,14 +1,14 @@
 //! Repositories of Icechunk: stores that keep versions. The feature `icechunk`.
 //!
-//! Spec: <https://icechunk.io/en/stable/reference/spec/>. A repository is a folder or a prefix at a service. It has **snapshots**
-//! (the documents of all nodes), **manifests** (where each chunk is) and objects of chunks. Branches and tags name snapshots. The
-//! crate `icechunk` reads and writes snapshots and manifests (`repository.rs`), through the stores of this program (`storage.rs`).
-//! The bytes of chunks come from those stores directly (`objects.rs`): ranges of shards, transfers ahead of readers, the disk
-//! cache and the limits of memory work as everywhere. `snapshot.rs` finds what a key is, `sources.rs` who may read all files that say so,
-//! `transaction.rs` writes.
+//! Spec: <https://icechunk.io/en/stable/reference/spec/>. A repository is a folder or a prefix at a service. It has
+//! **snapshots** (the documents of all nodes), **manifests** (the places of chunks) and objects with chunks. Branches and tags
+//! name snapshots. The crate `icechunk` reads and writes snapshots and manifests (`repository.rs`), through the stores of this
+//! program (`storage.rs`). The bytes of chunks come from those stores directly (`objects.rs`), so that ranges of shards,
+//! transfers ahead of readers, the disk cache and the memory limits work as in other stores. `snapshot.rs` finds what is at a
+//! key, `sources.rs` finds the users who may read all files that it comes from, and `transaction.rs` writes.
 //!
-//! Invariants: all reads see one snapshot until [`Versions::follow`]; a chunk that a manifest names and that cannot be had is an
-//! error, and never a missing chunk.
+//! Invariants: all reads see one snapshot until [`Versions::follow`]. A chunk that a manifest names and that cannot be read is
+//! an error and never a missing chunk.
 
 mod failure;
 mod key;
@@ -20,7 +20,7 @@ mod sources;
 mod storage;
 mod transaction;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ops::{Add, ControlFlow};
 use std::sync::Arc;
 
@@ -28,13 +28,14 @@ use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 
 use self::key::{DOCUMENT, Key};
-use self::objects::{ALL, FoundPlace, Objects, Place, folder_info};
+use self::objects::{ALL, FindResult, FoundObject, Objects, folder_info};
 use self::repository::{Repository, Snapshot};
-use self::snapshot::{Documents, Found, file_of, find, manifests};
-use self::sources::{Look, Sources, Users};
+use self::snapshot::{ChunkPlace, Documents, find, manifests, snapshot_file};
+use self::sources::{ArrayUsers, FileChecks, Sources};
 use self::transaction::{MARK, MarkedTransaction};
 use super::readers::Audience;
-use super::targets::Target;
+use super::targets;
+use super::targets::object::range_in_target;
 use super::versions::{Transaction, Versions};
 use super::{
     GetReply, GetRequest, Info, ListEntry, MaybeClaim, Object, ObjectContent, Posix, Remote, StatFs, Store,
@@ -44,23 +45,24 @@ use crate::error::Result;
 
 pub(super) use self::open::snapshots;
 
-/// How many snapshots of a branch are looked at for a mark.
+/// The most snapshots of a branch that are searched for a mark.
 const SNAPSHOTS_SEARCHED: usize = 1000;
 
-/// The most manifests of an array whose permissions the array's document gets; those of others are checked when a chunk is read.
+/// The most manifests of an array whose permissions restrict the array's document. Other manifests are checked when a chunk is
+/// read.
 const MANIFESTS_LOOKED_AT: usize = 64;
 
-/// One snapshot of a repository; it is written by transactions.
+/// A repository that shows one snapshot, and is written by transactions.
 pub struct IcechunkStore {
-    shared: Arc<Shared>,
-    /// Set where all of these users get what this program reads.
-    users: Option<Arc<Users>>,
+    shared: Arc<SharedRepository>,
+    /// The users who get what this program reads, if there are others.
+    users: Option<Arc<ArrayUsers>>,
 }
 
-struct Shared {
+struct SharedRepository {
     repository: Arc<Repository>,
     objects: Arc<Objects>,
-    shown: RwLock<Arc<Shown>>,
+    shown: RwLock<Arc<ShownSnapshot>>,
     /// The files that answers come from, if the repository is on this machine.
     sources: Option<Sources>,
     /// The branch that is followed.
@@ -68,24 +70,24 @@ struct Shared {
     for_others: bool,
 }
 
-/// What the snapshot has at a key.
-struct Answer<'a> {
+/// The content of the snapshot at a key.
+struct KeyAnswer<'a> {
     key: &'a str,
-    found: Option<Found>,
-    /// The manifests that say so, where they have to be known.
+    found: Option<ChunkPlace>,
+    /// The manifests that it comes from, if they have to be known.
     manifests: Vec<String>,
 }
 
 /// The snapshot that is shown.
-struct Shown {
+struct ShownSnapshot {
     snapshot: Snapshot,
-    /// Found when a folder is listed for the first time.
+    /// The documents, found when a folder is listed for the first time.
     documents: Mutex<Option<Arc<Documents>>>,
 }
 
-impl Shown {
+impl ShownSnapshot {
     fn new(snapshot: Snapshot) -> Arc<Self> {
-        Arc::new(Shown { snapshot, documents: Mutex::default() })
+        Arc::new(ShownSnapshot { snapshot, documents: Mutex::default() })
     }
 
     fn documents(&self, repository: &Repository) -> Result<Arc<Documents>> {
@@ -93,19 +95,19 @@ impl Shown {
         if let Some(documents) = &*documents {
             return Ok(Arc::clone(documents));
         }
-        let found = Arc::new(repository.wait(Documents::of(&self.snapshot.session))?);
+        let found = Arc::new(repository.wait(Documents::read(&self.snapshot.session))?);
         *documents = Some(Arc::clone(&found));
         Ok(found)
     }
 }
 
 impl IcechunkStore {
-    fn shown(&self) -> Arc<Shown> {
+    fn shown(&self) -> Arc<ShownSnapshot> {
         Arc::clone(&self.shared.shown.read())
     }
 
-    /// What is at keys of the snapshot that is shown.
-    fn find_all<'a>(&self, keys: &[&'a str], operation: &'static str) -> Vec<FoundPlace<'a>> {
+    /// Finds what is at keys of the snapshot that is shown.
+    fn find_all<'a>(&self, keys: &[&'a str], operation: &'static str) -> Vec<FindResult<'a>> {
         let shown = self.shown();
         let (session, time) = (&shown.snapshot.session, shown.snapshot.time);
         let posix = self.shared.objects.posix;
@@ -115,50 +117,55 @@ impl IcechunkStore {
             async move {
                 check_key(key, operation)?;
                 let found = find(session, key, operation).await?;
-                // A missing chunk is an answer of a manifest, too.
+                // That a chunk is missing also comes from a manifest.
                 let is_checked = users.is_some() && is_chunk(key);
                 let manifests = if is_checked { manifests(session, key).await? } else { Vec::new() };
-                Ok(Answer { key, found, manifests })
+                Ok(KeyAnswer { key, found, manifests })
             }
         };
         let found = self.shared.repository.wait(join_all(keys.iter().map(find)));
-        let (snapshot, mut checked) = (file_of(session), HashSet::new());
-        let place = |answer: Result<Answer<'a>>| {
-            let Answer { key, found, manifests } = answer?;
+        let (snapshot, mut checked) = (snapshot_file(session), HashSet::new());
+        let place = |answer: Result<KeyAnswer<'a>>| {
+            let KeyAnswer { key, found, manifests } = answer?;
             if let Some(users) = users.filter(|_| is_chunk(key)) {
                 users.check(key, &files(&snapshot, &manifests), &mut checked)?;
             }
-            Ok(found.map(|found| Place { key, found, time, posix }))
+            Ok(found.map(|found| FoundObject { key, found, time, posix }))
         };
         found.into_iter().map(place).collect()
     }
 
-    /// The users that may not be able to read the files of the repository.
-    fn checked_users(&self) -> Option<&Users> {
+    /// Returns the users, if they may not be able to read the files of the repository.
+    fn checked_users(&self) -> Option<&ArrayUsers> {
         self.users.as_deref().filter(|_| self.shared.sources.is_some())
     }
 
-    /// Owner and mode of a document, or of a folder of the snapshot, with the permissions of users that may read all that it comes
-    /// from; `None` at a service.
+    /// Returns owner and mode of a document or a folder of the snapshot, with the permissions of users who may read all files
+    /// that it comes from; `None` at a service.
     fn posix(&self, key: &str) -> Result<Option<Posix>> {
         let Some(sources) = &self.shared.sources else { return Ok(None) };
-        self.posix_in(&self.shown(), &mut sources.look(), key)
+        self.posix_in(&self.shown(), &mut sources.checks(), key)
     }
 
-    fn posix_in(&self, shown: &Shown, look: &mut Look<'_>, key: &str) -> Result<Option<Posix>> {
-        // An array's file shows its chunks. Users to whom a manifest is closed are kept out when they open the file, since a chunk
-        // that one reader may not have is an error for all.
+    fn posix_in(&self, shown: &ShownSnapshot, look: &mut FileChecks<'_>, key: &str) -> Result<Option<Posix>> {
+        // An array's file shows its chunks. Users who may not read a manifest cannot open the file, because a chunk that one
+        // reader may not read is an error for all.
         let session = &shown.snapshot.session;
         let mut manifests = self.shared.repository.wait(manifests(session, key))?;
         manifests.truncate(MANIFESTS_LOOKED_AT);
-        look.posix(key, &files(&file_of(session), &manifests))
+        look.posix(key, &files(&snapshot_file(session), &manifests))
     }
 
-    fn find<'a>(&self, key: &'a str, operation: &'static str) -> Result<Option<Place<'a>>> {
+    fn find<'a>(&self, key: &'a str, operation: &'static str) -> Result<Option<FoundObject<'a>>> {
         self.find_all(&[key], operation).pop().unwrap_or(Ok(None))
     }
 
-    fn open_found(&self, place: Place<'_>, wanted: &Wanted, is_present: bool) -> Result<Box<dyn Object>> {
+    fn open_found(
+        &self,
+        place: FoundObject<'_>,
+        wanted: &Wanted,
+        is_present: bool,
+    ) -> Result<Box<dyn Object>> {
         self.shared.objects.open(place, wanted, is_present, self.users.as_deref())
     }
 
@@ -170,7 +177,7 @@ impl IcechunkStore {
         })
     }
 
-    /// The stores that have the bytes of chunks, as far as they are remote and known.
+    /// Returns the known remote stores with the bytes of chunks.
     fn remote_stores(&self) -> Vec<Arc<dyn Store>> {
         let own = Some(&self.shared.objects.store).filter(|store| store.is_remote());
         own.into_iter().cloned().chain(self.shared.objects.targets.remote_stores()).collect()
@@ -181,7 +188,7 @@ fn is_chunk(key: &str) -> bool {
     matches!(Key::parse(key), Key::Chunk(..))
 }
 
-/// The files of a snapshot that an answer comes from.
+/// Returns the files that an answer about a snapshot comes from.
 fn files<'a>(snapshot: &'a str, manifests: &'a [String]) -> Vec<&'a str> {
     std::iter::once(snapshot).chain(manifests.iter().map(String::as_str)).collect()
 }
@@ -196,7 +203,7 @@ impl Store for IcechunkStore {
         let Some(place) = self.find(key, "read")? else { return Ok(None) };
         let object = self.open_found(place, &Wanted::Whole { at_most: limit_bytes }, true)?;
         let content = read_content(object.as_ref(), key, limit_bytes)?;
-        // Neither a service nor the file of a chunk is asked for the sake of a document.
+        // A document needs no request to a service or to the file of a chunk.
         let posix =
             if is_chunk(key) { self.head(key)?.and_then(|info| info.posix) } else { self.posix(key)? };
         Ok(Some(ObjectContent { info: Info { posix, ..content.info }, ..content }))
@@ -231,7 +238,7 @@ impl Store for IcechunkStore {
         if let (Some(users), Some(array)) = (self.checked_users(), documents.array_at(folder)) {
             let session = &shown.snapshot.session;
             let manifests = repository.wait(manifests(session, &join(array, DOCUMENT)))?;
-            users.check(folder, &files(&file_of(session), &manifests), &mut HashSet::new())?;
+            users.check(folder, &files(&snapshot_file(session), &manifests), &mut HashSet::new())?;
         }
         repository.wait(documents.list(&shown.snapshot.session, folder))
     }
@@ -255,7 +262,7 @@ impl Store for IcechunkStore {
         }
         let own = &self.shared.objects.store;
         let files = own.for_audience("", audience).unwrap_or_else(|| Arc::clone(own));
-        let users = Some(Arc::new(Users { audience: Arc::clone(audience), files }));
+        let users = Some(Arc::new(ArrayUsers { audience: Arc::clone(audience), files }));
         Some(Arc::new(IcechunkStore { shared: Arc::clone(&self.shared), users }))
     }
 
@@ -275,7 +282,7 @@ impl Remote for IcechunkStore {
     }
 
     fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
-        let mut look = self.shared.sources.as_ref().map(Sources::look);
+        let mut look = self.shared.sources.as_ref().map(Sources::checks);
         let shown = self.shown();
         let mut places = self.find_all(keys, "look at");
         for found in &mut places {
@@ -291,38 +298,14 @@ impl Remote for IcechunkStore {
         self.shared.objects.head_many(places, self.users.as_deref())
     }
 
-    /// Asks each store of chunks once, so that near ranges of one object are transferred together.
     fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
-        type OfStore = (Target, Vec<usize>, Vec<(String, Wanted)>);
-        let mut stores: HashMap<usize, OfStore> = HashMap::new();
         let keys: Vec<&str> = wanted.iter().map(|(key, _)| key.as_str()).collect();
         let found = self.find_all(&keys, "open");
-        for (place, (found, (key, wanted))) in found.into_iter().zip(wanted).enumerate() {
-            let Ok(Some(Place { found, .. })) = found else { continue };
-            let target = self.shared.objects.target(key, &found, self.users.as_deref());
-            let Ok(Some((target, range))) = target else { continue };
-            if !target.store.is_remote() {
-                continue;
-            }
-            let request = (target.key.clone(), super::targets::object::in_target(wanted, Some(&range)));
-            let (store, _) = target.name();
-            let (_, places, requests) =
-                stores.entry(store).or_insert_with(|| (target, Vec::new(), Vec::new()));
-            places.push(place);
-            requests.push(request);
-        }
-        let mut claims = vec![None; wanted.len()];
-        for (target, places, requests) in stores.into_values() {
-            for (place, claim) in places
-                .into_iter()
-                .zip(target.store.remote().map_or_else(Vec::new, |remote| remote.will_need(&requests)))
-            {
-                if let Some(slot) = claims.get_mut(place) {
-                    *slot = claim;
-                }
-            }
-        }
-        claims
+        targets::will_need(found.into_iter().zip(wanted).map(|(found, (key, wanted))| {
+            let Ok(Some(FoundObject { found, .. })) = found else { return None };
+            let (target, range) = self.shared.objects.target(key, &found, self.users.as_deref()).ok()??;
+            Some((target, range_in_target(wanted, Some(&range))))
+        }))
     }
 
     fn transfer_limit_bytes(&self) -> u64 {
@@ -334,11 +317,11 @@ impl Remote for IcechunkStore {
             .max(objects.targets.transfer_limit_bytes())
     }
 
-    /// Objects of the repository never change.
+    /// Forgets transfers of other files only, since objects of the repository never change.
     fn forget_transfers(&self, key: &str) {
         let others = || self.shared.objects.targets.remote_stores();
         match self.find(key, "open") {
-            Ok(Some(Place { found: found @ Found::Virtual { .. }, .. })) => {
+            Ok(Some(FoundObject { found: found @ ChunkPlace::Virtual { .. }, .. })) => {
                 let target = self.shared.objects.target(key, &found, self.users.as_deref());
                 if let Ok(Some((target, _))) = target {
                     target.store.forget_transfers(&target.key);
@@ -364,7 +347,7 @@ impl Versions for IcechunkStore {
     }
 
     fn begin(&self, branch: &str) -> Result<Box<dyn Transaction>> {
-        let Shared { repository, objects, .. } = self.shared.as_ref();
+        let SharedRepository { repository, objects, .. } = self.shared.as_ref();
         let session = repository.writable(branch)?;
         Ok(Box::new(MarkedTransaction::new(Arc::clone(repository), Arc::clone(objects), session)))
     }
@@ -376,7 +359,7 @@ impl Versions for IcechunkStore {
     fn follow(&self, branch: &str) -> Result<()> {
         let newest = self.shared.repository.newest(branch)?;
         if newest.session.snapshot_id() != self.shown().snapshot.session.snapshot_id() {
-            *self.shared.shown.write() = Shown::new(newest);
+            *self.shared.shown.write() = ShownSnapshot::new(newest);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! A repository, open: its branches, tags and snapshots, and what runs the crate's asynchronous functions.
+//! An open repository: its branches, tags and snapshots, and the runtime for the crate's asynchronous functions.
 //!
-//! Uses the crate and `storage`. Callers wait on threads of their own; the runtime and its threads stay in here. The crate's caches of
-//! snapshots and manifests have limits of their own here, whatever the repository's configuration says.
+//! Uses the crate and `storage`. Callers wait on threads of their own; the runtime and its threads stay in this file. The
+//! limits of the crate's caches for snapshots and manifests are set here and not by the repository's configuration.
 
 use std::io;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::nearest::nearest;
 use crate::store::versions::{SnapshotInfo, VersionChoice};
 use crate::store::{Info, Store};
 
-/// Threads that drive the crate's functions. What blocks has threads of its own.
+/// The number of threads that drive the crate's functions. Blocking work has threads of its own.
 const RUNTIME_THREADS: usize = 2;
 /// The most nodes of snapshots, and chunks of manifests, that stay in memory.
 const CACHED_NODES: u64 = 200_000;
@@ -35,18 +35,18 @@ const MAX_NAMES_SHOWN: usize = 12;
 pub(super) struct Repository {
     runtime: Runtime,
     inner: icechunk::Repository,
-    /// As the user names it.
+    /// The user's name for it.
     pub location: String,
 }
 
-/// One snapshot, open for reading.
+/// A snapshot that is open for reading.
 pub(super) struct Snapshot {
     pub session: Session,
     pub time: Option<SystemTime>,
 }
 
 impl Repository {
-    /// The repository whose files are in a store; new ones get owner and mode from `like`.
+    /// Opens the repository whose files are in a store. New files get owner and mode from `like`.
     pub(super) fn open(store: Arc<dyn Store>, like: Info, location: &str) -> Result<Self> {
         let usage = |reason: String| Error::Usage(format!("{location}: {reason}"));
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -80,7 +80,7 @@ impl Repository {
         Ok(Repository { runtime, inner, location: location.to_owned() })
     }
 
-    /// Waits for one of the crate's functions.
+    /// Runs one of the crate's functions, and waits for it.
     pub(super) fn wait<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime.block_on(work)
     }
@@ -89,7 +89,7 @@ impl Repository {
         Error::Usage(format!("{}: {reason}", self.location))
     }
 
-    /// The crate's name for a choice.
+    /// Returns the crate's form of a choice.
     fn version(&self, choice: &VersionChoice) -> Result<VersionInfo> {
         let branch = choice.branch_name().to_owned();
         if let Some(tag) = &choice.tag {
@@ -106,7 +106,7 @@ impl Repository {
         })
     }
 
-    /// The snapshot that a user chooses. Every failure is a sentence for the user.
+    /// Opens the snapshot that a user chooses. Every failure is a sentence for the user.
     pub(super) fn chosen(&self, choice: &VersionChoice) -> Result<Snapshot> {
         let version = self.version(choice)?;
         self.wait(self.snapshot(&version)).map_err(|error| {
@@ -115,7 +115,7 @@ impl Repository {
         })
     }
 
-    /// The newest snapshot of a branch.
+    /// Opens the newest snapshot of a branch.
     pub(super) fn newest(&self, branch: &str) -> Result<Snapshot> {
         let version = VersionInfo::BranchTipRef(branch.to_owned());
         self.wait(self.snapshot(&version))
@@ -129,14 +129,14 @@ impl Repository {
         Ok(Snapshot { session, time })
     }
 
-    /// The sentence for a choice that the repository does not have; `None` if it has it.
+    /// Returns the error for a choice that does not exist in the repository; `None` if it exists.
     fn not_found(&self, choice: &VersionChoice) -> Option<Error> {
         let (kind, wanted, names) = match (&choice.tag, &choice.snapshot) {
             (Some(tag), _) => ("tag", tag.as_str(), self.wait(self.inner.list_tags())),
             (None, Some(id)) => {
                 return match self.wait(self.inner.lookup_snapshot(&SnapshotId::try_from(id.as_str()).ok()?)) {
                     Ok(_) => None,
-                    Err(error) if is_of_file(&error.kind) => None,
+                    Err(error) if is_file_error(&error.kind) => None,
                     Err(_) => {
                         Some(self.usage(format!("there is no snapshot '{id}': 'zarrfs log' lists them")))
                     }
@@ -181,7 +181,7 @@ impl Repository {
         oldest
     }
 
-    /// A session that can be written, over the newest snapshot of a branch.
+    /// Opens a writable session over the newest snapshot of a branch.
     pub(super) fn writable(&self, branch: &str) -> Result<Session> {
         let session = self.wait(self.inner.writable_session(branch));
         session.map_err(|error| {
@@ -191,17 +191,17 @@ impl Repository {
         })
     }
 
-    /// The snapshots that lead to the chosen one, which is the first.
+    /// Returns the chosen snapshot, then those before it.
     pub(super) fn log(&self, choice: &VersionChoice, limit: usize) -> Result<Vec<SnapshotInfo>> {
         let version = self.version(choice)?;
         let collect = async {
             let ancestry = self.inner.ancestry(&version).await?;
-            let told = ancestry.map_ok(|snapshot| SnapshotInfo {
+            let infos = ancestry.map_ok(|snapshot| SnapshotInfo {
                 id: snapshot.id.to_string(),
                 time: SystemTime::from(snapshot.flushed_at),
                 message: snapshot.message,
             });
-            told.take(limit).try_collect().await
+            infos.take(limit).try_collect().await
         };
         self.wait(collect).map_err(|error: RepositoryError| {
             let other = || self.usage(failed("the snapshots", "list", &error.kind).to_string());
@@ -209,7 +209,7 @@ impl Repository {
         })
     }
 
-    /// The first of the newest snapshots of a branch that has this value among its properties.
+    /// Finds the newest snapshot of a branch with this value of a property.
     pub(super) fn find_property(
         &self,
         branch: &str,
@@ -232,8 +232,8 @@ impl Repository {
     }
 }
 
-/// Whether a failure is one of reading a file, and says nothing of what the repository has.
-fn is_of_file(kind: &RepositoryErrorKind) -> bool {
+/// Whether a failure comes from reading a file, and so does not say what is in the repository.
+fn is_file_error(kind: &RepositoryErrorKind) -> bool {
     let error = failed("", "read", kind);
     let is_not_found = sentence(kind).contains("not found");
     matches!(&error, Error::Store { source, .. } if source.kind() != io::ErrorKind::Other) || !is_not_found

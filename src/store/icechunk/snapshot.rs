@@ -1,7 +1,7 @@
-//! What a snapshot has at a key, and below a folder. Uses the crate's sessions, which find chunks through manifests.
+//! Finding what a snapshot has at a key and below a folder. Uses the crate's sessions, which find chunks through manifests.
 //!
-//! A session that was written to shows what was written, so that a transaction reads by the same functions. Nothing is known of the
-//! stores that have the bytes: `objects.rs` opens them.
+//! A session that was written to shows what was written, so a transaction reads with the same functions. The stores with the
+//! bytes are opened by `objects.rs`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,14 +19,14 @@ use crate::error::{Error, Result};
 use crate::store::key::{is_any_below, names_below, percent_decoded};
 use crate::store::{ListEntry, join, without_secrets};
 
-/// Where the bytes of a key are.
+/// The place of a key's bytes.
 #[derive(Clone, Debug)]
-pub(super) enum Found {
-    /// In the snapshot or in a manifest.
+pub(super) enum ChunkPlace {
+    /// Bytes in the snapshot or in a manifest.
     Inline(Bytes),
     /// A range of an object of the repository.
     Own {
-        /// The object's name.
+        /// The name of the object.
         id: String,
         /// The bytes of it.
         range: Range<u64>,
@@ -37,36 +37,36 @@ pub(super) enum Found {
         url: String,
         /// The bytes of it.
         range: Range<u64>,
-        /// What the file has to be still.
+        /// The condition that the file has to meet.
         condition: Option<Checksum>,
     },
 }
 
-impl Found {
-    /// What a chunk's place in a manifest says.
-    pub(super) fn of_payload(session: &Session, key: &str, payload: ChunkPayload) -> Result<Self> {
+impl ChunkPlace {
+    /// Converts a chunk's place in a manifest.
+    pub(super) fn for_payload(session: &Session, key: &str, payload: ChunkPayload) -> Result<Self> {
         let end = |offset: u64, length: u64| {
             let reason = "its offset and length are more than a file can have";
             offset.checked_add(length).ok_or_else(|| Error::corrupt(key, reason))
         };
         match payload {
-            ChunkPayload::Inline(bytes) => Ok(Found::Inline(bytes)),
+            ChunkPayload::Inline(bytes) => Ok(ChunkPlace::Inline(bytes)),
             ChunkPayload::Ref(ChunkRef { id, offset, length }) => {
-                Ok(Found::Own { id: id.to_string(), range: offset..end(offset, length)? })
+                Ok(ChunkPlace::Own { id: id.to_string(), range: offset..end(offset, length)? })
             }
             ChunkPayload::Virtual(VirtualChunkRef { location, offset, length, checksum }) => {
                 let url = session
                     .resolve_virtual_location(&location)
                     .map_err(|error| Error::corrupt(key, sentence(&error.kind)))?;
                 let url = decoded(key, url)?;
-                Ok(Found::Virtual { url, range: offset..end(offset, length)?, condition: checksum })
+                Ok(ChunkPlace::Virtual { url, range: offset..end(offset, length)?, condition: checksum })
             }
             _ => Err(Error::unsupported(key, "a kind of chunk that is newer than this program")),
         }
     }
 }
 
-/// A location as a place of references spells it: only URLs of web servers and of files are encoded there.
+/// Converts a location to the spelling of references, in which only URLs of web servers and of files are encoded.
 fn decoded(key: &str, location: String) -> Result<String> {
     let (scheme, _) = location.split_once(':').unwrap_or_default();
     if ["http", "https", "file"].contains(&scheme) {
@@ -83,12 +83,12 @@ fn decoded(key: &str, location: String) -> Result<String> {
     decoded.ok_or_else(|| Error::corrupt(key, "it refers to a URL that is not well-formed"))
 }
 
-/// The file of the snapshot that a session shows.
-pub(super) fn file_of(session: &Session) -> String {
+/// Returns the file of the snapshot that a session shows.
+pub(super) fn snapshot_file(session: &Session) -> String {
     format!("{SNAPSHOTS_FILE_PATH}/{}", session.snapshot_id())
 }
 
-/// The files of the manifests that say where a chunk is; for a document, those of all chunks of its array.
+/// Returns the files of the manifests with the place of a chunk; for a document, those of all chunks of its array.
 pub(super) async fn manifests(session: &Session, key: &str) -> Result<Vec<String>> {
     let (node, chunk) = match Key::parse(key) {
         Key::Other => return Ok(Vec::new()),
@@ -106,17 +106,21 @@ pub(super) async fn manifests(session: &Session, key: &str) -> Result<Vec<String
     Ok(of_key.map(|manifest| format!("{MANIFESTS_FILE_PATH}/{}", manifest.object_id)).collect())
 }
 
-/// What is at a key.
-pub(super) async fn find(session: &Session, key: &str, operation: &'static str) -> Result<Option<Found>> {
+/// Finds what is at a key.
+pub(super) async fn find(
+    session: &Session,
+    key: &str,
+    operation: &'static str,
+) -> Result<Option<ChunkPlace>> {
     let as_error = |error: SessionError| failed(key, operation, &error.kind);
     match Key::parse(key) {
         Key::Other => Ok(None),
         Key::Document(node) => {
             let node = node_at(session, &node).await.map_err(as_error)?;
-            Ok(node.map(|node| Found::Inline(node.user_data)))
+            Ok(node.map(|node| ChunkPlace::Inline(node.user_data)))
         }
         Key::Chunk(array, chunk) => match session.get_chunk_ref(&array, &chunk).await {
-            Ok(Some(payload)) => Found::of_payload(session, key, payload).map(Some),
+            Ok(Some(payload)) => ChunkPlace::for_payload(session, key, payload).map(Some),
             Ok(None) => Ok(None),
             Err(error) if is_missing(&error) => Ok(None),
             Err(error) => Err(as_error(error)),
@@ -124,7 +128,7 @@ pub(super) async fn find(session: &Session, key: &str, operation: &'static str) 
     }
 }
 
-/// The node at a path.
+/// Returns the node at a path.
 pub(super) async fn node_at(
     session: &Session,
     node: &Path,
@@ -136,11 +140,11 @@ pub(super) async fn node_at(
     }
 }
 
-/// The documents of a snapshot by key, each with the number of its array's axes.
+/// The documents of a snapshot by key, with the number of axes of each array.
 pub(super) struct Documents(BTreeMap<String, Option<usize>>);
 
 impl Documents {
-    pub(super) async fn of(session: &Session) -> Result<Self> {
+    pub(super) async fn read(session: &Session) -> Result<Self> {
         let as_error = |error: SessionError| failed("", "list", &error.kind);
         let mut documents = BTreeMap::new();
         for node in session.list_nodes(&Path::root()).await.map_err(as_error)? {
@@ -149,20 +153,20 @@ impl Documents {
                 NodeData::Array { shape, .. } => Some(shape.len()),
                 NodeData::Group => None,
             };
-            documents.insert(Key::of_document(&node.path), axes);
+            documents.insert(Key::document(&node.path), axes);
         }
         Ok(Documents(documents))
     }
 
     /// Adds a document, with the axes of its array, or removes it.
-    pub(super) fn note(&mut self, key: &str, document: Option<Option<usize>>) {
+    pub(super) fn set(&mut self, key: &str, document: Option<Option<usize>>) {
         match document {
             Some(axes) => drop(self.0.insert(key.to_owned(), axes)),
             None => drop(self.0.remove(key)),
         }
     }
 
-    /// Whether a folder has something below it, as far as documents tell; every array has a folder of chunks.
+    /// Whether there are documents below a folder. Every array also has a folder of chunks.
     pub(super) fn is_folder(&self, folder: &str) -> bool {
         if folder.is_empty() || is_any_below(&self.0, folder) {
             return true;
@@ -175,12 +179,12 @@ impl Documents {
         self.axes(array).is_some_and(|axes| axes > 0)
     }
 
-    /// How many axes the array at a path has; `None` if there is no array.
+    /// Returns the number of axes of the array at a path; `None` if there is no array.
     fn axes(&self, array: &str) -> Option<usize> {
         self.0.get(&join(array, super::key::DOCUMENT)).copied().flatten()
     }
 
-    /// The array whose folder this is, or a folder of its chunks.
+    /// Returns the array that this folder belongs to, as its own folder or as a folder of its chunks.
     pub(super) fn array_at<'a>(&self, folder: &'a str) -> Option<&'a str> {
         let mut array = folder;
         while self.axes(array).is_none() {
@@ -193,7 +197,7 @@ impl Documents {
         Some(array)
     }
 
-    /// The names below a folder of the session that these are the documents of.
+    /// Returns the names directly below a folder of the session with these documents.
     pub(super) async fn list(&self, session: &Session, folder: &str) -> Result<Vec<ListEntry>> {
         let mut entries = names_below(&self.0, folder, |_| false);
         if let Some(array) = self.array_at(folder) {
@@ -204,7 +208,7 @@ impl Documents {
         Ok(entries)
     }
 
-    /// The names of chunks, or of folders of chunks, right below a folder of an array.
+    /// Returns the names of chunks, or of folders of chunks, directly below a folder of an array.
     async fn chunk_names(&self, session: &Session, array: &str, folder: &str) -> Result<Vec<ListEntry>> {
         let Some(at) = path(array) else { return Ok(Vec::new()) };
         if folder == array && self.axes(array).is_some_and(|axes| axes > 0) {
@@ -216,9 +220,9 @@ impl Documents {
         let mut chunks = std::pin::pin!(chunks);
         loop {
             match chunks.try_next().await {
-                Ok(Some(chunk)) => note_name(&mut names, &below, &at, &chunk.coord),
+                Ok(Some(chunk)) => add_chunk_name(&mut names, &below, &at, &chunk.coord),
                 Ok(None) => break,
-                // An array of which the session does not know yet.
+                // The session does not have this array yet.
                 Err(error) if is_missing(&error) => break,
                 Err(error) => return Err(failed(folder, "list", &error.kind)),
             }
@@ -227,8 +231,8 @@ impl Documents {
     }
 }
 
-fn note_name(names: &mut BTreeMap<String, bool>, below: &str, array: &Path, chunk: &ChunkIndices) {
-    let key = Key::of_chunk(array, chunk);
+fn add_chunk_name(names: &mut BTreeMap<String, bool>, below: &str, array: &Path, chunk: &ChunkIndices) {
+    let key = Key::chunk(array, chunk);
     let Some(rest) = key.strip_prefix(below) else { return };
     match rest.split_once('/') {
         Some((name, _)) => names.insert(name.to_owned(), true),

@@ -1,12 +1,12 @@
-//! Where a repository keeps its files, for the crate `icechunk`: in one of the stores of this program.
+//! The storage of a repository's files for the crate `icechunk`: one of the stores of this program.
 //!
-//! So credentials, retries, time limits, the disk cache and the wording of errors are those of every other store, and the crate
-//! has no client of its own. Uses the crate's trait `Storage` and the contract of stores. Chunks do not pass through here when
-//! they are read (`objects.rs`).
+//! So credentials, retries, time limits, the disk cache and the error messages are the same as for every other store, and the
+//! crate has no client of its own. Uses the crate's trait `Storage` and the contract of stores. Chunks are not read through it
+//! (`objects.rs`).
 //!
-//! Invariants: a file is read only up to a limit, and one that would decode to more than another limit is an error before the
-//! crate decodes it; a put that names a version replaces nothing else, on a folder because every writer of this program takes
-//! the lock of the repository's folder.
+//! Invariants: a file is read only up to a limit, and a file whose decoded form exceeds another limit is an error before the
+//! crate decodes it. A put that names a version replaces only that version; in a folder, because every writer of this program
+//! takes the lock of the repository's folder.
 
 use std::fmt;
 use std::io;
@@ -34,11 +34,11 @@ use crate::store::{
     Wanted, Writer, join,
 };
 
-/// The longest file of a repository that is read: manifests, snapshots, the list of snapshots.
+/// The longest file of a repository that is read: a manifest, a snapshot, the list of snapshots.
 const MAX_FILE_BYTES: u64 = 1 << 30;
-/// What such a file may decode to.
+/// The longest decoded form of a file.
 const MAX_DECODED_BYTES: u64 = 4 << 30;
-/// How long another writer may hold the lock of a repository's folder.
+/// The time to wait for the lock of a repository's folder.
 const LOCK_TIME: Duration = Duration::from_secs(60);
 /// The pause before the lock is tried again.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
@@ -46,9 +46,9 @@ const LOCK_PAUSE: Duration = Duration::from_millis(5);
 /// The files of one repository.
 pub(super) struct Storage {
     store: Arc<dyn Store>,
-    /// New files get owner and mode from it.
+    /// The document from which new files get owner and mode.
     like: Info,
-    /// The newest version that was seen of the file that is asked for on condition, which is one for each repository.
+    /// The newest version that was seen of the file that is read conditionally. Each repository has one such file.
     seen: Mutex<Option<(String, ObjectVersion)>>,
 }
 
@@ -57,7 +57,7 @@ impl Storage {
         Storage { store, like: like.with_mode(|posix| posix.mode & 0o666), seen: Mutex::default() }
     }
 
-    /// Does what blocks on a thread for that.
+    /// Runs blocking work on a thread for it.
     async fn ask<T: Send + 'static>(
         &self,
         work: impl FnOnce(&dyn Store) -> Result<T> + Send + 'static,
@@ -75,7 +75,7 @@ impl Storage {
         self.ask(move |store| read(store, &key)).await
     }
 
-    /// A file, or a range of one; with an error if it is missing.
+    /// Reads a file or a range of one; a missing file is an error.
     async fn part(&self, path: &str, range: Option<&Range<u64>>) -> StorageResult<(Vec<u8>, VersionInfo)> {
         let content = match range.cloned() {
             None => self.content(path).await?,
@@ -88,16 +88,16 @@ impl Storage {
         Ok((content.bytes, info(&content.info.version)))
     }
 
-    /// The version that a text of [`of_version`] stands for, if the file still is it.
+    /// Returns the version that a text of [`version_text`] stands for, if the file still has it.
     async fn version_of(&self, path: &str, tag: &str) -> StorageResult<Option<ObjectVersion>> {
         let is_seen =
-            |(known, version): &(String, ObjectVersion)| known == path && of_version(version) == tag;
+            |(known, version): &(String, ObjectVersion)| known == path && version_text(version) == tag;
         if let Some((_, version)) = self.seen.lock().as_ref().filter(|seen| is_seen(seen)) {
             return Ok(Some(*version));
         }
         let key = path.to_owned();
         let found = self.ask(move |store| store.head_object(&key)).await?;
-        Ok(found.map(|info| info.version).filter(|version| of_version(version) == tag))
+        Ok(found.map(|info| info.version).filter(|version| version_text(version) == tag))
     }
 
     async fn put(
@@ -121,21 +121,21 @@ impl Storage {
     }
 }
 
-/// The name of a version for the crate.
-fn of_version(version: &ObjectVersion) -> String {
+/// Returns the text of a version for the crate.
+fn version_text(version: &ObjectVersion) -> String {
     version.digest().to_string()
 }
 
 fn info(version: &ObjectVersion) -> VersionInfo {
-    VersionInfo { etag: Some(ETag(of_version(version))), generation: None }
+    VersionInfo { etag: Some(ETag(version_text(version))), generation: None }
 }
 
 fn failed(error: Error) -> StorageError {
     StorageError::capture(StorageErrorKind::ObjectStore(Box::new(error)))
 }
 
-/// The error for a file that is not there. What a snapshot names has to be there: its absence is damage, while the crate looks for
-/// some other files only to know whether they are there.
+/// Returns the error for a missing file. The absence of a file that a snapshot names is damage, while the crate looks for other
+/// files only to know whether they exist.
 fn missing(path: &str) -> StorageError {
     if path.starts_with("manifests/") {
         let reason = io::Error::other("the repository lacks this file, which a snapshot needs");
@@ -152,7 +152,7 @@ fn read(store: &dyn Store, key: &str) -> Result<Option<ObjectContent>> {
     Ok(content)
 }
 
-/// Fails for a file that decodes to more than the limit.
+/// Fails for a file whose decoded form is longer than the limit.
 fn check_decoded(key: &str, bytes: &[u8]) -> Result<()> {
     if !bytes.starts_with(ICECHUNK_FORMAT_MAGIC_BYTES) {
         return Ok(());
@@ -160,7 +160,7 @@ fn check_decoded(key: &str, bytes: &[u8]) -> Result<()> {
     let frame = bytes.get(ICECHUNK_FILE_HEADER_LEN..).unwrap_or_default();
     let decoded_bytes = match zstd::zstd_safe::get_frame_content_size(frame) {
         Ok(Some(declared)) => declared,
-        // The decoder has to tell; what it makes is not kept. Damage is for the crate to name.
+        // The size is not stored, so the file is decoded here and the result is dropped. The crate reports damage.
         Ok(None) | Err(_) => zstd::stream::read::Decoder::new(frame)
             .and_then(|decoder| {
                 let mut bounded = io::Read::take(decoder, MAX_DECODED_BYTES + 1);
@@ -188,7 +188,7 @@ fn read_range(store: &dyn Store, key: &str, range: &Range<u64>) -> Result<Option
     Ok(Some(ObjectContent { bytes, info: object.info() }))
 }
 
-/// Puts a file; `None` if another one is there than the precondition says.
+/// Puts a file; `None` if the precondition does not hold.
 fn put(
     store: &dyn Store,
     key: &str,
@@ -216,7 +216,7 @@ fn writer(store: &dyn Store) -> Result<&dyn Writer> {
     store.writer().ok_or_else(|| Error::ReadOnly(format!("{} is not writable", store.describe())))
 }
 
-/// The lock of the repository's folder. A service needs none.
+/// Locks the repository's folder. A service needs no lock.
 fn lock(writer: &dyn Writer) -> Result<Box<dyn Send + Sync>> {
     let end = Instant::now() + LOCK_TIME;
     loop {
@@ -230,7 +230,7 @@ fn lock(writer: &dyn Writer) -> Result<Box<dyn Send + Sync>> {
     }
 }
 
-/// All files below a folder, with what is told of them.
+/// Returns all files below a folder, with their [`Info`].
 fn walk(store: &dyn Store, folder: &str) -> Result<Vec<(String, Info)>> {
     let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
@@ -262,7 +262,7 @@ impl fmt::Display for Storage {
     }
 }
 
-/// The crate can send sessions to other processes, which this program does not do.
+/// The crate can send sessions to other processes; this program does not use that.
 impl Serialize for Storage {
     fn serialize<S: Serializer>(&self, _serializer: S) -> std::result::Result<S::Ok, S::Error> {
         Err(serde::ser::Error::custom("a repository that is open is not sent elsewhere"))
@@ -283,7 +283,7 @@ impl icechunk::Storage for Storage {
         StorageInfo { backend_type: "zarrfs", fields: vec![("store", self.store.describe())] }
     }
 
-    /// The stores try again on their own.
+    /// The stores repeat failed requests themselves.
     async fn default_settings(&self) -> StorageResult<Settings> {
         let retries = RetriesSettings { max_tries: std::num::NonZeroU16::new(1), ..Default::default() };
         Ok(Settings { retries: Some(retries), unsafe_use_metadata: Some(false), ..Settings::default() })
@@ -293,7 +293,8 @@ impl icechunk::Storage for Storage {
         Ok(self.store.writer().is_some())
     }
 
-    /// In one piece, which the crate would cut into several: only the whole tells what it decodes to.
+    /// Reads the object in one piece, where the crate would use several: only the whole object shows the size of its decoded
+    /// form.
     async fn get_object(
         &self,
         _ctx: &StorageContext<'_>,
@@ -338,7 +339,7 @@ impl icechunk::Storage for Storage {
         self.put(path, bytes, precondition).await
     }
 
-    /// Only if the file still is this version.
+    /// Copies a file, only if it still has this version.
     async fn copy_object(
         &self,
         _ctx: &StorageContext<'_>,
@@ -348,7 +349,7 @@ impl icechunk::Storage for Storage {
         version: &VersionInfo,
     ) -> StorageResult<VersionedUpdateResult> {
         let content = self.content(from).await?.ok_or_else(|| missing(from))?;
-        if version.etag().is_some_and(|tag| *tag != of_version(&content.info.version)) {
+        if version.etag().is_some_and(|tag| *tag != version_text(&content.info.version)) {
             return Ok(VersionedUpdateResult::NotOnLatestVersion);
         }
         self.put(to, Bytes::from(content.bytes), Precondition::Any).await?;
@@ -409,7 +410,7 @@ impl icechunk::Storage for Storage {
     ) -> StorageResult<GetModifiedResult> {
         let tag = previous_version.and_then(VersionInfo::etag).cloned();
         let seen = self.seen.lock().clone();
-        let known = seen.filter(|(known, version)| known == path && Some(of_version(version)) == tag);
+        let known = seen.filter(|(known, version)| known == path && Some(version_text(version)) == tag);
         let request = GetRequest {
             key: path.to_owned(),
             limit_bytes: MAX_FILE_BYTES,
@@ -428,7 +429,7 @@ impl icechunk::Storage for Storage {
             GetReply::Content(content) => {
                 let version = content.info.version;
                 *self.seen.lock() = Some((path.to_owned(), version));
-                if Some(of_version(&version)) == tag {
+                if Some(version_text(&version)) == tag {
                     return Ok(GetModifiedResult::OnLatestVersion);
                 }
                 let data = Box::pin(io::Cursor::new(content.bytes));

@@ -1,11 +1,11 @@
-//! A snapshot to be: what is written into it is seen by nobody before it is published.
+//! Transactions: what is written into one is not visible before it is published.
 //!
-//! Uses the crate's writable session, and `snapshot` and `objects` for reading. Chunks go to the repository's store when they are put,
-//! so that memory holds only where they are. Documents wait until the end: keys come in any order, while a session takes the chunks
-//! of an array only within the shape that its document says. Spec: Icechunk, "Commit".
+//! Uses the crate's writable session, and `snapshot` and `objects` for reading. Chunks are sent to the repository's store when
+//! they are put, so that memory holds only their places. Documents wait until the end: keys come in any order, while a session
+//! accepts the chunks of an array only within the shape in its document. Spec: Icechunk, "Commit".
 //!
-//! Invariants: a precondition is compared with the transaction's own view, in one step with the change; the snapshot is published
-//! only in place of the one that the transaction began from.
+//! Invariants: a precondition is compared with the transaction's own view, in one step with the change. The snapshot is
+//! published only in place of the one from which the transaction began.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,9 +21,9 @@ use tokio::sync::RwLock;
 
 use super::failure::failed;
 use super::key::{Key, path};
-use super::objects::{ALL, Objects, Place, folder_info};
+use super::objects::{ALL, FoundObject, Objects, folder_info};
 use super::repository::{Repository, Snapshot};
-use super::snapshot::{Documents, Found, find, node_at};
+use super::snapshot::{ChunkPlace, Documents, find, node_at};
 use crate::error::{Error, Result};
 use crate::store::versions::{CommitOutcome, Transaction};
 use crate::store::{
@@ -31,7 +31,7 @@ use crate::store::{
     PutOptions, Remote, StatFs, Store, Wanted, Writer, check_key, read_content,
 };
 
-/// The property of a snapshot that has the mark of its transaction.
+/// The property of a snapshot with the mark of its transaction.
 pub(super) const MARK: &str = "zarrfs_mark";
 
 /// A transaction over one snapshot of a branch.
@@ -39,18 +39,18 @@ pub(super) struct MarkedTransaction {
     repository: Arc<Repository>,
     objects: Arc<Objects>,
     session: Arc<RwLock<Session>>,
-    /// Sets documents in the session.
+    /// The crate's store over the session, which sets documents in it.
     documents: icechunk::Store,
-    /// Its lock is held during every change.
-    waiting: Mutex<Waiting>,
+    /// The waiting changes. The lock is held during every change.
+    waiting: Mutex<PendingChanges>,
 }
 
-/// What goes into the session at the end.
+/// Changes that go into the session at the end.
 #[derive(Default)]
-struct Waiting {
-    /// Documents that were put; `None` where one was deleted.
+struct PendingChanges {
+    /// Documents that were put; `None` for a deleted one.
     documents: BTreeMap<String, Option<Bytes>>,
-    /// Chunks whose array is not there yet, or not long enough yet.
+    /// Chunks whose array does not exist yet, or is not long enough yet.
     chunks: BTreeMap<String, EarlyChunk>,
 }
 
@@ -60,8 +60,8 @@ struct EarlyChunk {
     payload: ChunkPayload,
 }
 
-impl Waiting {
-    /// Forgets what is at or below a folder.
+impl PendingChanges {
+    /// Forgets the changes at and below a folder.
     fn forget_below(&mut self, folder: &str) {
         let is_below = |key: &String| {
             folder.is_empty() || key.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
@@ -78,48 +78,48 @@ impl MarkedTransaction {
         MarkedTransaction { repository, objects, session, documents, waiting: Mutex::default() }
     }
 
-    /// What is at a key, with what was written.
-    fn find<'a>(&self, key: &'a str, operation: &'static str) -> Result<Option<Place<'a>>> {
+    /// Finds what is at a key, with what was written.
+    fn find<'a>(&self, key: &'a str, operation: &'static str) -> Result<Option<FoundObject<'a>>> {
         self.find_in(&self.waiting.lock(), key, operation)
     }
 
     fn find_in<'a>(
         &self,
-        waiting: &Waiting,
+        waiting: &PendingChanges,
         key: &'a str,
         operation: &'static str,
-    ) -> Result<Option<Place<'a>>> {
+    ) -> Result<Option<FoundObject<'a>>> {
         check_key(key, operation)?;
         let found = match (waiting.documents.get(key), waiting.chunks.get(key)) {
-            (Some(document), _) => Ok(document.clone().map(Found::Inline)),
+            (Some(document), _) => Ok(document.clone().map(ChunkPlace::Inline)),
             (None, Some(chunk)) => {
                 let session = self.repository.wait(self.session.read());
-                Found::of_payload(&session, key, chunk.payload.clone()).map(Some)
+                ChunkPlace::for_payload(&session, key, chunk.payload.clone()).map(Some)
             }
             (None, None) => {
                 self.repository.wait(async { find(&*self.session.read().await, key, operation).await })
             }
         };
-        Ok(found?.map(|found| Place { key, found, time: None, posix: self.objects.posix }))
+        Ok(found?.map(|found| FoundObject { key, found, time: None, posix: self.objects.posix }))
     }
 
-    /// The version at a key.
-    fn version(&self, waiting: &Waiting, key: &str) -> Result<Option<ObjectVersion>> {
+    /// Returns the version at a key.
+    fn version(&self, waiting: &PendingChanges, key: &str) -> Result<Option<ObjectVersion>> {
         let place = self.find_in(waiting, key, "look at")?;
         let info = self.objects.head_many(vec![Ok(place)], None).pop().unwrap_or(Ok(None));
         Ok(info?.map(|info| info.version))
     }
 
-    /// The documents of the session with those that wait.
+    /// Returns the documents of the session and those that wait.
     async fn all_documents(&self, session: &Session) -> Result<Documents> {
-        let mut documents = Documents::of(session).await?;
+        let mut documents = Documents::read(session).await?;
         for (key, document) in &self.waiting.lock().documents {
-            documents.note(key, document.as_deref().map(axes_of));
+            documents.set(key, document.as_deref().map(axis_count));
         }
         Ok(documents)
     }
 
-    /// Sends a chunk to the repository's store; a short one stays in memory, and goes into a manifest.
+    /// Sends a chunk to the repository's store. A short chunk stays in memory, and goes into a manifest.
     fn send(&self, key: &str, array: &Path, chunk: &ChunkIndices, bytes: Vec<u8>) -> Result<ChunkPayload> {
         let sent = self.repository.wait(async {
             let send = self.session.read().await.get_chunk_writer(array, chunk)?;
@@ -128,7 +128,7 @@ impl MarkedTransaction {
         sent.map_err(|error| failed(key, "write", &error.kind))
     }
 
-    /// Notes where a chunk is; `false` if its array has no such chunk yet.
+    /// Sets the place of a chunk in the session; `false` if its array has no such chunk yet.
     fn set(
         &self,
         key: &str,
@@ -147,7 +147,7 @@ impl MarkedTransaction {
         }
     }
 
-    /// The nodes of the session at a path and below it.
+    /// Returns the nodes of the session at a path and below it.
     async fn nodes_below(&self, above: &Path, key: &str) -> Result<Vec<NodeSnapshot>> {
         let as_error = |error: SessionError| failed(key, "list", &error.kind);
         let session = self.session.read().await;
@@ -164,7 +164,7 @@ impl MarkedTransaction {
     /// Sets a document in the session.
     async fn set_document(&self, key: &str, bytes: Bytes) -> Result<()> {
         let Key::Document(node) = Key::parse(key) else { return Err(no_such_key(key)) };
-        let kind = kind_of(&bytes).ok_or_else(|| not_a_document(key))?;
+        let kind = node_type(&bytes).ok_or_else(|| not_a_document(key))?;
         let old = node_at(&*self.session.read().await, &node).await;
         let old = old.map_err(|error| failed(key, "look at", &error.kind))?;
         if let Some(old) = old.filter(|old| old.node_type() != kind) {
@@ -174,7 +174,8 @@ impl MarkedTransaction {
         set.map_err(|error| failed(key, "write", &error.kind))
     }
 
-    /// Deletes the node of a document. A group whose document goes away while others stay below it cannot be said in a repository.
+    /// Deletes the node of a document. Fails for a group with nodes below it: a repository cannot express a missing group above
+    /// existing nodes.
     async fn delete_document(&self, key: &str) -> Result<()> {
         let Key::Document(node) = Key::parse(key) else { return Ok(()) };
         let mut nodes = self.nodes_below(&node, key).await?;
@@ -189,7 +190,7 @@ impl MarkedTransaction {
         }
     }
 
-    /// Brings what waits into the session.
+    /// Applies the waiting changes to the session.
     fn settle(&self) -> Result<()> {
         let waiting = std::mem::take(&mut *self.waiting.lock());
         let (put, deleted): (Vec<_>, Vec<_>) =
@@ -202,25 +203,25 @@ impl MarkedTransaction {
                 return Err(Error::corrupt(&key, "its array has no such chunk, or no document"));
             }
         }
-        // Those below first.
+        // Nodes below come first.
         let mut deleted: Vec<String> = deleted.into_iter().map(|(key, _)| key).collect();
         deleted.sort_by_key(|key| std::cmp::Reverse(key.split('/').count()));
         deleted.iter().try_for_each(|key| self.repository.wait(self.delete_document(key)))
     }
 }
 
-/// How many axes the array of a document has; `None` for a group.
-fn axes_of(document: &[u8]) -> Option<usize> {
+/// Returns the number of axes of the array of a document; `None` for a group.
+fn axis_count(document: &[u8]) -> Option<usize> {
     let document: serde_json::Value = serde_json::from_slice(document).ok()?;
     document.get("shape")?.as_array().map(Vec::len)
 }
 
 fn not_a_document(key: &str) -> Error {
-    Error::metadata(key, "is no document of Zarr v3")
+    Error::metadata(key, "is not a document of Zarr v3")
 }
 
-/// Whether a document is an array's or a group's.
-fn kind_of(bytes: &[u8]) -> Option<icechunk::format::snapshot::NodeType> {
+/// Returns whether a document is that of an array or a group.
+fn node_type(bytes: &[u8]) -> Option<icechunk::format::snapshot::NodeType> {
     use icechunk::format::snapshot::NodeType;
     let document: serde_json::Value = serde_json::from_slice(bytes).ok()?;
     match document.get("node_type")?.as_str()? {
@@ -270,14 +271,14 @@ impl Writer for MarkedTransaction {
             Key::Other => return Err(no_such_key(key)),
             Key::Document(_) => {
                 let bytes = assembled(key, parts)?;
-                kind_of(&bytes).ok_or_else(|| not_a_document(key))?;
+                node_type(&bytes).ok_or_else(|| not_a_document(key))?;
                 let mut waiting = self.waiting.lock();
                 precondition.check(key, || self.version(&waiting, key))?;
                 waiting.documents.insert(key.to_owned(), Some(Bytes::from(bytes)));
                 waiting
             }
             Key::Chunk(array, chunk) => {
-                // Nothing is sent in vain.
+                // The precondition is checked before the chunk is sent, so that nothing is sent in vain.
                 precondition.check(key, || self.version(&self.waiting.lock(), key))?;
                 let payload = self.send(key, &array, &chunk, assembled(key, parts)?)?;
                 let mut waiting = self.waiting.lock();
@@ -312,7 +313,7 @@ impl Writer for MarkedTransaction {
         }
     }
 
-    /// With all nodes below it.
+    /// Removes the node of a folder, with all nodes below it.
     fn remove_folder(&self, key: &str) -> Result<bool> {
         check_key(key, "delete")?;
         let above = path(key).ok_or_else(|| no_such_key(key))?;
@@ -320,7 +321,7 @@ impl Writer for MarkedTransaction {
         waiting.forget_below(key);
         self.repository.wait(async {
             let mut nodes = self.nodes_below(&above, key).await?;
-            // Those above last.
+            // Nodes above come last.
             nodes.sort_by(|a, b| b.path.cmp(&a.path));
             for node in nodes {
                 self.delete_node(key, node).await?;

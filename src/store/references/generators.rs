@@ -1,13 +1,13 @@
-//! Generators: the member `gen` of references of version 1, which makes many keys from few characters.
+//! Generators: the member `gen` of references of version 1, which makes many keys from a short description.
 //!
-//! Uses `templates` and `table`. Invariant: the number of keys is known, and limited, before the first is made.
+//! Uses `templates` and `table`. Invariant: the number of keys is known and limited before the first one is made.
 
 use serde_json::Value as Json;
 
 use super::table::{TableBuilder, checked_range};
 use super::templates::{Template, Templates, Value};
 
-/// The most keys that all generators make.
+/// The most keys that all generators together may make.
 const MAX_KEYS: u64 = 10_000_000;
 
 /// The values of one dimension.
@@ -54,7 +54,7 @@ impl Values {
         }
     }
 
-    /// The value with a number below the count.
+    /// Returns the value with a number below the count.
     fn value(&self, number: u64) -> Value {
         match self {
             Values::Range { start, step, .. } => {
@@ -122,7 +122,7 @@ fn one(
                 let number = |template: &Template| {
                     let text = render(template)?;
                     let number = text.trim().parse::<u64>();
-                    number.map_err(|_| format!("'{text}' is no offset or length"))
+                    number.map_err(|_| format!("'{text}' is not an offset or length"))
                 };
                 Some(checked_range(number(offset)?, number(length)?)?)
             }

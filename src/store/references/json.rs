@@ -1,9 +1,9 @@
 //! Files of references in JSON, versions 0 and 1 of kerchunk's specification.
 //!
-//! Version 0: `{"key": "text" | "base64:…" | {document} | ["url"] | ["url", offset, length], …}`. Version 1:
-//! `{"version": 1, "templates": {…}, "gen": […], "refs": {as version 0}}`; the URLs of `refs` may have templates in them.
-//! The file is parsed while it is read, and each reference by itself, so that an error names its key. If the templates come
-//! after references that need them, it is read once more. Uses `serde_json`.
+//! Version 0: `{"key": "text" | "base64:…" | {document} | ["url"] | ["url", offset, length], …}`. Version 1: `{"version": 1,
+//! "templates": {…}, "gen": […], "refs": {as version 0}}`; the URLs of `refs` may have templates in them. The file is parsed
+//! while it is read, and each reference separately, so that an error names its key. If the templates come after references that
+//! need them, the file is read a second time. Uses `serde_json`.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -18,18 +18,18 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::generators;
-use super::table::{Table, TableBuilder, checked_range};
+use super::table::{ReferenceTable, TableBuilder, checked_range};
 use super::templates::{Template, Templates};
 
-/// The longest member that is no object of references: as long as what the references may take.
+/// The longest member that is not an object of references: as long as the references may be.
 const MAX_MEMBER_BYTES: u64 = 512 << 20;
-/// How much is read at a time.
+/// The size of one read.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// A file that can be read from its beginning, more than once.
-pub(super) type Open<'a, 'f> = &'a mut (dyn FnMut() -> io::Result<Box<dyn Read + 'f>> + 'a);
+/// A file that can be read from its beginning more than once.
+pub(super) type OpenFile<'a, 'f> = &'a mut (dyn FnMut() -> io::Result<Box<dyn Read + 'f>> + 'a);
 
-/// What one pass over a file has found.
+/// What a pass over a file has found.
 #[derive(Default)]
 struct Members {
     version: Option<Box<RawValue>>,
@@ -37,16 +37,16 @@ struct Members {
     templates: Option<Result<Templates, String>>,
     /// The references of version 1.
     references: Option<TableBuilder>,
-    /// The members of version 0, until it is known which version it is.
+    /// The members of version 0, until the version is known.
     top: TableBuilder,
-    /// What is wrong with them.
+    /// The first error in them.
     wrong: Option<String>,
-    /// References had templates in them, and `templates` had not come.
+    /// Whether references had templates before the member `templates`.
     lacks_templates: bool,
 }
 
-/// The references in a file. The error is the rest of a sentence that begins with the file.
-pub(super) fn parse(open: Open<'_, '_>) -> Result<Table, String> {
+/// Parses the references in a file. The error is the rest of a sentence that begins with the file.
+pub(super) fn parse(open: OpenFile<'_, '_>) -> Result<ReferenceTable, String> {
     let mut members = Members::default();
     members.read(open)?;
     if members.lacks_templates && members.templates.is_some() {
@@ -69,13 +69,13 @@ fn value(name: &str, raw: &RawValue) -> Result<Value, String> {
 }
 
 impl Members {
-    fn read(&mut self, open: Open<'_, '_>) -> Result<(), String> {
+    fn read(&mut self, open: OpenFile<'_, '_>) -> Result<(), String> {
         let wrong = |error: io::Error| format!("cannot be read: {error}");
         let left = Cell::new(MAX_MEMBER_BYTES);
         let file = Limited { file: open().map_err(wrong)?, left: &left };
         let mut parser = serde_json::Deserializer::from_reader(BufReader::with_capacity(BUFFER_BYTES, file));
         let mut failure = None;
-        let top = TopLevel { members: self, left: &left, failure: &mut failure };
+        let top = FileVisitor { members: self, left: &left, failure: &mut failure };
         let parsed = parser.deserialize_map(top).and_then(|()| parser.end());
         match (failure, parsed) {
             (Some(reason), _) => Err(reason),
@@ -95,7 +95,7 @@ impl Members {
         }
     }
 
-    /// Takes a member of the file that is not `refs`.
+    /// Takes a member of the file other than `refs`.
     fn take(&mut self, key: &str, raw: Box<RawValue>) -> Result<(), String> {
         match key {
             "version" => {
@@ -116,7 +116,7 @@ impl Members {
     }
 }
 
-/// Fails if more is read than is left.
+/// A reader that fails if more is read than is left.
 struct Limited<'a, R> {
     file: R,
     left: &'a Cell<u64>,
@@ -133,14 +133,14 @@ impl<R: Read> Read for Limited<'_, R> {
     }
 }
 
-/// The whole of a file.
-struct TopLevel<'a> {
+/// The visitor of the whole file.
+struct FileVisitor<'a> {
     members: &'a mut Members,
     left: &'a Cell<u64>,
     failure: &'a mut Option<String>,
 }
 
-impl<'de> Visitor<'de> for TopLevel<'_> {
+impl<'de> Visitor<'de> for FileVisitor<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -148,15 +148,15 @@ impl<'de> Visitor<'de> for TopLevel<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let TopLevel { members, left, failure } = self;
+        let FileVisitor { members, left, failure } = self;
         while let Some(key) = map.next_key::<Cow<'_, str>>()? {
             left.set(MAX_MEMBER_BYTES);
             let taken = if key == "refs" {
                 let templates = members.templates.as_ref().and_then(|templates| templates.as_ref().ok());
                 let (table, lacks_templates) = (TableBuilder::default(), false);
-                let mut added = Added { table, templates, lacks_templates, left, failure };
+                let mut added = RefsVisitor { table, templates, lacks_templates, left, failure };
                 map.next_value_seed(&mut added)?;
-                let Added { table, lacks_templates, .. } = added;
+                let RefsVisitor { table, lacks_templates, .. } = added;
                 members.lacks_templates = lacks_templates;
                 members.references = Some(table);
                 Ok(())
@@ -172,8 +172,8 @@ impl<'de> Visitor<'de> for TopLevel<'_> {
     }
 }
 
-/// The object `refs`, and what becomes of it.
-struct Added<'a> {
+/// The visitor of the object `refs`, with the outcome.
+struct RefsVisitor<'a> {
     table: TableBuilder,
     templates: Option<&'a Templates>,
     lacks_templates: bool,
@@ -181,7 +181,7 @@ struct Added<'a> {
     failure: &'a mut Option<String>,
 }
 
-impl<'de> DeserializeSeed<'de> for &mut Added<'_> {
+impl<'de> DeserializeSeed<'de> for &mut RefsVisitor<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, parser: D) -> Result<(), D::Error> {
@@ -189,7 +189,7 @@ impl<'de> DeserializeSeed<'de> for &mut Added<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for &mut Added<'_> {
+impl<'de> Visitor<'de> for &mut RefsVisitor<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -213,7 +213,7 @@ impl<'de> Visitor<'de> for &mut Added<'_> {
     }
 }
 
-/// Adds one reference.
+/// Adds a reference.
 fn add(table: &mut TableBuilder, key: &str, raw: &RawValue, templates: &Templates) -> Result<(), String> {
     let shown = || key.chars().take(200).collect::<String>();
     let wrong = |reason: &str| format!("the reference '{}': {reason}", shown());
@@ -229,7 +229,7 @@ fn add(table: &mut TableBuilder, key: &str, raw: &RawValue, templates: &Template
                 }
             }
         }
-        // A document that is not quoted.
+        // This is a document that is not quoted.
         Some(b'{') => table.add_inline(key, raw.get().as_bytes()),
         Some(b'[') => {
             if let Ok((url, offset, length)) = serde_json::from_str::<(String, u64, u64)>(raw.get())
@@ -258,7 +258,7 @@ fn add(table: &mut TableBuilder, key: &str, raw: &RawValue, templates: &Template
     }
 }
 
-/// The range of an offset and a length.
+/// Returns the range of an offset and a length.
 fn range(offset: &Value, length: &Value) -> Result<Range<u64>, String> {
     match (offset.as_u64(), length.as_u64()) {
         (Some(offset), Some(length)) => checked_range(offset, length),

@@ -1,11 +1,11 @@
-//! References: keys whose bytes lie in other files, as ranges of archives of HDF5, NetCDF, TIFF and GRIB files.
+//! References: keys whose bytes are ranges of other files, such as HDF5, NetCDF, TIFF and GRIB files.
 //!
 //! Spec: kerchunk's "References specification", versions 0 and 1 (JSON: `json.rs`, `templates.rs`, `generators.rs`; held in
 //! `table/`), and fsspec's folders of Parquet files (`records.rs`, `parquet/`). A reference is the bytes themselves, a whole
-//! object, or a range of one. Uses `store/targets/`, which finds the store that has a target.
+//! object, or a range of one. Uses `store/targets/`, which finds the store with a target.
 //!
-//! Invariants: a reference file decides nothing about what may be opened, `store/targets/` does; a target that is missing, or
-//! shorter than its reference says, is an error, and never a missing chunk; the version of a chunk contains its target's.
+//! Invariants: `store/targets/` alone decides what may be opened, not the reference file. A target that is missing, or shorter
+//! than its reference says, is an error and never a missing chunk. The version of a chunk contains the version of its target.
 //! References are read once, and again only when a new store is opened.
 
 mod generators;
@@ -16,16 +16,17 @@ mod records;
 mod table;
 mod templates;
 
-use std::collections::HashMap;
 use std::ops::{Add, ControlFlow, Range};
 use std::sync::Arc;
 
 #[cfg(feature = "remote")]
-pub(super) use self::open::is_name_of_references;
+pub(super) use self::open::is_references_name;
 use self::records::Records;
-use self::table::{Reference, Table};
+use self::table::{Reference, ReferenceTable};
 use super::readers::Audience;
-use super::targets::object::{self, Bytes, Part, in_target, missing, narrowed, of_target};
+use super::targets::object::{
+    self, InlineObject, ObjectRange, missing, narrowed, range_in_target, target_error,
+};
 use super::targets::{self, Target, Targets};
 use super::{
     GetReply, GetRequest, Info, ListEntry, MaybeClaim, Object, ObjectContent, Remote, StatFs, Store, Traffic,
@@ -33,34 +34,34 @@ use super::{
 };
 use crate::error::Result;
 
-/// A store of references, read-only.
+/// A read-only store of references.
 pub struct ReferenceStore {
-    shared: Arc<Shared>,
-    /// Set where all of these users get what this program reads.
+    shared: Arc<SharedReferences>,
+    /// The users who get what this program reads, if there are others.
     audience: Option<Arc<Audience>>,
 }
 
-struct Shared {
+struct SharedReferences {
     references: References,
     targets: Targets,
-    /// Of the reference file.
+    /// The attributes of the reference file.
     info: Info,
     location: String,
     for_others: bool,
 }
 
-/// Where references are kept.
+/// The references of a store.
 enum References {
-    /// In memory, all of them.
-    Table(Table),
-    /// In Parquet files.
+    /// All references, in memory.
+    ReferenceTable(ReferenceTable),
+    /// References in Parquet files.
     Records(Records),
 }
 
 impl References {
     fn is_folder(&self, key: &str) -> bool {
         match self {
-            References::Table(table) => table.is_folder(key),
+            References::ReferenceTable(table) => table.is_folder(key),
             References::Records(records) => records.is_folder(key),
         }
     }
@@ -70,18 +71,18 @@ impl ReferenceStore {
     fn find(&self, key: &str, operation: &'static str) -> Result<Option<Reference>> {
         check_key(key, operation)?;
         match &self.shared.references {
-            References::Table(table) => Ok(table.find(key)),
+            References::ReferenceTable(table) => Ok(table.find(key)),
             References::Records(records) => records.find(key, self.audience.as_deref()),
         }
     }
 
-    /// The store and key of a target.
+    /// Returns the store and key of a target.
     fn target(&self, key: &str, url: &str) -> Result<Target> {
         self.shared.targets.find(url, key, self.audience.as_ref())
     }
 
-    fn inline(&self, key: &str, bytes: Vec<u8>) -> Bytes {
-        Bytes::new(key, bytes, self.shared.info.modified)
+    fn inline(&self, key: &str, bytes: Vec<u8>) -> InlineObject {
+        InlineObject::new(key, bytes, self.shared.info.modified)
     }
 
     fn open_part(
@@ -92,16 +93,17 @@ impl ReferenceStore {
         open: impl FnOnce(&dyn Store, &str) -> Result<Option<Box<dyn Object>>>,
     ) -> Result<Box<dyn Object>> {
         let target = self.target(key, url)?;
-        let object = open(target.store.as_ref(), &target.key).map_err(|error| of_target(key, url, error))?;
+        let object =
+            open(target.store.as_ref(), &target.key).map_err(|error| target_error(key, url, error))?;
         let Some(object) = object else { return Err(missing(key, url)) };
-        Ok(Box::new(Part::new(key, url, object, range)?))
+        Ok(Box::new(ObjectRange::new(key, url, object, range)?))
     }
 
-    /// Opens the present version.
+    /// Opens the current version.
     fn open_present(&self, key: &str, url: &str, range: Option<Range<u64>>) -> Result<Box<dyn Object>> {
         self.open_part(key, url, range.clone(), |store, target| match range {
             Some(range) if store.is_remote() => {
-                // `open` would transfer all of the object.
+                // `open` would transfer the whole object.
                 store.forget_transfers(target);
                 store.open_for(target, &Wanted::Range(range))
             }
@@ -109,7 +111,7 @@ impl ReferenceStore {
         })
     }
 
-    /// What is told of a reference whose target has this [`Info`].
+    /// Returns the [`Info`] of a reference whose target has this one.
     fn shown(&self, key: &str, url: &str, range: Option<&Range<u64>>, target: Info) -> Result<Info> {
         let range = object::checked(key, url, range, target.size_bytes)?;
         let posix = narrowed(self.shared.info.posix, target.posix);
@@ -132,7 +134,7 @@ impl ReferenceStore {
 }
 
 /// A reference and, if it has one, its target.
-type Found = Result<Option<(Reference, Option<Target>)>>;
+type FoundReference = Result<Option<(Reference, Option<Target>)>>;
 
 impl Store for ReferenceStore {
     fn open(&self, key: &str) -> Result<Option<Box<dyn Object>>> {
@@ -154,7 +156,7 @@ impl Store for ReferenceStore {
             Some(Reference::Target { url, range }) => {
                 let object = self.open_present(key, &url, range)?;
                 let content = read_content(object.as_ref(), key, limit_bytes)?;
-                // Owner and mode are those of the file.
+                // Owner and mode are those of the reference file.
                 let posix = self.head(key)?.and_then(|info| info.posix);
                 Some(ObjectContent { info: Info { posix, ..content.info }, ..content })
             }
@@ -176,7 +178,7 @@ impl Store for ReferenceStore {
         self.shared.targets.may_be_remote().then_some(self)
     }
 
-    /// Nothing can be written.
+    /// Returns `false`, since nothing can be written.
     fn lacks_locks(&self) -> bool {
         true
     }
@@ -188,7 +190,7 @@ impl Store for ReferenceStore {
     fn each_name(&self, folder: &str, each: &mut dyn FnMut(ListEntry) -> ControlFlow<()>) -> Result<()> {
         check_key(folder, "list")?;
         match &self.shared.references {
-            References::Table(table) => table.each_name(folder, each),
+            References::ReferenceTable(table) => table.each_name(folder, each),
             References::Records(records) => records.each_name(folder, each)?,
         }
         Ok(())
@@ -218,7 +220,7 @@ impl Remote for ReferenceStore {
             None => None,
             Some(Reference::Inline(bytes)) => Some(Box::new(self.inline(key, bytes))),
             Some(Reference::Target { url, range }) => {
-                let wanted = in_target(wanted, range.as_ref());
+                let wanted = range_in_target(wanted, range.as_ref());
                 Some(self.open_part(key, &url, range, |store, target| store.open_for(target, &wanted))?)
             }
         })
@@ -227,12 +229,12 @@ impl Remote for ReferenceStore {
     fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
         let wanted =
             |request: &GetRequest| (request.key.clone(), Wanted::Whole { at_most: request.limit_bytes });
-        // Documents are nearly always in the references; others are transferred at once.
+        // Documents are nearly always in the references. Other objects are transferred at once.
         let _claims = self.will_need(&requests.iter().map(wanted).collect::<Vec<_>>());
         requests.iter().map(|request| self.get_one(request)).collect()
     }
 
-    /// Each target once, those at one service at once.
+    /// Asks about each target once, and about all targets at one service at once.
     fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
         let find = |key: &&str| {
             let found = match self.find(key, "look at")? {
@@ -247,10 +249,10 @@ impl Remote for ReferenceStore {
                 }
             }))
         };
-        let found: Vec<Found> = keys.iter().map(find).collect();
+        let found: Vec<FoundReference> = keys.iter().map(find).collect();
         let heads =
             targets::head_all(found.iter().flatten().flatten().filter_map(|(_, target)| target.as_ref()));
-        let shown = |(key, found): (&&str, Found)| match found? {
+        let shown = |(key, found): (&&str, FoundReference)| match found? {
             None => Ok(None),
             Some((Reference::Inline(bytes), _)) => {
                 Ok(Some(Info { posix: self.shared.info.posix, ..self.inline(key, bytes).info() }))
@@ -260,41 +262,19 @@ impl Remote for ReferenceStore {
                 match head.unwrap_or(Ok(None)) {
                     Ok(Some(info)) => self.shown(key, &url, range.as_ref(), info).map(Some),
                     Ok(None) => Err(missing(key, &url)),
-                    Err(error) => Err(of_target(key, &url, error)),
+                    Err(error) => Err(target_error(key, &url, error)),
                 }
             }
         };
         keys.iter().zip(found).map(shown).collect()
     }
 
-    /// Asks each target's store once, so that near ranges of one object are transferred together.
     fn will_need(&self, wanted: &[(String, Wanted)]) -> Vec<MaybeClaim> {
-        type OfStore = (Target, Vec<usize>, Vec<(String, Wanted)>);
-        let mut stores: HashMap<String, OfStore> = HashMap::new();
-        for (place, (key, wanted)) in wanted.iter().enumerate() {
-            let Ok(Some(Reference::Target { url, range })) = self.find(key, "open") else { continue };
-            let Ok(target) = self.target(key, &url) else { continue };
-            if !target.store.is_remote() {
-                continue;
-            }
-            let request = (target.key.clone(), in_target(wanted, range.as_ref()));
-            let (_, places, requests) =
-                stores.entry(target.store.describe()).or_insert_with(|| (target, Vec::new(), Vec::new()));
-            places.push(place);
-            requests.push(request);
-        }
-        let mut claims = vec![None; wanted.len()];
-        for (target, places, requests) in stores.into_values() {
-            for (place, claim) in places
-                .into_iter()
-                .zip(target.store.remote().map_or_else(Vec::new, |remote| remote.will_need(&requests)))
-            {
-                if let Some(slot) = claims.get_mut(place) {
-                    *slot = claim;
-                }
-            }
-        }
-        claims
+        targets::will_need(wanted.iter().map(|(key, wanted)| {
+            let Ok(Some(Reference::Target { url, range })) = self.find(key, "open") else { return None };
+            let target = self.target(key, &url).ok()?;
+            Some((target, range_in_target(wanted, range.as_ref())))
+        }))
     }
 
     fn transfer_limit_bytes(&self) -> u64 {
@@ -309,7 +289,7 @@ impl Remote for ReferenceStore {
                 }
             }
             Ok(Some(Reference::Inline(_))) => {}
-            // A folder: which targets it has is not looked up.
+            // The targets below a folder are not looked up.
             _ => self.shared.targets.remote_stores().iter().for_each(|store| store.forget_transfers("")),
         }
     }

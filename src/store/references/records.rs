@@ -1,8 +1,8 @@
 //! A folder of Parquet references, as fsspec's `LazyReferenceMapper` writes it.
 //!
-//! `.zmetadata` has all documents, and the number of chunks in a record; `ARRAY/refs.N.parq` is record N, with one row for each
+//! `.zmetadata` has all documents, and the number of chunks in a record. `ARRAY/refs.N.parq` is record N, with one row for each
 //! chunk in order C. Records are read when they are needed. Uses `parquet` for them and `json` for the document. Invariant: the
-//! records in memory take at most [`MAX_CACHED_BYTES`], or are one.
+//! records in memory take at most [`MAX_CACHED_BYTES`], or there is only one.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -13,11 +13,11 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::json::each_member;
-use super::parquet::{self, Rows};
+use super::parquet::{self, ReferenceRows};
 use super::table::{Reference, checked_range};
 use crate::error::{Error, Result};
 use crate::store::readers::{Audience, Readers};
-use crate::store::targets::object::{of_target, refused};
+use crate::store::targets::object::{refused, target_error};
 use crate::store::{ListEntry, Store, is_key, join, names_below};
 
 /// The longest `.zmetadata`.
@@ -29,11 +29,11 @@ const MAX_RECORD_SIZE: u64 = 1 << 20;
 /// The most memory for records.
 const MAX_CACHED_BYTES: usize = 64 << 20;
 
-/// One record.
+/// A record.
 struct Record {
-    rows: Rows,
+    rows: ReferenceRows,
     size_bytes: usize,
-    /// The users that may read its file.
+    /// The users who may read its file.
     readers: Option<Readers>,
 }
 
@@ -47,14 +47,14 @@ struct Cache {
 pub(super) struct Records {
     files: Arc<dyn Store>,
     documents: BTreeMap<String, Vec<u8>>,
-    /// The numbers of chunks along the dimensions of each array.
+    /// The number of chunks along each dimension of each array.
     arrays: BTreeMap<String, Vec<u64>>,
     record_size: u64,
     cache: Mutex<Cache>,
 }
 
-/// Whether a document `.zmetadata` is that of Parquet references.
-pub(super) fn is_of_records(text: &str) -> bool {
+/// Whether a document `.zmetadata` belongs to Parquet references.
+pub(super) fn is_record_index(text: &str) -> bool {
     let mut found = false;
     let read = text.contains("\"record_size\"").then(|| {
         each_member(text, &mut |name, _| {
@@ -66,7 +66,7 @@ pub(super) fn is_of_records(text: &str) -> bool {
 }
 
 impl Records {
-    /// The references whose `.zmetadata` has this text. The error is the rest of a sentence that begins with the folder.
+    /// Opens the references whose `.zmetadata` has this text. The error is the rest of a sentence that begins with the folder.
     pub(super) fn open(files: Arc<dyn Store>, text: &str) -> std::result::Result<Self, String> {
         let (mut documents, mut arrays) = (BTreeMap::new(), BTreeMap::new());
         let mut record_size = None;
@@ -92,7 +92,7 @@ impl Records {
                 None if key == ".zarray" => "",
                 _ => continue,
             };
-            // A document that makes no sense is its array's error.
+            // An invalid document is an error of its array only.
             if let Some(counts) = counts(document).map_err(|reason| format!("'{key}': {reason}"))? {
                 arrays.insert(array.to_owned(), counts);
             }
@@ -100,13 +100,13 @@ impl Records {
         Ok(Records { files, documents, arrays, record_size, cache: Mutex::default() })
     }
 
-    /// What a key stands for, for these users.
+    /// Returns what a key stands for, for these users.
     pub(super) fn find(&self, key: &str, audience: Option<&Audience>) -> Result<Option<Reference>> {
         if let Some(document) = self.documents.get(key) {
             return Ok(Some(Reference::Inline(document.clone())));
         }
         let (array, chunk) = key.rsplit_once('/').unwrap_or(("", key));
-        let Some(number) = self.arrays.get(array).and_then(|counts| number_of(chunk, counts)) else {
+        let Some(number) = self.arrays.get(array).and_then(|counts| chunk_number(chunk, counts)) else {
             return Ok(None);
         };
         let Some(record) = self.record(array, number / self.record_size, key)? else { return Ok(None) };
@@ -114,14 +114,14 @@ impl Records {
             && !audience.all(|audience| audience.all_may_read(&readers))
         {
             let reason =
-                "the file of its reference is closed to some users that may read the array's document";
+                "the file of its reference is closed to some users who may read the array's document";
             return Err(refused(key, reason.to_owned()));
         }
         let row = (number % self.record_size) as usize;
         reference(&record.rows, row).map_err(|reason| Error::corrupt(key, format!("its reference: {reason}")))
     }
 
-    /// A record of an array, `None` if it is missing.
+    /// Returns a record of an array; `None` if it is missing.
     fn record(&self, array: &str, number: u64, key: &str) -> Result<Option<Arc<Record>>> {
         let name = (array.to_owned(), number);
         if let Some(record) =
@@ -131,7 +131,9 @@ impl Records {
         }
         let path = join(array, &format!("refs.{number}.parq"));
         let content = self.files.content(&path, MAX_RECORD_BYTES);
-        let Some(content) = content.map_err(|error| of_target(key, &path, error))? else { return Ok(None) };
+        let Some(content) = content.map_err(|error| target_error(key, &path, error))? else {
+            return Ok(None);
+        };
         let rows = parquet::read(&content.bytes, self.record_size as usize)
             .map_err(|reason| Error::corrupt(key, format!("the file of its reference, {path}, {reason}")))?;
         let size_bytes = rows.size_bytes();
@@ -156,7 +158,7 @@ impl Records {
         crate::store::is_any_below(&self.documents, key)
     }
 
-    /// The names right below a folder, an array's chunks last.
+    /// Calls `each` with the names directly below a folder, an array's chunks last.
     pub(super) fn each_name(
         &self,
         folder: &str,
@@ -174,7 +176,7 @@ impl Records {
             if let Some(record) = self.record(folder, first / self.record_size, folder)? {
                 for row in 0..record.rows.len().min((total - first) as usize) {
                     let is_there = !matches!(reference(&record.rows, row), Ok(None));
-                    let name = name_of(first + row as u64, counts);
+                    let name = chunk_name(first + row as u64, counts);
                     if is_there && each(ListEntry { name, is_folder: false }).is_break() {
                         return Ok(());
                     }
@@ -186,8 +188,8 @@ impl Records {
     }
 }
 
-/// What a row says; `None` if its chunk is missing.
-fn reference(rows: &Rows, row: usize) -> std::result::Result<Option<Reference>, String> {
+/// Returns the reference in a row; `None` if its chunk is missing.
+fn reference(rows: &ReferenceRows, row: usize) -> std::result::Result<Option<Reference>, String> {
     if let Some(Some(bytes)) = rows.raw.get(row) {
         return Ok(Some(Reference::Inline(bytes.to_vec())));
     }
@@ -201,7 +203,7 @@ fn reference(rows: &Rows, row: usize) -> std::result::Result<Option<Reference>, 
     Ok(Some(Reference::Target { url, range }))
 }
 
-/// The numbers of chunks of an array, `None` for a document that is not understood.
+/// Returns the number of chunks along each dimension of an array; `None` for an invalid document.
 fn counts(document: &[u8]) -> std::result::Result<Option<Vec<u64>>, String> {
     let Ok(document) = serde_json::from_slice::<Value>(document) else { return Ok(None) };
     if document.get("dimension_separator").and_then(Value::as_str) == Some("/") {
@@ -218,8 +220,8 @@ fn counts(document: &[u8]) -> std::result::Result<Option<Vec<u64>>, String> {
     Ok(Some(shape.iter().zip(chunks).map(|(length, chunk)| length.div_ceil(chunk)).collect()))
 }
 
-/// The number of a chunk in order C, `None` if the array has no such chunk.
-fn number_of(chunk: &str, counts: &[u64]) -> Option<u64> {
+/// Returns the number of a chunk in order C; `None` if the array has no such chunk.
+fn chunk_number(chunk: &str, counts: &[u64]) -> Option<u64> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if counts.is_empty() {
         return (chunk == "0").then_some(0);
@@ -236,7 +238,7 @@ fn number_of(chunk: &str, counts: &[u64]) -> Option<u64> {
     names.next().is_none().then_some(number)
 }
 
-fn name_of(number: u64, counts: &[u64]) -> String {
+fn chunk_name(number: u64, counts: &[u64]) -> String {
     let mut rest = number;
     let mut indexes: Vec<String> = Vec::new();
     for count in counts.iter().rev() {

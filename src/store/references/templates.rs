@@ -1,8 +1,8 @@
-//! Templates in URLs, of the kind that kerchunk's specification has: `{{u}}`, `{{f(c='text')}}`, `{{(i + 1) * 1000}}`.
+//! Templates in URLs, as in kerchunk's specification: `{{u}}`, `{{f(c='text')}}`, `{{(i + 1) * 1000}}`.
 //!
-//! Jinja is a programming language; this is the part of it that references use: names, numbers, texts, `+ - * // % ~`, calls of
-//! templates with named arguments, and `'%03d' % i`. Uses nothing. Invariant: a template is limited in depth, and what it makes
-//! in length, at each step, so that no template takes long or makes much.
+//! Jinja is a programming language. This is the part that references use: names, numbers, texts, `+ - * // % ~`, calls of
+//! templates with named arguments, and `'%03d' % i`. Uses nothing. Invariant: the depth of a template is limited, and the
+//! length of its result at each step, so that no template takes much time or memory.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ const MAX_DEPTH: usize = 24;
 /// The most parts of one template, and arguments of a call.
 const MAX_PARTS: usize = 256;
 
-/// What an expression makes.
+/// The value of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     /// A number.
@@ -59,7 +59,7 @@ pub(super) struct Templates(HashMap<String, Template>);
 pub(super) type Variables<'a> = [(&'a str, Value)];
 
 impl Templates {
-    /// Those of the member `templates`.
+    /// Parses the member `templates`.
     pub(super) fn parse(document: &Json) -> Result<Self, String> {
         let Some(members) = document.as_object() else {
             return Err("'templates' is not an object".to_owned());
@@ -80,7 +80,7 @@ impl Templates {
 }
 
 impl Template {
-    /// The template that a text is.
+    /// Parses a text.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if text.contains("{%") {
             return Err("has statements of Jinja ({% … %}), which are not supported".to_owned());
@@ -100,7 +100,7 @@ impl Template {
         Ok(Template(parts))
     }
 
-    /// The text with the values in it.
+    /// Returns the text with the values in it.
     pub(super) fn render(&self, templates: &Templates, variables: &Variables<'_>) -> Result<String, String> {
         let mut text = String::new();
         for part in &self.0 {
@@ -130,7 +130,7 @@ fn evaluate(
                 return Ok(value.clone());
             }
             let template = templates.0.get(name).ok_or_else(|| format!("nothing is named '{name}'"))?;
-            // One with expressions in it is a function.
+            // A template with expressions in it is a function.
             template.render(&Templates::default(), &[]).map(Value::Text)
         }
         Expression::Call(name, arguments) => {
@@ -150,7 +150,7 @@ fn evaluate(
 }
 
 fn apply(operator: char, left: &Value, right: &Value) -> Result<Value, String> {
-    let overflow = || format!("{} {operator} {} is no number of 64 bits", left.text(), right.text());
+    let overflow = || format!("{} {operator} {} is not a number of 64 bits", left.text(), right.text());
     match (operator, left, right) {
         ('~', _, _) | ('+', Value::Text(_), Value::Text(_)) => {
             let text = left.text() + &right.text();
@@ -164,7 +164,7 @@ fn apply(operator: char, left: &Value, right: &Value) -> Result<Value, String> {
             '+' => left.checked_add(*right),
             '-' => left.checked_sub(*right),
             '*' => left.checked_mul(*right),
-            // As Python: towards minus infinity.
+            // As in Python, division rounds towards minus infinity.
             '/' => left.checked_div_euclid(*right).filter(|_| *right > 0),
             _ => left.checked_rem_euclid(*right).filter(|_| *right > 0),
         }
@@ -174,7 +174,7 @@ fn apply(operator: char, left: &Value, right: &Value) -> Result<Value, String> {
     }
 }
 
-/// `'%03d' % 7`.
+/// Formats a number, as in `'%03d' % 7`.
 fn formatted(format: &str, number: i64) -> Result<Value, String> {
     let unsupported = || format!("'{format}' is not supported; '%d' and '%03d' are");
     let (before, rest) = format.split_once('%').ok_or_else(unsupported)?;
@@ -196,7 +196,7 @@ fn parse_expression(text: &str) -> Result<Expression, String> {
     Ok(expression)
 }
 
-/// What is left of an expression.
+/// The rest of an expression that is being parsed.
 struct Parser<'a> {
     text: &'a str,
     left: &'a str,
@@ -296,7 +296,7 @@ impl<'a> Parser<'a> {
             }
             Some(c) if c.is_ascii_digit() => {
                 let digits = self.take_while(|c| c.is_ascii_digit());
-                let number = digits.parse().map_err(|_| format!("{digits} is no number of 64 bits"))?;
+                let number = digits.parse().map_err(|_| format!("{digits} is not a number of 64 bits"))?;
                 Ok(Expression::Constant(Value::Number(number)))
             }
             Some(c) if c.is_alphabetic() || c == '_' => {
@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_jinja_has_them() {
+    fn results_equal_those_of_jinja() {
         let templates = serde_json::json!({"u": "server.domain/path", "f": "<{{c}}>", "two": "{{c}}{{c}}"});
         let templates = Templates::parse(&templates).unwrap();
         let variables = [("i", Value::Number(3)), ("name", Value::Text("x".to_owned()))];

@@ -1,4 +1,4 @@
-//! A store's connection to its service: requests by key, and what their failures mean.
+//! The connection of a store to its service: requests by key, and the meaning of their failures.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use object_store::{GetRange, ObjectMeta};
 use tokio::task::AbortHandle;
 
 use super::ahead::{Ahead, SpanTransfer};
-use super::replies::failure::{Failure, Reply};
+use super::replies::failure::{Reply, RequestFailure};
 use super::replies::listing::OddKeys;
 use super::service::Service;
 use super::transfer::{Fetched, Request};
@@ -18,7 +18,7 @@ use super::writer::Uploads;
 use crate::error::{Error, Result};
 use crate::store::key::left_out::LeftOut;
 
-/// What a store and its open objects share.
+/// The connection, shared by a store and its open objects.
 pub(super) struct Connection {
     pub transfers: Transfers,
     pub ahead: Arc<Ahead>,
@@ -26,9 +26,9 @@ pub(super) struct Connection {
     pub root: Path,
     pub url: String,
     pub is_forbidden_missing: bool,
-    /// Whether the user knows that the service does not list, or not all folders.
+    /// Whether the user was warned that the service does not list all folders.
     pub is_warned_of_listing: AtomicBool,
-    /// Keys that cannot be asked for.
+    /// Keys that cannot be requested.
     pub left_out: LeftOut,
     /// Present if the service can be written to.
     pub uploads: Option<Uploads>,
@@ -39,19 +39,19 @@ impl Connection {
         let (root, key) = (self.root.as_ref(), key.trim_matches('/'));
         let separator = if root.is_empty() || key.is_empty() { "" } else { "/" };
         Path::parse(format!("{root}{separator}{key}"))
-            .map_err(|error| Failure::Other(io::ErrorKind::InvalidInput, error.to_string()))
+            .map_err(|error| RequestFailure::Other(io::ErrorKind::InvalidInput, error.to_string()))
     }
 
-    /// Whether a failure says that there is no such object.
-    pub fn is_missing(&self, failure: &Failure) -> bool {
+    /// Whether a failure means that the object is missing.
+    pub fn is_missing(&self, failure: &RequestFailure) -> bool {
         match failure {
-            Failure::Missing => true,
-            Failure::Undisclosed(_) => self.is_forbidden_missing,
+            RequestFailure::Missing => true,
+            RequestFailure::Undisclosed(_) => self.is_forbidden_missing,
             _ => false,
         }
     }
 
-    /// `None` if the object is missing.
+    /// Converts a reply to a result; `None` if the object is missing.
     pub fn found<T>(&self, result: Reply<T>, key: &str, operation: &'static str) -> Result<Option<T>> {
         match result {
             Ok(found) => Ok(Some(found)),
@@ -60,22 +60,22 @@ impl Connection {
         }
     }
 
-    /// A key for messages.
+    /// Returns a key for messages.
     pub fn shown(&self, key: &str) -> String {
         if key.is_empty() { self.url.clone() } else { key.to_owned() }
     }
 
-    /// Bytes of an object. Where nothing can be at a range, because the object is empty, all of it.
+    /// Fetches bytes of an object. If a range is refused because the object is empty, fetches all of it.
     pub fn fetch(&self, request: &Request<'_>) -> Reply<Fetched> {
         match self.transfers.fetch(request) {
-            Err(Failure::OutOfRange) if matches!(&request.range, Some(GetRange::Bounded(range)) if range.start == 0) => {
+            Err(RequestFailure::OutOfRange) if matches!(&request.range, Some(GetRange::Bounded(range)) if range.start == 0) => {
                 self.transfers.fetch(&Request { range: None, ..request.clone() })
             }
             fetched => fetched,
         }
     }
 
-    /// Begins the transfer of a span.
+    /// Starts the transfer of a span.
     pub fn begin(&self, transfer: SpanTransfer) -> Option<AbortHandle> {
         let path = self.path(&transfer.key).ok()?;
         let stall_time = self.transfers.stall_time();
@@ -86,7 +86,7 @@ impl Connection {
             match first {
                 Ok(Some(first)) => transfer.arrived(first),
                 Ok(None) => transfer.failed(),
-                Err(Failure::Missing) => transfer.missing(),
+                Err(RequestFailure::Missing) => transfer.missing(),
                 Err(failure) => {
                     log::debug!("{}: transfer ahead of a reader failed: {failure:?}", transfer.key);
                     transfer.failed();
@@ -99,7 +99,7 @@ impl Connection {
         self.found(self.look(key), key, "look at")
     }
 
-    /// Size, ETag and time of an object, as the service says.
+    /// Returns size, ETag and time of an object, as the service says.
     pub fn look(&self, key: &str) -> Reply<ObjectMeta> {
         self.transfers.wait(self.request_head(key)).flatten()
     }
@@ -108,11 +108,11 @@ impl Connection {
         self.transfers.origin().head(&self.path(key)?).await
     }
 
-    /// The error of a listing. Most web servers do not list, nor do services for callers who may not, which the user knows who says
-    /// that 403 is missing: there only the names are unknown. The user is warned once.
-    pub fn unlisted(&self, failure: Failure, folder: &str) -> Error {
-        let is_denied = matches!(failure, Failure::Undisclosed(_) | Failure::Forbidden(_));
-        let is_of_server = matches!(failure, Failure::NotSupported(_) | Failure::Other(..));
+    /// Returns the error of a listing. If a web server does not list, or if a service refuses to list and the user has said
+    /// that 403 means missing, the names are unknown but objects can be opened. The user is warned once.
+    pub fn unlisted(&self, failure: RequestFailure, folder: &str) -> Error {
+        let is_denied = matches!(failure, RequestFailure::Undisclosed(_) | RequestFailure::Forbidden(_));
+        let is_of_server = matches!(failure, RequestFailure::NotSupported(_) | RequestFailure::Other(..));
         let (who, reason) = match self.service {
             Service::Http if is_denied || is_of_server => {
                 ("this web server cannot list folders", "the web server does not say what is in it")
@@ -132,7 +132,7 @@ impl Connection {
     }
 
     /// Reports keys that are left out of a listing.
-    pub fn note_odd_keys(&self, odd: &OddKeys, folder: &str) {
+    pub fn warn_about_odd_keys(&self, odd: &OddKeys, folder: &str) {
         const WHAT: &str = "with control characters, or with nothing or '.' between two '/'";
         self.left_out.warn(&self.url, WHAT, &odd.first);
         if let Some(node) = &odd.folder {

@@ -1,29 +1,22 @@
 //! A store behind a network: S3, Google Cloud Storage, Azure Blob Storage, a web server.
 //!
-//! Uses `object_store` (the services' protocols), `tokio` (its runtime), `error` and its neighbours in `store`. Everything
-//! above sees keys and bytes, and waits for them; the runtime and its threads stay in here.
+//! Uses `object_store` (the services' protocols), `tokio` (its runtime), `error` and its neighbours in `store`. The layers
+//! above see keys and bytes, and wait for them; the runtime and its threads stay in this folder.
 //!
-//! Invariants: no HEAD precedes a GET; a 404 means that an object is missing, and nothing else does (a 403 that does not say whether
-//! there is such an object does if the user says so); a folder that the service does not list is unknown, not empty; all bytes read
-//! through one [`Object`] are of one version, which each request names by its ETag.
+//! Invariants: no HEAD precedes a GET. Only a 404 means that an object is missing (and, if the user says so, a 403 that does
+//! not reveal whether the object exists). A folder that the service does not list is unknown, not empty. All bytes read through
+//! one [`Object`] are of one version, which each request names by its ETag.
 
 mod ahead;
-mod asked;
-mod aws_profile;
 mod client;
 mod connection;
-mod counters;
 mod first_bytes;
-#[cfg(test)]
-pub(crate) mod in_turns;
-mod location;
 mod object;
 mod origin;
 mod replies;
-#[cfg(test)]
-pub(crate) mod scripted;
 mod service;
-mod setting;
+#[cfg(test)]
+pub(crate) mod test_services;
 #[cfg(test)]
 mod tests;
 mod transfer;
@@ -37,11 +30,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use object_store::ObjectMeta;
 
 use self::ahead::{Ahead, Outcome};
+use self::client::location::ServiceLocation;
 use self::connection::Connection;
-use self::location::Location;
 use self::object::RemoteObject;
 use self::origin::Origin;
-use self::replies::failure::{Failure, Reply};
+use self::replies::failure::{Reply, RequestFailure};
 use self::service::Service;
 use self::transfer::{Fetched, Request, info, stall_time, version};
 use self::transfers::Transfers;
@@ -54,11 +47,11 @@ use super::{
 };
 use crate::error::{Error, Result};
 
-/// The most requests at one time, unless an option says otherwise.
+/// The default limit of simultaneous requests.
 pub const DEFAULT_CONNECTIONS: usize = 64;
-/// Memory for transfers ahead of readers, unless an option says otherwise.
+/// The default memory for transfers ahead of readers.
 pub const DEFAULT_MEMORY_BYTES: u64 = 64 << 20;
-/// Of so many connections one is kept for readers that wait.
+/// One of this many connections is kept for readers that wait.
 const CONNECTIONS_FOR_READERS: usize = 8;
 
 /// A store of objects at a service.
@@ -67,14 +60,14 @@ pub struct RemoteStore {
 }
 
 impl RemoteStore {
-    /// The store that a URL names. Makes no request.
+    /// Opens the store that a URL names. Makes no request.
     pub fn open(location: &str, options: &RemoteOptions) -> Result<Self> {
-        Self::at(Location::parse(location, options)?, options)
+        Self::at(ServiceLocation::parse(location, options)?, options)
     }
 
-    /// The store at a place.
-    fn at(location: Location, options: &RemoteOptions) -> Result<Self> {
-        let Location { client, counters, service, root, url, container } = location;
+    /// Opens the store at a location.
+    fn at(location: ServiceLocation, options: &RemoteOptions) -> Result<Self> {
+        let ServiceLocation { client, counters, service, root, url, container } = location;
         let connections = options.max_connections.unwrap_or(DEFAULT_CONNECTIONS).max(1);
         let disk_cache = options.disk_cache.as_ref();
         let is_offline = disk_cache.is_some_and(|cache| cache.is_offline);
@@ -111,7 +104,7 @@ impl RemoteStore {
         }))
     }
 
-    /// Opens an object for a reader of these bytes: with those that are here or on their way, or else with a request.
+    /// Opens an object for a reader of these bytes: with bytes that are in memory or being transferred, or else with a request.
     fn open_ahead(&self, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
         check_key(key, "open")?;
         let connection = &self.connection;
@@ -133,7 +126,7 @@ impl RemoteStore {
 
 #[cfg(test)]
 impl RemoteStore {
-    /// A store at a service of a test, below `root`.
+    /// Returns a store at a service of a test, below `root`.
     pub(super) fn over(
         client: Arc<dyn object_store::ObjectStore>,
         root: &str,
@@ -141,11 +134,11 @@ impl RemoteStore {
     ) -> Result<Self> {
         let (root, url) = (object_store::path::Path::from(root), "test:".to_owned());
         let (counters, container) = (Arc::default(), url.clone());
-        let location = Location { client, counters, service: Service::S3, root, url, container };
+        let location = ServiceLocation { client, counters, service: Service::S3, root, url, container };
         Self::at(location, options)
     }
 
-    /// Ends as a process that is killed: what waits to be written to the disk cache is lost.
+    /// Ends like a killed process: bytes that wait to be written to the disk cache are lost.
     pub(crate) fn abandon_cache(&self) {
         self.connection.transfers.origin().abandon_cache();
     }
@@ -196,9 +189,9 @@ impl Store for RemoteStore {
         };
         let is_folder = match first() {
             Ok(is_folder) => is_folder,
-            Err(Failure::Missing) => false,
+            Err(RequestFailure::Missing) => false,
             Err(failure) => match self.connection.unlisted(failure, key) {
-                // Nothing shows that it is there, and nothing needs it to be.
+                // Nothing shows that the folder exists, and no caller needs it to.
                 Error::Unlisted { .. } => false,
                 error => return Err(error),
             },
@@ -215,7 +208,7 @@ impl Store for RemoteStore {
         self.connection.left_out.begin(folder);
         let (names, odd) = match listed() {
             Ok(listed) => listed,
-            Err(Failure::Missing) => return Ok(Vec::new()),
+            Err(RequestFailure::Missing) => return Ok(Vec::new()),
             Err(failure) => return Err(self.connection.unlisted(failure, folder)),
         };
         let folders = names.folders.into_iter().map(|name| ListEntry { name, is_folder: true });
@@ -225,7 +218,7 @@ impl Store for RemoteStore {
         entries.sort_unstable_by(|a, b| (&a.name, !a.is_folder).cmp(&(&b.name, !b.is_folder)));
         entries.dedup_by(|a, b| a.name == b.name);
         if let Some(odd) = odd {
-            self.connection.note_odd_keys(&odd, folder);
+            self.connection.warn_about_odd_keys(&odd, folder);
         }
         Ok(entries)
     }
@@ -234,7 +227,7 @@ impl Store for RemoteStore {
         self.connection.left_out.reason(folder)
     }
 
-    /// A service has no size: a large constant.
+    /// Returns a large constant, since a service has no size.
     fn statfs(&self) -> Result<StatFs> {
         let blocks = 1 << 38;
         Ok(StatFs {
@@ -262,7 +255,8 @@ impl Remote for RemoteStore {
         self.open_ahead(key, wanted)
     }
 
-    /// All at once. The service answers each with the whole object, whose body is not read if it is the known version.
+    /// Sends all requests at once. The service answers each with the whole object, whose body is not read if it is the known
+    /// version.
     fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
         let connection = &self.connection;
         let get = |request: &GetRequest| {
@@ -295,7 +289,7 @@ impl Remote for RemoteStore {
         requests.iter().zip(replies).map(reply).collect()
     }
 
-    /// All at once.
+    /// Sends all requests at once.
     fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {
         let connection = &self.connection;
         let heads = connection.transfers.wait_all(keys.iter().map(|key| connection.request_head(key)));

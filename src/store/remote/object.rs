@@ -1,4 +1,4 @@
-//! An object of a remote store, open: some of its bytes are in memory, and others are asked for.
+//! An open object of a remote store. Some of its bytes are in memory; others are requested.
 //!
 //! Uses its neighbours in `store/remote` and `error`.
 
@@ -9,23 +9,23 @@ use std::time::SystemTime;
 use super::ahead::{Outcome, SpanClaim};
 use super::connection::Connection;
 use super::first_bytes::FirstBytes;
-use super::replies::failure::Failure;
+use super::replies::failure::RequestFailure;
 use super::transfer::{Fetched, Request, version};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::store::{Object, ObjectVersion, Wanted};
 
-/// Longer ranges are asked for in pieces of this length, all at once: a connection has only so much bandwidth.
+/// The size of the pieces in which longer ranges are requested, all at once: the bandwidth of one connection is limited.
 const PIECE_BYTES: u64 = 8 << 20;
 
-/// An object, of which the bytes that were asked for first are in memory.
+/// An open object, with the bytes that were requested first.
 pub(super) struct RemoteObject {
     connection: Arc<Connection>,
     key: String,
     first: Arc<FirstBytes>,
-    /// Keeps the memory of `first` reserved.
+    /// The claim that keeps the memory of `first` reserved.
     _claim: Option<Arc<SpanClaim>>,
-    /// All bytes, once a service without ranges has sent them.
+    /// All bytes, after a service without ranges has sent them.
     whole: OnceLock<Arc<Buffer>>,
 }
 
@@ -40,7 +40,7 @@ impl RemoteObject {
         RemoteObject { connection, key, first, _claim: claim, whole: OnceLock::new() }
     }
 
-    /// Copies a range from what is here, or from a transfer of this version that is on its way.
+    /// Copies a range from memory or the disk cache, or from a transfer of this version.
     fn copy(&self, range: &Range<u64>, out: &mut [u8]) -> bool {
         if self.first.copy(range.start, out) {
             return true;
@@ -56,22 +56,22 @@ impl RemoteObject {
         version(&first.meta) == self.version() && first.copy(range.start, out)
     }
 
-    /// The error of a read. If the object is another version now, later readers get that one.
-    fn failed(&self, failure: Failure) -> Error {
-        if let Failure::Changed = failure {
+    /// Returns the error of a read. If the object has another version now, later readers get that one.
+    fn failed(&self, failure: RequestFailure) -> Error {
+        if let RequestFailure::Changed = failure {
             self.connection.ahead.forget(|key| key == self.key);
         }
         failure.at(&self.key, "read")
     }
 
-    /// Copies what was fetched to a range.
+    /// Copies fetched bytes to a range.
     fn take(&self, fetched: Fetched, range: &Range<u64>, out: &mut [u8]) -> Result<()> {
         if version(&fetched.meta) != self.version() {
-            return Err(self.failed(Failure::Changed));
+            return Err(self.failed(RequestFailure::Changed));
         }
         match fetched.part(range) {
             Some(bytes) => out.copy_from_slice(bytes),
-            None => return Err(Failure::OutOfRange.at(&self.key, "read")),
+            None => return Err(RequestFailure::OutOfRange.at(&self.key, "read")),
         }
         if fetched.start == 0 && fetched.bytes.len() as u64 == self.first.meta.size {
             let _ = self.whole.set(fetched.bytes);
@@ -96,7 +96,7 @@ impl Object for RemoteObject {
     fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let range = offset..offset.saturating_add(out.len() as u64);
         if range.end > self.size_bytes() {
-            return Err(Failure::OutOfRange.at(&self.key, "read"));
+            return Err(RequestFailure::OutOfRange.at(&self.key, "read"));
         }
         if self.copy(&range, out) {
             return Ok(());
@@ -113,12 +113,12 @@ impl Object for RemoteObject {
     }
 
     fn read_ranges(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
-        let failed = |failure: Failure| self.failed(failure);
+        let failed = |failure: RequestFailure| self.failed(failure);
         let mut missing: Vec<(Range<u64>, &mut [u8])> = Vec::new();
         for (offset, out) in ranges {
             let range = *offset..offset.saturating_add(out.len() as u64);
             if range.end > self.size_bytes() {
-                return Err(failed(Failure::OutOfRange));
+                return Err(failed(RequestFailure::OutOfRange));
             }
             if !self.copy(&range, out) {
                 missing.push((range, out));

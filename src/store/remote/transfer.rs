@@ -1,7 +1,7 @@
-//! One transfer: requests for bytes of an object, until all of them are there.
+//! A transfer: requests for bytes of an object, until all of them have arrived.
 //!
-//! Uses `object_store`, which tries failed requests again. A body that breaks off, stalls or is too short is tried again
-//! here, from where it ended and only from the same version.
+//! Uses `object_store`, which repeats failed requests. A body that breaks off, stalls or is too short is continued here, from
+//! where it ended and only from the same version.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use object_store::path::Path;
 use object_store::{Extensions, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::replies::failure::{Failure, Reply};
+use super::replies::failure::{Reply, RequestFailure};
 use crate::memory::Buffer;
 use crate::store::{Info, ObjectVersion, Wanted};
 
-/// How much of an object the first request asks for: all of most chunks.
+/// The size of the first request for an object: most chunks are shorter.
 pub(super) const FIRST_BYTES: u64 = 16 << 20;
-/// The longest range that is asked for.
+/// The longest range of a request.
 const MAX_TRANSFER_BYTES: u64 = 4 << 30;
-/// How long a body may stall, if no short deadline is given.
+/// The time that a body may stall, if no short deadline is given.
 const STALL_TIME: Duration = Duration::from_secs(20);
-/// A body that is slower than this all that time stalls.
+/// The speed below which a body counts as stalled.
 const MIN_BYTES_PER_SECOND: f64 = 1024.0;
-/// How often a body that broke off is continued.
+/// The most times that a body that broke off is continued.
 const MAX_CONTINUATIONS: u32 = 8;
-/// The pause before a body is continued; doubled each time.
+/// The pause before a body is continued, doubled each time.
 const CONTINUATION_PAUSE: Duration = Duration::from_millis(50);
 
-/// What tells versions of an object apart.
+/// Returns the version of an object.
 pub(super) fn version(meta: &ObjectMeta) -> ObjectVersion {
     match (&meta.e_tag, &meta.version) {
         (Some(tag), _) => ObjectVersion::for_etag(tag),
@@ -38,7 +38,7 @@ pub(super) fn version(meta: &ObjectMeta) -> ObjectVersion {
     }
 }
 
-/// Size, time and version, as the service says.
+/// Returns size, time and version, as the service says.
 pub(super) fn info(meta: &ObjectMeta) -> Info {
     let modified = SystemTime::from(meta.last_modified);
     Info { size_bytes: meta.size, modified: Some(modified), version: version(meta), posix: None }
@@ -49,14 +49,14 @@ pub(super) fn info(meta: &ObjectMeta) -> Info {
 pub(super) struct Fetched {
     /// Size, ETag and time of the object.
     pub meta: ObjectMeta,
-    /// Where the bytes begin.
+    /// The offset of the bytes.
     pub start: u64,
     /// The bytes.
     pub bytes: Arc<Buffer>,
 }
 
 impl Fetched {
-    /// The bytes of a range, if all of it was fetched.
+    /// Returns the bytes of a range, if all of it was fetched.
     pub(super) fn part(&self, range: &Range<u64>) -> Option<&[u8]> {
         let from = usize::try_from(range.start.checked_sub(self.start)?).ok()?;
         let to = usize::try_from(range.end.checked_sub(self.start)?).ok()?;
@@ -64,30 +64,32 @@ impl Fetched {
     }
 }
 
-/// Bytes of an object that are asked for.
+/// A request for bytes of an object.
 #[derive(Clone, Debug)]
 pub(super) struct Request<'a> {
     /// The object.
     pub path: &'a Path,
-    /// Which bytes; `None` for all of them.
+    /// The bytes; `None` for all of them.
     pub range: Option<GetRange>,
     /// The ETag that the object must have.
     pub if_match: Option<&'a str>,
-    /// What is known of that version: it is told to the client of web servers (`web/validators.rs`), and not to the service.
+    /// What is known about that version. It is for the client of web servers (`web/validators.rs`) and is not sent to the
+    /// service.
     pub version: Option<&'a ObjectMeta>,
-    /// The ETag that the object must not have: then it is `NotModified`.
+    /// The ETag that the object must not have: otherwise the reply is `NotModified`.
     pub if_none_match: Option<&'a str>,
-    /// More bytes than this are a failure before anything is allocated.
+    /// The limit: more bytes are a failure before anything is allocated.
     pub limit_bytes: u64,
 }
 
 impl<'a> Request<'a> {
-    /// Asks for all bytes of an object.
+    /// Returns a request for all bytes of an object.
     pub(super) fn whole(path: &'a Path, limit_bytes: u64) -> Self {
         Request { path, range: None, if_match: None, version: None, if_none_match: None, limit_bytes }
     }
 
-    /// Asks for what a reader wants first. Of an object that is wanted as a whole, the first [`FIRST_BYTES`].
+    /// Returns a request for the bytes that a reader needs first. If that is the whole object, the request is for the first
+    /// [`FIRST_BYTES`].
     pub(super) fn first(path: &'a Path, wanted: &Wanted) -> Self {
         let range = match wanted {
             Wanted::Whole { .. } => GetRange::Bounded(0..FIRST_BYTES),
@@ -104,7 +106,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Asks for a range of one version of an object.
+    /// Returns a request for a range of one version of an object.
     pub(super) fn range(path: &'a Path, range: Range<u64>, version: &'a ObjectMeta) -> Self {
         Request {
             path,
@@ -117,12 +119,12 @@ impl<'a> Request<'a> {
     }
 }
 
-/// How long a body may stall, if its reader waits until this deadline: another connection may do better.
+/// Returns how long a body may stall if its reader waits until this deadline: another connection may be faster.
 pub(super) fn stall_time(request_deadline: Option<Duration>) -> Duration {
     request_deadline.map_or(STALL_TIME, |deadline| STALL_TIME.min(deadline / 3))
 }
 
-/// Transfers bytes of an object, unless its size, ETag and time, and the length of the body, are enough: then `None`.
+/// Transfers bytes of an object. Returns `None` if `is_wanted` rejects its size, ETag and time and the length of the body.
 pub(super) async fn fetch_if(
     store: &dyn ObjectStore,
     wanted: &Request<'_>,
@@ -136,27 +138,28 @@ pub(super) async fn fetch_if(
     read_body(store, wanted, first, stall_time).await.map(Some)
 }
 
-/// The reply to a request, or to one for more where the service does not know this kind of range.
+/// Returns the reply to a request, or to a request for more if the service does not support this kind of range.
 async fn first_reply(store: &dyn ObjectStore, wanted: &Request<'_>) -> Reply<GetResult> {
     let reply = request(store, wanted).await;
-    let Some(range) = wanted.range.as_ref().filter(|_| matches!(reply, Err(Failure::NotSupported(_)))) else {
+    let Some(range) = wanted.range.as_ref().filter(|_| matches!(reply, Err(RequestFailure::NotSupported(_))))
+    else {
         return reply;
     };
-    // Azure knows no suffixes.
+    // Azure does not support suffix ranges.
     if let GetRange::Suffix(bytes) = range {
         let head = GetOptions { head: true, ..GetOptions::default() };
         let meta = store.get_opts(wanted.path, head).await?.meta;
         let range = Some(GetRange::Bounded(meta.size.saturating_sub(*bytes)..meta.size));
         let bounded = request(store, &Request { range, ..wanted.clone() }).await;
-        if !matches!(bounded, Err(Failure::NotSupported(_))) {
+        if !matches!(bounded, Err(RequestFailure::NotSupported(_))) {
             return bounded;
         }
     }
-    // A web server that knows no ranges.
+    // A web server may not support ranges.
     request(store, &Request { range: None, ..wanted.clone() }).await
 }
 
-/// Reads the body of a reply; where it breaks off, asks for the rest.
+/// Reads the body of a reply. If it breaks off, requests the rest.
 async fn read_body(
     store: &dyn ObjectStore,
     wanted: &Request<'_>,
@@ -168,10 +171,10 @@ async fn read_body(
     let length = range.end - range.start;
     if length > limit_bytes {
         let reason = format!("it has {length} bytes, more than the limit of {limit_bytes}");
-        return Err(Failure::Other(std::io::ErrorKind::FileTooLarge, reason));
+        return Err(RequestFailure::Other(std::io::ErrorKind::FileTooLarge, reason));
     }
     let out_of_memory =
-        || Failure::Other(std::io::ErrorKind::OutOfMemory, format!("no memory for {length} bytes"));
+        || RequestFailure::Other(std::io::ErrorKind::OutOfMemory, format!("no memory for {length} bytes"));
     let length = usize::try_from(length).map_err(|_| out_of_memory())?;
     let mut bytes = Buffer::try_new(length).ok_or_else(out_of_memory)?;
     let (mut continuations, mut filled) = (0, 0);
@@ -193,22 +196,22 @@ async fn read_body(
         let rest = range.start + filled as u64..range.end;
         let continued = Request::range(path, rest, &meta);
         result = match request(store, &continued).await {
-            // A web server that knows no ranges has to send all of it again.
-            Err(Failure::NotSupported(_)) if range == (0..meta.size) => {
+            // A web server without ranges has to send the whole object again.
+            Err(RequestFailure::NotSupported(_)) if range == (0..meta.size) => {
                 filled = 0;
                 request(store, &Request { range: None, limit_bytes, ..continued }).await?
             }
             reply => reply?,
         };
         if result.meta.size != meta.size || version(&result.meta) != version(&meta) {
-            return Err(Failure::Changed);
+            return Err(RequestFailure::Changed);
         }
     }
 }
 
 async fn request(store: &dyn ObjectStore, wanted: &Request<'_>) -> Reply<GetResult> {
     let tag = |tag: Option<&str>| tag.map(str::to_owned);
-    // An If-Match with a weak one is never true. Callers compare what comes.
+    // If-Match with a weak ETag is never true. Callers compare the reply.
     let strong = wanted.if_match.filter(|tag| !tag.starts_with("W/"));
     let (if_match, if_none_match) = (tag(strong), tag(wanted.if_none_match));
     let mut extensions = Extensions::new();
@@ -225,7 +228,7 @@ async fn request(store: &dyn ObjectStore, wanted: &Request<'_>) -> Reply<GetResu
     Ok(store.get_opts(wanted.path, options).await?)
 }
 
-/// Fills `bytes` with a body, from `filled` on, which is left where the body ends.
+/// Fills `bytes` with a body, from `filled` on. Afterwards `filled` is where the body ended.
 async fn append_body(
     result: GetResult,
     bytes: &mut Buffer,
@@ -235,9 +238,9 @@ async fn append_body(
     let mut stream = match result.payload {
         GetResultPayload::Stream(stream) => stream,
         #[allow(unreachable_patterns)]
-        _ => return Err(Failure::NotSupported("a body that is not a stream".to_owned())),
+        _ => return Err(RequestFailure::NotSupported("a body that is not a stream".to_owned())),
     };
-    let broken = |reason: String| Failure::Other(std::io::ErrorKind::ConnectionReset, reason);
+    let broken = |reason: String| RequestFailure::Other(std::io::ErrorKind::ConnectionReset, reason);
     let length = bytes.len();
     let enough = (MIN_BYTES_PER_SECOND * stall_time.as_secs_f64()) as usize;
     let (mut end, mut before) = (Instant::now() + stall_time, *filled);

@@ -1,8 +1,8 @@
-//! Transfers under way: how many there are at one time, and what they brought.
+//! All transfers of a store: the runtime that carries them out, and the limit of simultaneous requests.
 //!
-//! Uses `origin` and `tokio`, whose runtime and threads stay in here: callers wait on threads of their own.
+//! Uses `origin` and `tokio`, whose runtime and threads stay in this file: callers wait on threads of their own.
 //!
-//! Invariant: at most `max_connections` requests are under way.
+//! Invariant: at most `max_connections` requests are in flight.
 
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -15,13 +15,13 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 use super::origin::Origin;
-use super::replies::failure::{Failure, Reply};
+use super::replies::failure::{Reply, RequestFailure};
 use super::transfer::{Fetched, Request};
 
-/// Threads that drive the requests. Decoding has threads of its own.
+/// The number of threads that drive the requests. Decoding has threads of its own.
 const RUNTIME_THREADS: usize = 2;
 
-/// What can be said if the library panics.
+/// The message for a panic of the library.
 const PANICKED: &str = "the request cannot be made: check the credentials, the variables of the service in the environment, and the URL; \
                         if they are right, this is a fault of the program";
 
@@ -37,7 +37,7 @@ pub(super) struct Transfers {
 }
 
 impl Transfers {
-    /// Transfers from `origin`. Starts threads.
+    /// Creates the transfers from `origin`. Starts threads.
     pub(super) fn new(origin: Origin, max_connections: usize, stall_time: Duration) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(RUNTIME_THREADS)
@@ -49,50 +49,50 @@ impl Transfers {
         Ok(Transfers { runtime: Some(runtime), origin, permits, max_connections, stall_time })
     }
 
-    /// Requests under way.
+    /// Returns the number of requests in flight.
     pub(super) fn in_flight(&self) -> usize {
         self.max_connections.saturating_sub(self.permits.available_permits())
     }
 
-    /// The service, with its disk cache.
+    /// Returns the service, with its disk cache.
     pub(super) fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// How long a body may stall.
+    /// Returns how long a body may stall.
     pub(super) fn stall_time(&self) -> Duration {
         self.stall_time
     }
 
-    /// Waits for requests, all at once as far as there are connections, and returns their results in this order.
+    /// Waits for requests, as many at once as there are connections, and returns their results in order.
     pub(super) fn wait_all<T>(
         &self,
         requests: impl Iterator<Item = impl Future<Output = T>>,
     ) -> Reply<Vec<T>> {
         let Some(runtime) = &self.runtime else {
-            return Err(Failure::Other(io::ErrorKind::Other, "the store is closed".to_owned()));
+            return Err(RequestFailure::Other(io::ErrorKind::Other, "the store is closed".to_owned()));
         };
         let permitted = requests.map(|request| async {
             let _permit = self.permits.acquire().await;
             request.await
         });
-        // The library panics at a request that it cannot make, perhaps with credentials that it was given just now.
+        // The library panics if it cannot build a request, for example with credentials that it just received.
         let all = AssertUnwindSafe(join_all(permitted)).catch_unwind();
-        runtime.block_on(all).map_err(|_| Failure::Other(io::ErrorKind::Other, PANICKED.to_owned()))
+        runtime.block_on(all).map_err(|_| RequestFailure::Other(io::ErrorKind::Other, PANICKED.to_owned()))
     }
 
     /// Waits for one request.
     pub(super) fn wait<T>(&self, request: impl Future<Output = T>) -> Reply<T> {
-        let closed = || Failure::Other(io::ErrorKind::Other, "the store is closed".to_owned());
+        let closed = || RequestFailure::Other(io::ErrorKind::Other, "the store is closed".to_owned());
         self.wait_all(std::iter::once(request))?.pop().ok_or_else(closed)
     }
 
-    /// Bytes of an object. Waits for them.
+    /// Fetches bytes of an object, and waits for them.
     pub(super) fn fetch(&self, request: &Request<'_>) -> Reply<Fetched> {
         self.wait(self.origin.fetch(request, self.stall_time))?
     }
 
-    /// Begins a request for which nothing waits yet, as soon as there is a connection for it.
+    /// Starts a request for which no reader waits yet, as soon as there is a connection for it.
     pub(super) fn begin<F>(&self, request: impl FnOnce(Arc<Origin>) -> F) -> Option<AbortHandle>
     where
         F: Future<Output = ()> + Send + 'static,

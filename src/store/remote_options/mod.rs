@@ -1,8 +1,9 @@
-//! How the service of a remote store is reached, in addition to its URL, and what of it may be shown. Uses `disk_cache`, `secrets` and `error`.
+//! Options for reaching the service of a remote store, and checks that they hold no secrets. Uses `disk_cache`, `secrets` and
+//! `error`.
 //!
-//! Part of every build, so that one without the feature `remote` can say what it lacks. Invariant: no option holds a secret,
-//! because the command line, `config.json` and mount(8) show them all; credentials come from the environment, from files and
-//! from the machine.
+//! This file is part of every build, so that a build without the feature `remote` can name the missing feature. Invariant: no
+//! option holds a secret, because the command line, `config.json` and mount(8) show them all. Credentials come from the
+//! environment, from files and from the machine.
 
 pub mod secrets;
 
@@ -17,14 +18,14 @@ use secrets::without_secrets;
 /// Schemes that name a remote store.
 const SCHEMES: [&str; 11] =
     ["s3", "s3a", "gs", "gcs", "az", "adl", "azure", "abfs", "abfss", "http", "https"];
-/// What precedes the location of a repository of Icechunk.
+/// The prefix of the location of an Icechunk repository.
 pub(super) const REPOSITORY: &str = "icechunk+";
 /// Words in the names of object_store's keys that hold secrets.
 const SECRET_WORDS: [&str; 7] = ["secret", "key", "token", "password", "credential", "sas", "bearer"];
-/// What ends the name of a key whose value is a path or a kind, and no secret itself.
+/// The ends of the names of keys whose value is a path or a type and not a secret.
 const NO_SECRETS: [&str; 3] = ["_file", "_type", "application_credentials"];
 
-/// How the service of a remote store is reached.
+/// Options for reaching the service of a remote store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteOptions {
     /// The URL of a service that is not the provider's own.
@@ -33,13 +34,13 @@ pub struct RemoteOptions {
     pub region: Option<String>,
     /// The profile of the AWS configuration files.
     pub profile: Option<String>,
-    /// Requests carry no signature: for public buckets.
+    /// Whether requests have no signature, for public buckets.
     pub no_sign_request: bool,
-    /// The caller pays for requests to an S3 bucket.
+    /// Whether the caller pays for requests to an S3 bucket.
     pub requester_pays: bool,
     /// object_store's own keys, with their values.
     pub store_options: Vec<(String, String)>,
-    /// 403 says that an object is missing: buckets without permission to list answer so.
+    /// Whether 403 means that an object is missing, as in buckets without permission to list.
     pub is_forbidden_missing: bool,
     /// The most requests at one time.
     pub max_connections: Option<usize>,
@@ -47,21 +48,21 @@ pub struct RemoteOptions {
     pub memory_bytes: Option<u64>,
     /// How long a request may take with all its repetitions.
     pub request_deadline: Option<Duration>,
-    /// Where fetched bytes are kept on this machine.
+    /// The cache for fetched bytes on this machine.
     pub disk_cache: Option<DiskCacheOptions>,
-    /// Where web servers may redirect to.
+    /// The rule for redirects of web servers.
     pub redirects: RedirectRule,
 }
 
-/// Says of a URL without a query why a redirect to it is not followed, to go on after "which".
+/// Returns why a redirect to a URL (without its query) is not followed, as the rest of a sentence after "which".
 type CheckRedirect = dyn Fn(&str) -> std::result::Result<(), String> + Send + Sync;
 
-/// Where web servers may redirect to: anywhere, unless their URLs are not the user's own.
+/// The rule for redirects of web servers: anywhere, unless their URLs are not the user's own.
 #[derive(Clone, Default)]
 pub struct RedirectRule(Option<Arc<CheckRedirect>>);
 
 impl RedirectRule {
-    /// Only where `check` allows.
+    /// Creates a rule that allows only what `check` allows.
     pub(super) fn new(
         check: impl Fn(&str) -> std::result::Result<(), String> + Send + Sync + 'static,
     ) -> Self {
@@ -92,8 +93,8 @@ impl PartialEq for RedirectRule {
 impl Eq for RedirectRule {}
 
 impl RemoteOptions {
-    /// The options for a target at `root`, of references at `location` (`""` is this machine). Those that describe one service
-    /// are left out for another one.
+    /// Returns the options for a target at `root`, of references at `location` (`""` is this machine). Options that describe
+    /// one service are left out for another one.
     pub(super) fn for_target(&self, location: &str, root: &str) -> Self {
         let scheme = |url: &str| match url.split_once("://").map_or("", |(scheme, _)| scheme) {
             "s3" | "s3a" => "aws",
@@ -118,7 +119,7 @@ impl RemoteOptions {
         }
     }
 
-    /// Refuses secrets in the options and in the location of the store, because both are shown.
+    /// Fails if the options or the location of the store contain secrets, because both are shown.
     pub fn check(&self, location: &str) -> Result<()> {
         let refused = |sentence: String| Err(Error::Usage(sentence));
         let location = repository(location).unwrap_or(location);
@@ -150,13 +151,13 @@ impl RemoteOptions {
     }
 }
 
-/// The location of the repository of Icechunk that a location names, if it names one.
+/// Returns the location of the Icechunk repository that a location names, if it names one.
 pub(super) fn repository(location: &str) -> Option<&str> {
     let start = location.get(..REPOSITORY.len())?;
     start.eq_ignore_ascii_case(REPOSITORY).then(|| location.get(REPOSITORY.len()..)).flatten()
 }
 
-/// Whether a location names a repository of Icechunk, whose arrays have versions.
+/// Whether a location names an Icechunk repository, which keeps versions.
 pub fn is_repository(location: &str) -> bool {
     repository(location).is_some()
 }
@@ -174,7 +175,7 @@ pub(super) fn is_secret(key: &str) -> bool {
     SECRET_WORDS.iter().any(|word| key.contains(word)) && !NO_SECRETS.iter().any(|end| key.ends_with(end))
 }
 
-/// Where a secret belongs.
+/// Returns where to put a secret instead.
 fn instead_of(key: &str) -> String {
     let variable = key.to_ascii_uppercase().replace('-', "_");
     match variable.split('_').next() {

@@ -1,23 +1,23 @@
-//! What may be shown of a text that came from outside: a service's reply, a library's error, a location.
+//! Hiding secrets in texts from outside: a service's reply, a library's error, a location.
 //!
-//! Uses nothing else of the crate. [`redacted`] is the one function for texts from outside. It knows the secrets that this process uses
-//! ([`register_secret`]), the names of parameters and headers that hold one in requests, and the parts of URLs that may. Replies repeat
-//! requests, and so does what a proxy or a library says about them. [`without_secrets`] is the part of it for URLs, which depends on the
-//! text alone.
+//! Uses nothing else of the crate. [`redacted`] is for all texts from outside. It knows the secrets that this process uses
+//! ([`register_secret`]), the names of parameters and headers with secrets, and the parts of URLs that may hold them. Replies
+//! repeat requests, and so do the messages of proxies and libraries. [`without_secrets`] is its part for URLs, which depends on
+//! the text alone.
 
 use std::collections::VecDeque;
 
 use parking_lot::RwLock;
 
-/// What stands for a secret.
+/// The replacement of a secret.
 const HIDDEN: &str = "…";
-/// Shorter values are not looked for: they are parts of words.
+/// The length of the shortest secret: shorter values are parts of words.
 const MIN_SECRET_BYTES: usize = 6;
 /// The most spellings of secrets that are known. Tokens are renewed, so the oldest is forgotten first.
 const MAX_LASTING: usize = 1024;
-/// The same of secrets of one request.
+/// The most spellings of secrets of single requests.
 const MAX_PASSING: usize = 64;
-/// Longer texts are cut: none is meant to be read.
+/// The longest text; no longer one is meant to be read.
 const MAX_TEXT_BYTES: usize = 64 << 10;
 /// Parameters of URLs and forms, and members of JSON, that hold a secret or belong to a signature. In lower case.
 const PARAMETERS: [&str; 22] = [
@@ -59,17 +59,17 @@ static LASTING: RwLock<VecDeque<String>> = RwLock::new(VecDeque::new());
 /// Secrets of single requests.
 static PASSING: RwLock<VecDeque<String>> = RwLock::new(VecDeque::new());
 
-/// Has [`redacted`] hide this value from now on, in each spelling in which replies repeat it.
+/// Makes [`redacted`] hide this value from now on, in each spelling in which replies repeat it.
 pub fn register_secret(value: &str) {
-    note(&LASTING, MAX_LASTING, value);
+    register(&LASTING, MAX_LASTING, value);
 }
 
-/// As [`register_secret`], for a value that belongs to one request: a signature.
+/// Registers a value that belongs to one request, such as a signature.
 pub fn register_temporary_secret(value: &str) {
-    note(&PASSING, MAX_PASSING, value);
+    register(&PASSING, MAX_PASSING, value);
 }
 
-fn note(secrets: &RwLock<VecDeque<String>>, most: usize, value: &str) {
+fn register(secrets: &RwLock<VecDeque<String>>, most: usize, value: &str) {
     let value = value.trim();
     if value.len() < MIN_SECRET_BYTES || secrets.read().iter().any(|known| known == value) {
         return;
@@ -94,7 +94,7 @@ fn note(secrets: &RwLock<VecDeque<String>>, most: usize, value: &str) {
         value.to_owned(),
         encoded(true, &is_plain),
         encoded(false, &is_plain),
-        // As in a query, where `/` may stay.
+        // In a query, `/` may stay.
         encoded(true, &|c| is_plain(c) || c == '/'),
         escaped,
     ];
@@ -109,8 +109,8 @@ fn note(secrets: &RwLock<VecDeque<String>>, most: usize, value: &str) {
     }
 }
 
-/// A text from outside as it may be shown: without secrets, on one line, without characters that change what a terminal or a reader
-/// sees.
+/// Returns a text from outside in a form that may be shown: without secrets, on one line, without characters that change what a
+/// terminal or a reader sees.
 pub fn redacted(text: &str) -> String {
     let shown = without_known_secrets(text);
     let most = MAX_TEXT_BYTES.min(shown.len());
@@ -118,14 +118,14 @@ pub fn redacted(text: &str) -> String {
     shown[..end].chars().map(|c| if is_misleading(c) { ' ' } else { c }).collect()
 }
 
-/// A text without secrets, of several lines perhaps.
+/// Removes secrets from a text, which may have several lines.
 pub fn without_known_secrets(text: &str) -> String {
     let mut text = text.to_owned();
     {
         let (lasting, passing) = (LASTING.read(), PASSING.read());
         let all = lasting.iter().chain(passing.iter());
         let mut there: Vec<&String> = all.filter(|secret| text.contains(secret.as_str())).collect();
-        // One may be a part of another.
+        // One secret may be a part of another.
         there.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         for secret in there {
             text = text.replace(secret.as_str(), HIDDEN);
@@ -134,13 +134,13 @@ pub fn without_known_secrets(text: &str) -> String {
     without_parameters(&without_secrets(&text))
 }
 
-/// Control characters, ends of lines, and what reverses the direction of a text.
+/// Whether a character is a control character, an end of a line, or reverses the direction of a text.
 fn is_misleading(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-/// A text without the values of parameters and headers that hold secrets.
+/// Removes the values of parameters and headers that hold secrets.
 fn without_parameters(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
     let mut shown = String::with_capacity(text.len());
@@ -161,7 +161,7 @@ fn without_parameters(text: &str) -> String {
     shown
 }
 
-/// Where the value is of the parameter or header whose name begins at `at`, if one does.
+/// Returns the place of the value of the parameter or header whose name begins at `at`, if one does.
 fn value_at(lower: &str, at: usize) -> Option<(usize, usize)> {
     let (before, rest) = (lower.get(..at)?, lower.get(at..)?);
     let is_inside = before.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-')
@@ -171,7 +171,7 @@ fn value_at(lower: &str, at: usize) -> Option<(usize, usize)> {
         return None;
     }
     let after = |names: &[&str], separators: &[&str]| {
-        // The longest name is the one that is meant.
+        // The longest matching name counts.
         let name = names.iter().filter(|name| rest.starts_with(**name)).max_by_key(|name| name.len())?;
         let rest = rest.get(name.len()..)?;
         let rest = rest.trim_start_matches(['"', '\'']);
@@ -190,7 +190,7 @@ fn value_at(lower: &str, at: usize) -> Option<(usize, usize)> {
     }
     if let Some(start) = after(&["bearer"], &[" "]) {
         let end = end(start, &[' ', '\r', '\n', '\t', '<', '"', '\'', ',']);
-        // Not in a sentence about tokens.
+        // A shorter value is part of a sentence about tokens.
         return (end - start >= 16).then_some((start, end));
     }
     let is_json = rest.find(['"', ':', '=']).is_some_and(|end| rest[end..].starts_with('"'));
@@ -199,8 +199,8 @@ fn value_at(lower: &str, at: usize) -> Option<(usize, usize)> {
     Some((start, end(start, &['&', ' ', '\t', '\r', '\n', '<', '>', '"', '\'', ',', ';', ')', '|'])))
 }
 
-/// A text without what its URLs may hold of secrets: what precedes `@` in the part of the host (except the container of an Azure
-/// URL), and queries.
+/// Removes the parts of URLs that may hold secrets: everything before `@` in the host (except the container of an Azure URL),
+/// and queries.
 pub fn without_secrets(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -220,7 +220,7 @@ pub fn without_secrets(text: &str) -> String {
         }
         let query = path.find('?').unwrap_or(path.len());
         shown.push_str(&path[..query]);
-        // A sentence may go on after the URL.
+        // A sentence may continue after the URL.
         let closes = |c: char| [':', ';', ','].contains(&c);
         if query < path.len() && path.ends_with(closes) {
             shown.push_str(&path[path.len() - 1..]);
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_has_no_secrets() {
+    fn shown_urls_have_no_secrets() {
         for (text, shown) in [
             ("s3://bucket/a", "s3://bucket/a"),
             ("http://ann:hunter2@host:80/x", "http://host:80/x"),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reply_repeats_is_hidden() {
+    fn secrets_in_replies_are_hidden() {
         register_secret("hunter2/Key+with=signs");
         for text in [
             "GET /c/k?sv=2022&sig=hunter2%2Babc&sp=r HTTP/1.1",
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_changes_what_a_terminal_shows() {
+    fn a_redacted_text_does_not_change_a_terminal() {
         assert_eq!(redacted("a\u{1b}[31m\nb\u{202e}c\u{85}"), "a [31m b c ");
         assert!(redacted(&"é".repeat(MAX_TEXT_BYTES)).len() <= MAX_TEXT_BYTES);
         register_secret("short");

@@ -1,9 +1,9 @@
-//! Targets of references and of virtual chunks: which may be opened, and the stores that have them.
+//! Targets of references and of virtual chunks: checking that they may be opened, and the stores that have them.
 //!
-//! Uses `directory`, `remote` and `remote_options`. The author of a reference file must not choose what this program
-//! opens: local targets are beneath the reference file's folder, remote ones at its own scheme, host and bucket. The user's
+//! Uses `directory`, `remote` and `remote_options`. The author of a reference file must not choose what this program opens:
+//! local targets are beneath the reference file's folder, remote ones at its own scheme, host and bucket. The user's
 //! `--allow-references` adds folders and URLs. Invariants: every path is resolved beneath the descriptor of an allowed folder,
-//! and every key is in a bucket that is allowed; a server redirects to nothing that a reference could not name.
+//! and every key is in an allowed bucket. A redirect is followed only to a target that a reference could name.
 
 pub(super) mod object;
 pub(super) mod place;
@@ -16,43 +16,45 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use self::object::refused;
-use self::place::{Place, Refusal};
+use self::place::{PlaceError, TargetPlace};
 use crate::error::{Error, Result};
 use crate::store::directory::posix_stat;
 use crate::store::readers::{Audience, READ, Readers, SEARCH};
 use crate::store::remote_options::RedirectRule;
-use crate::store::{DirectoryStore, Info, RemoteOptions, StatFs, Store, StoreOptions, without_secrets};
+use crate::store::{
+    DirectoryStore, Info, MaybeClaim, RemoteOptions, StatFs, Store, StoreOptions, Wanted, without_secrets,
+};
 
-/// The most services and buckets that are connected at one time.
+/// The most services and buckets that are open at one time.
 const MAX_REMOTE_STORES: usize = 32;
-/// Memory for transfers, unless the options say otherwise.
+/// The default memory for transfers.
 const TRANSFER_BYTES: u64 = 64 << 20;
 
 /// A folder whose files may be opened.
-struct Folder {
-    /// Its names: as it was named, and without links.
+struct AllowedFolder {
+    /// Its paths: as the user named it, and without links.
     paths: Vec<PathBuf>,
     store: Arc<DirectoryStore>,
     /// The folder itself.
     root: File,
 }
 
-/// Keys that may be opened.
-struct Prefix {
-    /// Scheme, host and bucket; only the scheme allows all of it.
+/// A prefix of keys that may be opened.
+struct AllowedPrefix {
+    /// Scheme, host and bucket. A scheme alone allows everything with that scheme.
     root: String,
     key: String,
 }
 
-/// What may be opened, and what is open.
+/// The targets that may be opened, and the stores that are open.
 pub(in crate::store) struct Targets {
-    /// Relative targets are below it.
-    base: Place,
-    folders: Vec<Folder>,
-    prefixes: Arc<[Prefix]>,
+    /// The folder that relative targets are below.
+    base: TargetPlace,
+    folders: Vec<AllowedFolder>,
+    prefixes: Arc<[AllowedPrefix]>,
     remote: Mutex<HashMap<String, Arc<dyn Store>>>,
     options: RemoteOptions,
-    /// The place whose service the options describe.
+    /// The location whose service the options describe.
     location: String,
     is_base_remote: bool,
 }
@@ -60,56 +62,55 @@ pub(in crate::store) struct Targets {
 /// A target that may be opened.
 #[derive(Clone)]
 pub(in crate::store) struct Target {
-    /// The store that has it.
+    /// The store with the target.
     pub store: Arc<dyn Store>,
     /// Its key there.
     pub key: String,
 }
 
 impl Target {
-    /// What is the same for the same object.
+    /// Returns a name that is the same for the same object.
     pub(in crate::store) fn name(&self) -> (usize, String) {
         (Arc::as_ptr(&self.store).cast::<()>() as usize, self.key.clone())
     }
 }
 
-/// Where an allowed target is.
-enum Allowed<'a> {
-    Local(&'a Folder, String),
+/// The location of an allowed target.
+enum AllowedTarget<'a> {
+    Local(&'a AllowedFolder, String),
     Remote(String, String),
 }
 
 impl Targets {
-    /// The targets of references in the folder `base`.
-    pub(in crate::store) fn new(base: &Place, options: &StoreOptions) -> Result<Self> {
+    /// Returns the targets of references in the folder `base`.
+    pub(in crate::store) fn new(base: &TargetPlace, options: &StoreOptions) -> Result<Self> {
         let own = match base {
-            Place::Local(path) => vec![Folder::open(path, options)?],
-            Place::Remote { .. } => Vec::new(),
+            TargetPlace::Local(path) => vec![AllowedFolder::open(path, options)?],
+            TargetPlace::Remote { .. } => Vec::new(),
         };
-        Self::with(own, base, options)
+        Self::build(own, base, options)
     }
 
-    /// The targets of a repository in the folder `base`, which are not its own files.
+    /// Returns the targets of a repository in the folder `base`, which are not its own files.
     #[cfg(feature = "icechunk")]
-    pub(in crate::store) fn of_repository(base: &Place, options: &StoreOptions) -> Result<Self> {
-        Self::with(Vec::new(), base, options)
+    pub(in crate::store) fn for_repository(base: &TargetPlace, options: &StoreOptions) -> Result<Self> {
+        Self::build(Vec::new(), base, options)
     }
 
-    fn with(mut folders: Vec<Folder>, base: &Place, options: &StoreOptions) -> Result<Self> {
+    fn build(mut folders: Vec<AllowedFolder>, base: &TargetPlace, options: &StoreOptions) -> Result<Self> {
         let mut prefixes = Vec::new();
-        if let Place::Remote { root, .. } = base {
-            prefixes.push(Prefix { root: root.clone(), key: String::new() });
+        if let TargetPlace::Remote { root, .. } = base {
+            prefixes.push(AllowedPrefix { root: root.clone(), key: String::new() });
         }
         for prefix in &options.allowed_references {
             let wrong = |reason: String| Error::Usage(format!("--allow-references {reason}"));
             match allowed_place(prefix).map_err(|refusal| wrong(refusal.sentence(prefix)))? {
-                Place::Local(path) => {
-                    folders.push(Folder::open(&path, options).map_err(|error| wrong(error.to_string()))?)
-                }
-                Place::Remote { root, key } => prefixes.push(Prefix { root, key }),
+                TargetPlace::Local(path) => folders
+                    .push(AllowedFolder::open(&path, options).map_err(|error| wrong(error.to_string()))?),
+                TargetPlace::Remote { root, key } => prefixes.push(AllowedPrefix { root, key }),
             }
         }
-        let prefixes: Arc<[Prefix]> = prefixes.into();
+        let prefixes: Arc<[AllowedPrefix]> = prefixes.into();
         Ok(Targets {
             base: base.clone(),
             folders,
@@ -117,29 +118,29 @@ impl Targets {
             options: RemoteOptions { redirects: redirects_within(&prefixes), ..options.remote.clone() },
             prefixes,
             location: match base {
-                Place::Local(_) => String::new(),
-                Place::Remote { root, .. } => root.clone(),
+                TargetPlace::Local(_) => String::new(),
+                TargetPlace::Remote { root, .. } => root.clone(),
             },
-            is_base_remote: matches!(base, Place::Remote { .. }),
+            is_base_remote: matches!(base, TargetPlace::Remote { .. }),
         })
     }
 
-    /// Whether any target may be remote.
+    /// Whether some target may be remote.
     pub(in crate::store) fn may_be_remote(&self) -> bool {
         self.is_base_remote || !self.prefixes.is_empty()
     }
 
-    /// The most memory for transfers.
+    /// Returns the limit on memory for transfers.
     pub(in crate::store) fn transfer_limit_bytes(&self) -> u64 {
         if self.may_be_remote() { self.options.memory_bytes.unwrap_or(TRANSFER_BYTES) } else { 0 }
     }
 
-    /// The remote stores that are open.
+    /// Returns the remote stores that are open.
     pub(in crate::store) fn remote_stores(&self) -> Vec<Arc<dyn Store>> {
         self.remote.lock().values().cloned().collect()
     }
 
-    /// Of the reference file's own file system; a service has no size.
+    /// Returns the space of the reference file's own filesystem; a service has no size.
     pub(in crate::store) fn statfs(&self) -> Result<StatFs> {
         match self.folders.first().filter(|_| !self.is_base_remote) {
             Some(folder) => folder.store.statfs(),
@@ -152,50 +153,50 @@ impl Targets {
         self.allowed(url, key).map(drop).or_else(|error| self.literal(url).map(drop).ok_or(error))
     }
 
-    /// The file that a `file:` URL with a `%` names literally, if that file may be opened.
-    fn literal(&self, url: &str) -> Option<(&Folder, String)> {
-        let path = Place::literal(url)?;
+    /// Returns the file that a `file:` URL with a `%` names literally, if it may be opened.
+    fn literal(&self, url: &str) -> Option<(&AllowedFolder, String)> {
+        let path = TargetPlace::literal(url)?;
         self.folders.iter().find_map(|folder| Some((folder, folder.key_of(&path)?.to_str()?.to_owned())))
     }
 
-    fn allowed(&self, url: &str, key: &str) -> Result<Allowed<'_>> {
-        let place = Place::parse(url, Some(&self.base)).map_err(|refusal| {
+    fn allowed(&self, url: &str, key: &str) -> Result<AllowedTarget<'_>> {
+        let place = TargetPlace::parse(url, Some(&self.base)).map_err(|refusal| {
             let sentence = format!("it refers to {}", refusal.sentence(url));
             match refusal {
-                Refusal::Unsupported(_) => Error::unsupported(key, sentence),
-                Refusal::Malformed(_) => Error::corrupt(key, sentence),
+                PlaceError::Unsupported(_) => Error::unsupported(key, sentence),
+                PlaceError::Malformed(_) => Error::corrupt(key, sentence),
             }
         })?;
         match place {
-            Place::Local(path) => {
+            TargetPlace::Local(path) => {
                 for folder in &self.folders {
                     if let Some(inside) = folder.key_of(&path) {
                         let inside = inside
                             .to_str()
                             .ok_or_else(|| Error::corrupt(key, "the target's path is not UTF-8"))?;
-                        return Ok(Allowed::Local(folder, inside.to_owned()));
+                        return Ok(AllowedTarget::Local(folder, inside.to_owned()));
                     }
                 }
                 let prefix = path.parent().unwrap_or(&path).display().to_string();
                 Err(outside(key, url, &prefix))
             }
-            Place::Remote { root, key: target } => {
+            TargetPlace::Remote { root, key: target } => {
                 if are_allowed(&self.prefixes, &root, &target) {
-                    return Ok(Allowed::Remote(root, target));
+                    return Ok(AllowedTarget::Remote(root, target));
                 }
                 Err(outside(key, url, &root))
             }
         }
     }
 
-    /// The store and key of a target, for these users if others than this program's get what it reads.
+    /// Returns the store and key of a target. With an audience, the store checks the permissions of these users.
     pub(in crate::store) fn find(
         &self,
         url: &str,
         key: &str,
         audience: Option<&Arc<Audience>>,
     ) -> Result<Target> {
-        // fsspec takes a path literally. Where no file has that name, the path may be encoded, as in any other URL.
+        // fsspec takes a path literally. If no file has that name, the path may be encoded, as in any other URL.
         if let Some((folder, target)) = self.literal(url) {
             let literal = folder.target(target, (url, key), audience)?;
             if !matches!(literal.store.head(&literal.key), Ok(None)) {
@@ -203,8 +204,8 @@ impl Targets {
             }
         }
         match self.allowed(url, key)? {
-            Allowed::Local(folder, target) => folder.target(target, (url, key), audience),
-            Allowed::Remote(root, target) => {
+            AllowedTarget::Local(folder, target) => folder.target(target, (url, key), audience),
+            AllowedTarget::Remote(root, target) => {
                 Ok(Target { store: self.remote_store(&root, key)?, key: target })
             }
         }
@@ -227,7 +228,7 @@ impl Targets {
     }
 }
 
-impl Folder {
+impl AllowedFolder {
     fn open(path: &Path, options: &StoreOptions) -> Result<Self> {
         use std::os::unix::fs::OpenOptionsExt;
         let failed =
@@ -238,10 +239,10 @@ impl Folder {
         let root = File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
         let mut paths = vec![path.to_owned()];
         paths.extend(path.canonicalize().ok().filter(|real| real != path));
-        Ok(Folder { paths, store, root })
+        Ok(AllowedFolder { paths, store, root })
     }
 
-    /// A file in it, for these users.
+    /// Returns a file in the folder, for these users.
     fn target(
         &self,
         target: String,
@@ -256,7 +257,7 @@ impl Folder {
         Ok(Target { store, key: target })
     }
 
-    /// Fails unless all these users may enter it.
+    /// Fails unless all these users may search the folder.
     fn admit(&self, audience: &Audience, url: &str, key: &str) -> Result<()> {
         let root = posix_stat::posix(&self.root).map_err(|error| Error::store(key, "open", error))?;
         let root = Readers::for_posix(&root);
@@ -264,19 +265,20 @@ impl Folder {
             return Ok(());
         }
         let sentence =
-            format!("the folder of {url} is closed to some users that may read the array's document");
+            format!("the folder of {url} is closed to some users who may read the array's document");
         Err(refused(key, sentence))
     }
 
-    /// The path of a file below it.
+    /// Returns the path of a file below the folder.
     fn key_of<'a>(&self, path: &'a Path) -> Option<&'a Path> {
         let inside = self.paths.iter().find_map(|folder| path.strip_prefix(folder).ok())?;
         (!inside.as_os_str().is_empty()).then_some(inside)
     }
 }
 
-impl Prefix {
-    /// Whether a key is at or below the prefix. What may be read with http may be read from the same host with https.
+impl AllowedPrefix {
+    /// Whether a key is at or below the prefix. An object that may be read with http may also be read from the same host with
+    /// https.
     fn allows(&self, root: &str, key: &str) -> bool {
         let is_of_scheme = self.root.ends_with("://") && root.starts_with(&self.root);
         let is_safer = match (self.root.strip_prefix("http://"), root.strip_prefix("https://")) {
@@ -289,53 +291,55 @@ impl Prefix {
     }
 }
 
-fn are_allowed(prefixes: &[Prefix], root: &str, key: &str) -> bool {
+fn are_allowed(prefixes: &[AllowedPrefix], root: &str, key: &str) -> bool {
     prefixes.iter().any(|prefix| prefix.allows(root, key))
 }
 
-/// The servers of targets may redirect to what targets may be.
-fn redirects_within(prefixes: &Arc<[Prefix]>) -> RedirectRule {
+/// Returns the rule for redirects: servers may redirect to allowed targets only.
+fn redirects_within(prefixes: &Arc<[AllowedPrefix]>) -> RedirectRule {
     let prefixes = Arc::clone(prefixes);
-    RedirectRule::new(move |url| match Place::parse(url, None) {
-        Ok(Place::Remote { root, key }) if are_allowed(&prefixes, &root, &key) => Ok(()),
-        Ok(Place::Remote { root, .. }) => Err(is_outside(&root)),
-        Ok(Place::Local(_)) => Err("is not at a service".to_owned()),
+    RedirectRule::new(move |url| match TargetPlace::parse(url, None) {
+        Ok(TargetPlace::Remote { root, key }) if are_allowed(&prefixes, &root, &key) => Ok(()),
+        Ok(TargetPlace::Remote { root, .. }) => Err(is_outside(&root)),
+        Ok(TargetPlace::Local(_)) => Err("is not at a service".to_owned()),
         Err(refusal) => Err(format!("is not followed: {}", refusal.reason())),
     })
 }
 
-/// The place that the user allows.
-fn allowed_place(prefix: &str) -> std::result::Result<Place, Refusal> {
+/// Parses a folder or URL that the user allows.
+fn allowed_place(prefix: &str) -> std::result::Result<TargetPlace, PlaceError> {
     if prefix.contains("://") || prefix.starts_with("file:") {
-        return Place::parse(prefix, None);
+        return TargetPlace::parse(prefix, None);
     }
-    let path = std::path::absolute(prefix).map_err(|_| Refusal::Malformed("names no folder"))?;
-    Ok(Place::of_local(&path))
+    let path = std::path::absolute(prefix).map_err(|_| PlaceError::Malformed("names no folder"))?;
+    Ok(TargetPlace::local(&path))
 }
 
-/// A target that the user has to allow.
+/// Returns the error for a target that the user has to allow.
 fn outside(key: &str, url: &str, prefix: &str) -> Error {
     refused(key, format!("{} {}", without_secrets(url), is_outside(prefix)))
 }
 
 fn is_outside(prefix: &str) -> String {
     let prefix = without_secrets(prefix);
-    format!("is outside of what these references may refer to: --allow-references {prefix} allows it")
+    format!(
+        "is outside the folders and buckets that these references may refer to: --allow-references {prefix} allows it"
+    )
 }
 
-/// The store with the object at a place, and its key.
+/// Opens the store with the object at a place, and returns it with the key.
 pub(in crate::store) fn open_remote(
-    place: &Place,
+    place: &TargetPlace,
     location: &str,
     options: &RemoteOptions,
 ) -> Result<(Arc<dyn Store>, String)> {
     match place {
-        Place::Remote { root, key } => Ok((connect(root, options)?, key.clone())),
-        Place::Local(_) => Err(Error::Usage(format!("{location}: not the URL of a service"))),
+        TargetPlace::Remote { root, key } => Ok((connect(root, options)?, key.clone())),
+        TargetPlace::Local(_) => Err(Error::Usage(format!("{location}: not the URL of a service"))),
     }
 }
 
-/// The folder at a URL as a store.
+/// Opens the folder at a URL as a store.
 pub(in crate::store) fn open_folder(location: &str, options: &RemoteOptions) -> Result<Arc<dyn Store>> {
     connect(location, options)
 }
@@ -352,14 +356,14 @@ fn connect(root: &str, _options: &RemoteOptions) -> Result<Arc<dyn Store>> {
     )))
 }
 
-/// What is told of targets: each is asked for once, those of one store together.
+/// Calls [`Store::head_object`] once for each target, for those of one store together.
 pub(in crate::store) fn head_all<'a>(
     targets: impl Iterator<Item = &'a Target>,
 ) -> HashMap<(usize, String), Result<Option<Info>>> {
     let mut stores: HashMap<usize, (Arc<dyn Store>, Vec<String>)> = HashMap::new();
     for target in targets {
         let (store, key) = target.name();
-        // A guarded folder is another store for each target.
+        // A guarded folder is a different store for each target.
         let (_, keys) = stores.entry(store).or_insert_with(|| (Arc::clone(&target.store), Vec::new()));
         keys.push(key);
     }
@@ -371,4 +375,36 @@ pub(in crate::store) fn head_all<'a>(
         heads.extend(keys.into_iter().map(|key| (name, key)).zip(infos));
     }
     heads
+}
+
+/// The requests to one store of targets, with the places of their claims.
+struct TargetBatch {
+    store: Arc<dyn Store>,
+    places: Vec<usize>,
+    requests: Vec<(String, Wanted)>,
+}
+
+/// Starts to transfer bytes of targets, and returns the claims in order. Each store gets one request, so that near ranges of one
+/// object are transferred together. Bytes without a remote target get no claim.
+pub(in crate::store) fn will_need(wanted: impl Iterator<Item = Option<(Target, Wanted)>>) -> Vec<MaybeClaim> {
+    let mut claims = Vec::new();
+    let mut batches: HashMap<usize, TargetBatch> = HashMap::new();
+    for (place, wanted) in wanted.enumerate() {
+        claims.push(None);
+        let Some((target, wanted)) = wanted else { continue };
+        let (name, key) = target.name();
+        let new = || TargetBatch { store: target.store, places: Vec::new(), requests: Vec::new() };
+        let batch = batches.entry(name).or_insert_with(new);
+        batch.places.push(place);
+        batch.requests.push((key, wanted));
+    }
+    for batch in batches.into_values() {
+        let Some(remote) = batch.store.remote() else { continue };
+        for (place, claim) in batch.places.into_iter().zip(remote.will_need(&batch.requests)) {
+            if let Some(slot) = claims.get_mut(place) {
+                *slot = claim;
+            }
+        }
+    }
+    claims
 }

@@ -1,4 +1,4 @@
-//! What a reference stands for, open: bytes in memory, or a part of another store's object.
+//! Open objects of references: bytes in memory, or a range of another store's object.
 //!
 //! Uses `error` and the contract of stores.
 
@@ -12,28 +12,28 @@ use crate::memory::Buffer;
 use crate::store::readers::Readers;
 use crate::store::{Object, ObjectVersion, Posix, Wanted, copy_range};
 
-/// Bytes that the references themselves have.
-pub(in crate::store) struct Bytes {
+/// An object whose bytes are in the references themselves.
+pub(in crate::store) struct InlineObject {
     key: String,
     bytes: Vec<u8>,
     version: ObjectVersion,
     modified: Option<SystemTime>,
 }
 
-impl Bytes {
+impl InlineObject {
     pub(in crate::store) fn new(key: &str, bytes: Vec<u8>, modified: Option<SystemTime>) -> Self {
         let version = ObjectVersion::hashed(("inline", &bytes));
-        Bytes { key: key.to_owned(), bytes, version, modified }
+        InlineObject { key: key.to_owned(), bytes, version, modified }
     }
 
-    /// The bytes as this version.
+    /// Sets the version.
     #[cfg(feature = "icechunk")]
     pub(in crate::store) fn with_version(self, version: ObjectVersion) -> Self {
-        Bytes { version, ..self }
+        InlineObject { version, ..self }
     }
 }
 
-impl Object for Bytes {
+impl Object for InlineObject {
     fn version(&self) -> ObjectVersion {
         self.version
     }
@@ -59,7 +59,7 @@ impl Object for Bytes {
     }
 }
 
-/// The range of a target that a reference names; all of it if it names none. Fails if the target does not have it.
+/// Returns the range of a target that a reference names; all of it if it names none. Fails if the target does not have it.
 pub(in crate::store) fn checked(
     key: &str,
     url: &str,
@@ -79,13 +79,13 @@ pub(in crate::store) fn checked(
     }
 }
 
-/// The version of a range of a version.
-pub(in crate::store) fn version(of_target: &ObjectVersion, range: &Range<u64>) -> ObjectVersion {
-    ObjectVersion::hashed(("reference", of_target, range))
+/// Returns the version of a range of an object.
+pub(in crate::store) fn version(target: &ObjectVersion, range: &Range<u64>) -> ObjectVersion {
+    ObjectVersion::hashed(("reference", target, range))
 }
 
-/// A range of an object.
-pub(in crate::store) struct Part {
+/// A range of an object, as an object.
+pub(in crate::store) struct ObjectRange {
     key: String,
     url: String,
     object: Box<dyn Object>,
@@ -93,7 +93,7 @@ pub(in crate::store) struct Part {
     version: ObjectVersion,
 }
 
-impl Part {
+impl ObjectRange {
     pub(in crate::store) fn new(
         key: &str,
         url: &str,
@@ -102,16 +102,16 @@ impl Part {
     ) -> Result<Self> {
         let range = checked(key, url, range.as_ref(), object.size_bytes())?;
         let version = version(&object.version(), &range);
-        Ok(Part { key: key.to_owned(), url: url.to_owned(), object, range, version })
+        Ok(ObjectRange { key: key.to_owned(), url: url.to_owned(), object, range, version })
     }
 
-    /// The part as this version, where something else than the object's version tells.
+    /// Sets the version, if it does not follow from the object's.
     #[cfg(feature = "icechunk")]
     pub(in crate::store) fn with_version(self, version: ObjectVersion) -> Self {
-        Part { version, ..self }
+        ObjectRange { version, ..self }
     }
 
-    /// The place of a range in the object; `None` past the end.
+    /// Returns the offset of a range in the object; `None` past the end.
     fn offset(&self, offset: u64, length: u64) -> Option<u64> {
         let end = offset.checked_add(length)?;
         (end <= self.range.end - self.range.start).then_some(self.range.start + offset)
@@ -122,7 +122,7 @@ impl Part {
     }
 }
 
-impl Object for Part {
+impl Object for ObjectRange {
     fn version(&self) -> ObjectVersion {
         self.version
     }
@@ -137,7 +137,7 @@ impl Object for Part {
 
     fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let Some(place) = self.offset(offset, out.len() as u64) else { return Err(self.past_end()) };
-        self.object.read_exact_at(place, out).map_err(|error| of_target(&self.key, &self.url, error))
+        self.object.read_exact_at(place, out).map_err(|error| target_error(&self.key, &self.url, error))
     }
 
     fn read_ranges(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
@@ -146,7 +146,7 @@ impl Object for Part {
             let Some(place) = self.offset(*offset, out.len() as u64) else { return Err(self.past_end()) };
             placed.push((place, &mut **out));
         }
-        self.object.read_ranges(&mut placed).map_err(|error| of_target(&self.key, &self.url, error))
+        self.object.read_ranges(&mut placed).map_err(|error| target_error(&self.key, &self.url, error))
     }
 
     fn in_memory(&self, range: &Range<u64>) -> Option<&[u8]> {
@@ -164,7 +164,7 @@ impl Object for Part {
     }
 }
 
-/// Owner and mode of the file that refers, open to no more users than the target.
+/// Returns owner and mode of the referring file, without users who may not read the target.
 pub(in crate::store) fn narrowed(own: Option<Posix>, target: Option<Posix>) -> Option<Posix> {
     match (own, target) {
         (Some(own), Some(target)) => {
@@ -175,18 +175,18 @@ pub(in crate::store) fn narrowed(own: Option<Posix>, target: Option<Posix>) -> O
     }
 }
 
-/// EACCES with a sentence.
+/// Returns EACCES with a message.
 pub(in crate::store) fn refused(key: &str, sentence: String) -> Error {
     Error::store(key, "open", io::Error::new(io::ErrorKind::PermissionDenied, sentence))
 }
 
-/// A target that is not there.
+/// Returns the error of a missing target.
 pub(in crate::store) fn missing(key: &str, url: &str) -> Error {
     Error::store(key, "open", io::Error::other(format!("the file that it refers to is missing: {url}")))
 }
 
-/// An error of a target as one of the key that refers to it.
-pub(in crate::store) fn of_target(key: &str, url: &str, error: Error) -> Error {
+/// Converts an error of a target to one of the key that refers to it.
+pub(in crate::store) fn target_error(key: &str, url: &str, error: Error) -> Error {
     let key = key.to_owned();
     match error {
         Error::Store { operation, source, .. } => {
@@ -202,8 +202,8 @@ pub(in crate::store) fn of_target(key: &str, url: &str, error: Error) -> Error {
     }
 }
 
-/// The requested bytes of a reference in its target.
-pub(in crate::store) fn in_target(wanted: &Wanted, range: Option<&Range<u64>>) -> Wanted {
+/// Returns the requested bytes of a reference as bytes of its target.
+pub(in crate::store) fn range_in_target(wanted: &Wanted, range: Option<&Range<u64>>) -> Wanted {
     let Some(range) = range else { return wanted.clone() };
     let length = range.end - range.start;
     let (from, to) = match wanted {

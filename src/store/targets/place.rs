@@ -1,6 +1,6 @@
-//! Where a target is: a path on this machine, or a key at a service. Uses `remote_options` for the schemes.
+//! Places of targets: a path on this machine, or a key at a service. Uses `remote_options` for the schemes.
 //!
-//! Text only, nothing is opened. Invariant: a place has no `.` and `..`, not even percent-encoded ones.
+//! This is only about text; nothing is opened. Invariant: a place has no `.` or `..`, not even percent-encoded.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -18,10 +18,10 @@ const HOSTS_WITH_BUCKETS_IN_PATHS: [&str; 4] = [
 
 /// A place on this machine or at a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::store) enum Place {
+pub(in crate::store) enum TargetPlace {
     /// An absolute path.
     Local(PathBuf),
-    /// At a service.
+    /// A key at a service.
     Remote {
         /// Scheme, host and bucket: `s3://bucket`, `https://host`.
         root: String,
@@ -30,61 +30,63 @@ pub(in crate::store) enum Place {
     },
 }
 
-/// Why a text names no place.
+/// The reason why a text does not name a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::store) enum Refusal {
-    /// A scheme, or a form of URL, that is not supported.
+pub(in crate::store) enum PlaceError {
+    /// The scheme or the form of the URL is not supported.
     Unsupported(String),
-    /// Not well-formed.
+    /// The text is not well-formed.
     Malformed(&'static str),
 }
 
-impl Refusal {
-    /// The refusal with the text that it is about.
+impl PlaceError {
+    /// Returns the reason, with the text.
     pub(in crate::store) fn sentence(&self, text: &str) -> String {
         format!("{}: {}", without_secrets(text), self.reason())
     }
 
-    /// The refusal alone.
+    /// Returns the reason.
     pub(super) fn reason(&self) -> String {
         match self {
-            Refusal::Unsupported(what) => format!("{what} are not supported"),
-            Refusal::Malformed(reason) => (*reason).to_owned(),
+            PlaceError::Unsupported(what) => format!("{what} are not supported"),
+            PlaceError::Malformed(reason) => (*reason).to_owned(),
         }
     }
 }
 
-impl Place {
-    /// The place of an absolute path.
-    pub(in crate::store) fn of_local(path: &Path) -> Self {
-        Place::Local(normal(path).unwrap_or_else(|| path.to_owned()))
+impl TargetPlace {
+    /// Returns the place of an absolute path.
+    pub(in crate::store) fn local(path: &Path) -> Self {
+        TargetPlace::Local(normal(path).unwrap_or_else(|| path.to_owned()))
     }
 
-    /// The place that a text names; a relative one is below `folder`.
-    pub(in crate::store) fn parse(text: &str, folder: Option<&Place>) -> Result<Self, Refusal> {
+    /// Parses a text. A relative place is below `folder`.
+    pub(in crate::store) fn parse(text: &str, folder: Option<&TargetPlace>) -> Result<Self, PlaceError> {
         if text.contains('\0') {
-            return Err(Refusal::Malformed("a path cannot contain NUL"));
+            return Err(PlaceError::Malformed("a path cannot contain NUL"));
         }
         if let Some(rest) = ["file:", "local:"].iter().find_map(|scheme| strip_scheme(text, scheme)) {
-            return of_file_url(rest);
+            return parse_file_url(rest);
         }
         if text.contains("::") {
-            return Err(Refusal::Unsupported("chains of URLs".to_owned()));
+            return Err(PlaceError::Unsupported("chains of URLs".to_owned()));
         }
         if is_remote(text) && !is_repository(text) {
-            return of_url(text);
+            return parse_url(text);
         }
         if let Some((scheme, _)) = text.split_once("://") {
             let scheme: String = scheme.chars().take(40).collect();
-            return Err(Refusal::Unsupported(format!("targets at {scheme}:")));
+            return Err(PlaceError::Unsupported(format!("targets at {scheme}:")));
         }
-        let outside = Refusal::Malformed("'..' leads out of everything");
+        let outside = PlaceError::Malformed("'..' leads out of everything");
         match folder {
-            _ if text.is_empty() => Err(Refusal::Malformed("the name of a target is empty")),
-            _ if text.starts_with('/') => normal(Path::new(text)).map(Place::Local).ok_or(outside),
-            None => Err(Refusal::Malformed("neither an absolute path nor a URL")),
-            Some(Place::Local(folder)) => normal(&folder.join(text)).map(Place::Local).ok_or(outside),
-            Some(Place::Remote { root, key }) => {
+            _ if text.is_empty() => Err(PlaceError::Malformed("the name of a target is empty")),
+            _ if text.starts_with('/') => normal(Path::new(text)).map(TargetPlace::Local).ok_or(outside),
+            None => Err(PlaceError::Malformed("neither an absolute path nor a URL")),
+            Some(TargetPlace::Local(folder)) => {
+                normal(&folder.join(text)).map(TargetPlace::Local).ok_or(outside)
+            }
+            Some(TargetPlace::Remote { root, key }) => {
                 let text = if is_web(root) { decoded(text)? } else { text.to_owned() };
                 let mut names: Vec<&str> = key.split('/').filter(|name| !name.is_empty()).collect();
                 for name in text.split('/') {
@@ -94,26 +96,26 @@ impl Place {
                         name => names.push(name),
                     }
                 }
-                Ok(Place::Remote { root: root.clone(), key: names.join("/") })
+                Ok(TargetPlace::Remote { root: root.clone(), key: names.join("/") })
             }
         }
     }
 
-    /// The path that a `file:` URL names literally, if it would be another one decoded. fsspec does not encode paths, so a program that
-    /// wrote `a%20b` may have meant either.
+    /// Returns the path that a `file:` URL names literally, if it differs from the decoded one. fsspec does not encode paths,
+    /// so a program that wrote `a%20b` may have meant either.
     pub(super) fn literal(text: &str) -> Option<PathBuf> {
         let rest = ["file:", "local:"].iter().find_map(|scheme| strip_scheme(text, scheme))?;
         let path = path_of_file_url(rest).ok().filter(|path| path.contains('%') && !path.contains('\0'))?;
         normal(Path::new(path))
     }
 
-    /// The folder that it is in.
-    pub(in crate::store) fn folder(&self) -> Place {
+    /// Returns the folder of the place.
+    pub(in crate::store) fn folder(&self) -> TargetPlace {
         match self {
-            Place::Local(path) => Place::Local(path.parent().unwrap_or(path).to_owned()),
-            Place::Remote { root, key } => {
+            TargetPlace::Local(path) => TargetPlace::Local(path.parent().unwrap_or(path).to_owned()),
+            TargetPlace::Remote { root, key } => {
                 let key = key.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
-                Place::Remote { root: root.clone(), key }
+                TargetPlace::Remote { root: root.clone(), key }
             }
         }
     }
@@ -124,38 +126,40 @@ fn strip_scheme<'a>(text: &'a str, scheme: &str) -> Option<&'a str> {
     head.eq_ignore_ascii_case(scheme).then(|| text.get(scheme.len()..)).flatten()
 }
 
-/// Whether the keys in URLs of this form are percent-encoded.
+/// Whether the keys in URLs with this root are percent-encoded.
 fn is_web(root: &str) -> bool {
     root.starts_with("http")
 }
 
-fn decoded(text: &str) -> Result<String, Refusal> {
+fn decoded(text: &str) -> Result<String, PlaceError> {
     let bytes = percent_decoded(text)
-        .ok_or(Refusal::Malformed("a % in a URL is followed by two hexadecimal digits"))?;
-    String::from_utf8(bytes).map_err(|_| Refusal::Malformed("not UTF-8"))
+        .ok_or(PlaceError::Malformed("a % in a URL is followed by two hexadecimal digits"))?;
+    String::from_utf8(bytes).map_err(|_| PlaceError::Malformed("not UTF-8"))
 }
 
-/// The path in `///path`, `//localhost/path` and `/path`.
-fn path_of_file_url(rest: &str) -> Result<&str, Refusal> {
+/// Returns the path in `///path`, `//localhost/path` or `/path`.
+fn path_of_file_url(rest: &str) -> Result<&str, PlaceError> {
     let path = match rest.strip_prefix("//") {
         None => rest,
         Some(rest) => rest.strip_prefix("localhost").unwrap_or(rest),
     };
-    let refused = Refusal::Malformed("a file: URL names an absolute path on this machine");
+    let refused = PlaceError::Malformed("a file: URL names an absolute path on this machine");
     path.starts_with('/').then_some(path).ok_or(refused)
 }
 
-/// The place of a `file:` URL, decoded; a `%` that encodes nothing stands for itself.
-fn of_file_url(rest: &str) -> Result<Place, Refusal> {
+/// Parses a `file:` URL, decoded. A `%` that encodes nothing stands for itself.
+fn parse_file_url(rest: &str) -> Result<TargetPlace, PlaceError> {
     let path = path_of_file_url(rest)?;
     let path = decoded(path).unwrap_or_else(|_| path.to_owned());
     if path.contains('\0') {
-        return Err(Refusal::Malformed("a path cannot contain NUL"));
+        return Err(PlaceError::Malformed("a path cannot contain NUL"));
     }
-    normal(Path::new(&path)).map(Place::Local).ok_or(Refusal::Malformed("'..' leads out of everything"))
+    normal(Path::new(&path))
+        .map(TargetPlace::Local)
+        .ok_or(PlaceError::Malformed("'..' leads out of everything"))
 }
 
-/// An absolute path without `.` and `..`; `None` if it leads above the root.
+/// Removes `.` and `..` from an absolute path; `None` if it leads above the root.
 fn normal(path: &Path) -> Option<PathBuf> {
     let mut result = PathBuf::from("/");
     for part in path.components() {
@@ -172,9 +176,9 @@ fn normal(path: &Path) -> Option<PathBuf> {
     Some(result)
 }
 
-fn of_url(text: &str) -> Result<Place, Refusal> {
+fn parse_url(text: &str) -> Result<TargetPlace, PlaceError> {
     let Some((scheme, rest)) = text.split_once("://") else {
-        return Err(Refusal::Malformed("not a URL"));
+        return Err(PlaceError::Malformed("not a URL"));
     };
     let scheme = match scheme.to_ascii_lowercase().as_str() {
         "s3a" => "s3".to_owned(),
@@ -183,11 +187,11 @@ fn of_url(text: &str) -> Result<Place, Refusal> {
     };
     let is_web = is_web(&scheme);
     if is_web && rest.contains(['?', '#']) {
-        return Err(Refusal::Unsupported("URLs with a query or a fragment".to_owned()));
+        return Err(PlaceError::Unsupported("URLs with a query or a fragment".to_owned()));
     }
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let authority = authority.to_ascii_lowercase();
-    // The port of the scheme is the same place as none.
+    // The default port of the scheme means the same as no port.
     let usual_port = match scheme.as_str() {
         "http" => ":80",
         "https" => ":443",
@@ -196,12 +200,12 @@ fn of_url(text: &str) -> Result<Place, Refusal> {
     let authority = authority.strip_suffix(usual_port).unwrap_or(&authority);
     let has_user = authority.contains('@');
     if has_user && (is_web || authority.contains(':')) {
-        return Err(Refusal::Unsupported("URLs with a user or a password".to_owned()));
+        return Err(PlaceError::Unsupported("URLs with a user or a password".to_owned()));
     }
     let key = if is_web { decoded(path)? } else { path.to_owned() };
     let key = key.trim_end_matches('/');
     if !is_key(key) {
-        return Err(Refusal::Malformed("an empty name, '.' or '..' in a URL names no object"));
+        return Err(PlaceError::Malformed("an empty name, '.' or '..' in a URL names no object"));
     }
     let host = authority.split(':').next().unwrap_or_default();
     let is_s3 = host.ends_with(".amazonaws.com") && (host.starts_with("s3.") || host.starts_with("s3-"));
@@ -209,9 +213,9 @@ fn of_url(text: &str) -> Result<Place, Refusal> {
     if is_web && is_in_path && !key.is_empty() {
         let (bucket, key) = key.split_once('/').unwrap_or((key, ""));
         let root = format!("{scheme}://{authority}/{bucket}");
-        return Ok(Place::Remote { root, key: key.to_owned() });
+        return Ok(TargetPlace::Remote { root, key: key.to_owned() });
     }
-    Ok(Place::Remote { root: format!("{scheme}://{authority}"), key: key.to_owned() })
+    Ok(TargetPlace::Remote { root: format!("{scheme}://{authority}"), key: key.to_owned() })
 }
 
 #[cfg(test)]
@@ -219,13 +223,13 @@ fn of_url(text: &str) -> Result<Place, Refusal> {
 mod tests {
     use super::*;
 
-    fn remote(root: &str, key: &str) -> Place {
-        Place::Remote { root: root.to_owned(), key: key.to_owned() }
+    fn remote(root: &str, key: &str) -> TargetPlace {
+        TargetPlace::Remote { root: root.to_owned(), key: key.to_owned() }
     }
 
     #[test]
     fn places_of_texts() {
-        let local = |path: &str| Place::Local(PathBuf::from(path));
+        let local = |path: &str| TargetPlace::Local(PathBuf::from(path));
         let folder = local("/data/refs");
         let cloud = remote("s3://bucket", "refs");
         for (text, folder, place) in [
@@ -246,7 +250,7 @@ mod tests {
             ("../a.nc", &cloud, remote("s3://bucket", "a.nc")),
             ("/etc/passwd", &cloud, local("/etc/passwd")),
         ] {
-            assert_eq!(Place::parse(text, Some(folder)).unwrap(), place, "{text}");
+            assert_eq!(TargetPlace::parse(text, Some(folder)).unwrap(), place, "{text}");
         }
         for text in [
             "/../etc/passwd",
@@ -262,10 +266,10 @@ mod tests {
             "ftp://h/a",
             "simplecache::s3://b/a",
         ] {
-            assert!(Place::parse(text, Some(&folder)).is_err(), "{text}");
+            assert!(TargetPlace::parse(text, Some(&folder)).is_err(), "{text}");
         }
-        assert!(Place::parse("../../a", Some(&cloud)).is_err());
-        let literal = |text: &str| Place::literal(text).map(|path| path.display().to_string());
+        assert!(TargetPlace::parse("../../a", Some(&cloud)).is_err());
+        let literal = |text: &str| TargetPlace::literal(text).map(|path| path.display().to_string());
         assert_eq!(literal("file:///a/./b%20c").as_deref(), Some("/a/b%20c"));
         assert_eq!(literal("local:/a/%2e%2e/b").as_deref(), Some("/a/%2e%2e/b"), "a name");
         for none in ["file:///a/b c", "/a/b%20c", "https://h/a%20b", "file:///%/../.."] {

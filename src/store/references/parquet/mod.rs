@@ -1,8 +1,8 @@
 //! The columns of a Parquet file of references: `path`, `offset`, `size` and `raw`.
 //!
-//! Format: Apache Parquet, the flat part of it: pages of version 1 and 2, plain values and dictionaries, definition levels of
-//! optional columns, compressed with zstd, snappy or gzip or not at all. The crate `parquet` adds 1.4 MiB to the program, and
-//! allocates what a page's header claims, up to 2 GiB: this reader checks each number before it allocates. `thrift.rs` reads
+//! Format: Apache Parquet, flat schemas only: pages of version 1 and 2, plain values and dictionaries, definition levels of
+//! optional columns, uncompressed or compressed with zstd, snappy or gzip. The crate `parquet` adds 1.4 MiB to the program, and
+//! allocates what a page's header claims, up to 2 GiB; this reader checks each number before it allocates. `thrift.rs` reads
 //! the headers, `page.rs` the pages. Uses `snap`, `flate2`, `zstd`.
 //!
 //! Invariant: a file of `n` rows takes memory for `n` rows, and for the bytes of its pages, which are limited.
@@ -10,31 +10,31 @@
 mod page;
 mod thrift;
 
-use self::page::{Column, MAX_PAGE_BYTES, Page, decompressed, values};
+use self::page::{Column, MAX_PAGE_BYTES, PageHeader, decompressed, values};
 use self::thrift::{Field, Structure};
 
-/// The most columns and row groups that are looked at.
+/// The most columns and row groups.
 const MAX_GROUPS: usize = 1024;
 
 /// The rows of a file of references.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Rows {
-    /// The targets, each once.
+pub(super) struct ReferenceRows {
+    /// The targets, without repetitions.
     pub paths: Vec<String>,
     /// The number of each row's target in `paths`.
     pub path: Vec<Option<u32>>,
-    /// Where it begins.
+    /// The offset of each row's range.
     pub offset: Vec<u64>,
-    /// How long it is.
+    /// The length of each row's range.
     pub size: Vec<u64>,
-    /// The bytes of each row that has its own.
+    /// The bytes of each row that has inline bytes.
     pub raw: Vec<Option<Box<[u8]>>>,
 }
 
-/// The rows of a file, of which at most `max_rows` are read.
-pub(super) fn read(file: &[u8], max_rows: usize) -> Result<Rows, String> {
-    let footer = footer(file).ok_or("is no Parquet file")?;
-    let mut rows = Rows::default();
+/// Reads at most `max_rows` rows of a file.
+pub(super) fn read(file: &[u8], max_rows: usize) -> Result<ReferenceRows, String> {
+    let footer = footer(file).ok_or("is not a Parquet file")?;
+    let mut rows = ReferenceRows::default();
     let names = column_names(&footer)?;
     let mut left = max_rows;
     for group in footer.list(4).unwrap_or_default().iter().take(MAX_GROUPS) {
@@ -62,7 +62,7 @@ pub(super) fn read(file: &[u8], max_rows: usize) -> Result<Rows, String> {
     Ok(rows)
 }
 
-impl Rows {
+impl ReferenceRows {
     fn add(&mut self, name: &str, column: Column) -> Result<(), String> {
         match (name, column) {
             ("offset", Column::Numbers(numbers) | Column::ShortNumbers(numbers)) => {
@@ -86,12 +86,12 @@ impl Rows {
         Ok(())
     }
 
-    /// How many there are.
+    /// Returns the number of rows.
     pub(super) fn len(&self) -> usize {
         self.path.len()
     }
 
-    /// Estimated memory.
+    /// Returns the estimated memory.
     pub(super) fn size_bytes(&self) -> usize {
         let paths: usize = self.paths.iter().map(|path| path.len() + size_of::<String>()).sum();
         let raw: usize = self.raw.iter().flatten().map(|bytes| bytes.len()).sum();
@@ -99,7 +99,7 @@ impl Rows {
         paths + raw + row * self.len()
     }
 
-    /// Columns that a group lacks have no values.
+    /// Fills columns that are missing in a row group with rows without values.
     fn fill(&mut self, count: usize) {
         self.path.resize(count, None);
         self.raw.resize(count, None);
@@ -108,7 +108,7 @@ impl Rows {
     }
 }
 
-/// The metadata at the end of a file.
+/// Reads the metadata at the end of a file.
 fn footer(file: &[u8]) -> Option<Structure> {
     let body = file.strip_prefix(b"PAR1")?.strip_suffix(b"PAR1")?;
     let (body, length) = body.split_last_chunk::<4>()?;
@@ -116,7 +116,7 @@ fn footer(file: &[u8]) -> Option<Structure> {
     thrift::parse(body.get(start..)?).ok().map(|(structure, _)| structure)
 }
 
-/// The columns of a flat schema: their names, and whether they are optional.
+/// Returns the columns of a flat schema: their names, and whether they are optional.
 fn column_names(footer: &Structure) -> Result<Vec<(String, bool)>, String> {
     const OPTIONAL: i64 = 1;
     const REPEATED: i64 = 2;
@@ -133,7 +133,7 @@ fn column_names(footer: &Structure) -> Result<Vec<(String, bool)>, String> {
     Ok(names)
 }
 
-/// The values of one column in one row group.
+/// Reads the values of one column in one row group.
 fn column(file: &[u8], metadata: &Structure, is_optional: bool, count: usize) -> Result<Column, String> {
     let number = |id: i16| metadata.number(id);
     let physical = number(1).ok_or("has no type")?;
@@ -144,11 +144,11 @@ fn column(file: &[u8], metadata: &Structure, is_optional: bool, count: usize) ->
     let mut left = file
         .get(start..start.saturating_add(length).min(file.len()))
         .ok_or("begins past the end of the file")?;
-    let mut column = Column::of_type(physical)?;
+    let mut column = Column::for_type(physical)?;
     let mut dictionary: Option<Column> = None;
     while column.len() < count {
         let (header, used) = thrift::parse(left)?;
-        let header = Page::of_header(&header)?;
+        let header = PageHeader::parse(&header)?;
         if header.uncompressed_bytes > MAX_PAGE_BYTES {
             return Err(format!("has a page of more than {MAX_PAGE_BYTES} bytes"));
         }
@@ -157,7 +157,7 @@ fn column(file: &[u8], metadata: &Structure, is_optional: bool, count: usize) ->
         left = left.get(end..).unwrap_or_default();
         let body = decompressed(&header, body, codec)?;
         if header.is_dictionary {
-            let mut entries = Column::of_type(physical)?;
+            let mut entries = Column::for_type(physical)?;
             values(&header, &body, false, &mut entries, None, header.rows)?;
             dictionary = Some(entries);
         } else {
@@ -178,7 +178,7 @@ mod tests {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
 
-    /// Written by pyarrow: a dictionary, int32 beside int64, snappy.
+    /// pyarrow wrote this file: a dictionary, int32 and int64, snappy.
     const PYARROW: &str = "\
         UEFSMRUEFSAVJEwVBBUAEgAAEDwEAAAAYS5uYwQAAABiLm5jFQAVEhUWLBUIFRAVBhUGHDYCKARiLm5jGARhLm5jEREAAAAJIAIAAAADDQED\
         AhUEFUAVMEwVCBUAEgAAIAQBADYBADwDAAAAAAAAAAQAAAAAAAAAFQAVFBUYLBUIFRAVBhUGHBgIBAAAAAAAAAAYCAAAAAAAAAAAFgAoCAQA\
@@ -193,14 +193,14 @@ mod tests {
         aW9uIDI2LjAuMRlMHAAAHAAAHAAAHAAAAOIBAABQQVIx";
 
     #[test]
-    fn what_is_no_parquet_is_refused() {
+    fn a_file_that_is_not_parquet_is_refused() {
         for file in [&b""[..], b"PAR1", b"PAR1PAR1", b"PAR1\xff\xff\xff\xffPAR1", b"PAR1\0\0\0\0\0\0\0\0PAR1"]
         {
             assert!(read(file, 10).is_err(), "{file:?}");
         }
     }
 
-    /// No damage may panic, or take more memory than the limits.
+    /// Damage never causes a panic, or takes more memory than the limits.
     #[test]
     fn damaged_files_are_errors_or_rows() {
         let good = STANDARD.decode(PYARROW).unwrap();

@@ -8,16 +8,16 @@ const INT32: i64 = 1;
 const INT64: i64 = 2;
 const BYTE_ARRAY: i64 = 6;
 
-/// The longest page after decompression.
+/// The longest decompressed page.
 pub(super) const MAX_PAGE_BYTES: usize = 64 << 20;
-/// What a page's header says.
-pub(super) struct Page {
+/// The header of a page.
+pub(super) struct PageHeader {
     pub uncompressed_bytes: usize,
     pub compressed_bytes: usize,
     pub rows: usize,
     pub is_dictionary: bool,
     is_of_dictionary: bool,
-    /// Version 2: the lengths of the levels, which are not compressed.
+    /// The lengths of the levels, which are not compressed in version 2.
     level_bytes: Option<usize>,
     is_compressed: bool,
 }
@@ -33,8 +33,8 @@ pub(super) enum Column {
     ShortNumbers(Vec<u64>),
 }
 
-impl Page {
-    pub(super) fn of_header(header: &Structure) -> Result<Self, String> {
+impl PageHeader {
+    pub(super) fn parse(header: &Structure) -> Result<Self, String> {
         const PLAIN: i64 = 0;
         const DICTIONARIES: [i64; 2] = [2, 8];
         let size = |structure: &Structure, id: i16| {
@@ -59,7 +59,7 @@ impl Page {
             true => Some(size(of_kind, 5)?.saturating_add(size(of_kind, 6)?)),
             false => None,
         };
-        Ok(Page {
+        Ok(PageHeader {
             uncompressed_bytes: size(header, 2)?,
             compressed_bytes: size(header, 3)?,
             rows: size(of_kind, 1)?,
@@ -71,8 +71,8 @@ impl Page {
     }
 }
 
-/// The body of a page. Its size is limited by the caller.
-pub(super) fn decompressed(page: &Page, body: &[u8], codec: i64) -> Result<Vec<u8>, String> {
+/// Decompresses the body of a page. The caller limits its size.
+pub(super) fn decompressed(page: &PageHeader, body: &[u8], codec: i64) -> Result<Vec<u8>, String> {
     let levels = page.level_bytes.unwrap_or(0);
     let (levels, body) = body.split_at_checked(levels).ok_or("is cut short")?;
     let expected =
@@ -112,7 +112,7 @@ fn read_to_end(mut decoder: impl Read, bytes: &mut Vec<u8>) -> std::io::Result<(
 }
 
 impl Column {
-    pub(super) fn of_type(physical: i64) -> Result<Self, String> {
+    pub(super) fn for_type(physical: i64) -> Result<Self, String> {
         Ok(match physical {
             INT32 => Column::ShortNumbers(Vec::new()),
             INT64 => Column::Numbers(Vec::new()),
@@ -131,7 +131,7 @@ impl Column {
 
 /// Adds the values of a page to a column.
 pub(super) fn values(
-    page: &Page,
+    page: &PageHeader,
     body: &[u8],
     is_optional: bool,
     column: &mut Column,
@@ -150,7 +150,7 @@ pub(super) fn values(
     if rows > MAX_PAGE_BYTES {
         return Err("has a page with a wrong header".to_owned());
     }
-    // Levels of a required column are left out. A run of them takes two bytes however long it is: the rows are limited.
+    // A required column has no levels. A run of levels takes two bytes at any length: the number of rows is limited.
     let present = if is_optional { hybrid(levels, 1, rows).ok_or(short)? } else { Vec::new() };
     let is_present = |row: usize| !is_optional || present.get(row) == Some(&1);
     let count = (0..rows).filter(|row| is_present(*row)).count();
@@ -182,7 +182,7 @@ fn add(
                 Some(Column::Numbers(known) | Column::ShortNumbers(known)),
             ) => numbers.push(*known.get(index()? as usize)?),
             (Column::Bytes { dictionary, rows }, Some(Column::Bytes { dictionary: known, .. })) => {
-                // A later page may follow one without a dictionary: then its numbers come after those values.
+                // This page may follow one without a dictionary. Then its numbers come after those values.
                 if dictionary.is_empty() {
                     dictionary.clone_from(known);
                 }
@@ -205,7 +205,7 @@ fn add(
                 let (length, rest) = body.split_first_chunk::<4>()?;
                 let (bytes, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
                 *body = rest;
-                // Neighbours often have one target.
+                // Neighbouring rows often have the same target.
                 if dictionary.last().is_none_or(|last| **last != *bytes) {
                     dictionary.push(bytes.into());
                 }
@@ -216,7 +216,7 @@ fn add(
     Some(())
 }
 
-/// `count` numbers of `width` bits in runs, of one value or packed.
+/// Reads `count` numbers of `width` bits from runs, repeated or bit-packed.
 fn hybrid(mut text: &[u8], width: u32, count: usize) -> Option<Vec<u32>> {
     if width > 32 {
         return None;
@@ -237,7 +237,7 @@ fn hybrid(mut text: &[u8], width: u32, count: usize) -> Option<Vec<u32>> {
             text = rest;
         } else {
             let bytes = usize::try_from(head >> 1).ok()?.checked_mul(width as usize)?;
-            // The last run may be cut short after its last number.
+            // The last run may end after its last number.
             let (packed, rest) = rest.split_at(bytes.min(rest.len()));
             let (mut bits, mut have, mut packed) = (0u64, 0u32, packed.iter());
             let in_run = usize::try_from(head >> 1).ok()?.saturating_mul(8).min(left);

@@ -1,8 +1,8 @@
 //! Thrift's compact protocol, in which Parquet writes its headers. Uses nothing.
 //!
-//! Invariant: nothing is allocated by a number of the text; each element takes at least one byte of it.
+//! Invariant: no number in the text decides an allocation; each element takes at least one byte of the text.
 
-/// The deepest structure.
+/// The deepest nesting of structures.
 const MAX_DEPTH: usize = 16;
 
 /// A value.
@@ -46,14 +46,14 @@ impl Structure {
     }
 }
 
-/// The structure that a text begins with, and its length.
+/// Parses the structure at the beginning of a text, and returns it with its length.
 pub(super) fn parse(text: &[u8]) -> Result<(Structure, usize), String> {
     let mut reader = Reader { left: text };
     let structure = reader.structure(0).ok_or("has a header that cannot be read")?;
     Ok((structure, text.len() - reader.left.len()))
 }
 
-/// A LEB128 number, and what comes after it.
+/// Reads a LEB128 number, and returns it with the bytes after it.
 pub(super) fn varint(text: &[u8]) -> Option<(u64, &[u8])> {
     let mut number = 0u64;
     for (at, byte) in text.iter().enumerate().take(10) {

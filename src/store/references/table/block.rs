@@ -1,38 +1,38 @@
-//! Blocks: some kibibytes of references, sorted by key and coded one relative to the one before it.
+//! Blocks: some kibibytes of references, sorted by key, each encoded relative to the one before it.
 //!
-//! A reference is: how many bytes of the last key are dropped and how many follow, in four bits each (15 and above: a number
-//! with the rest comes next); those bytes; the difference of the target's number, twice signed, with two flags below it; the
-//! start, unless it is where the last reference ended; the length, unless it is as before. Numbers have seven bits in a byte,
-//! the low ones first. The first reference of a block is relative to an empty one. Uses nothing.
+//! A reference consists of: the number of bytes of the last key that are dropped and the number that follow, in four bits each
+//! (from 15 on, a number with the rest comes next); those bytes; the difference of the target's number, zigzag-encoded, with
+//! two flags below it; the start, unless it is where the last reference ended; the length, unless it is the same as before.
+//! Numbers have seven bits in a byte, low bits first. The first reference of a block is relative to an empty one. Uses nothing.
 
 use std::ops::Range;
 
-/// A block ends at the first reference that reaches this.
+/// The size at which a block ends.
 const BLOCK_BYTES: usize = 2048;
-/// The length of a whole target.
+/// The length that stands for a whole target.
 const WHOLE: u64 = u64::MAX;
 
-/// References in sequence.
-pub(super) type Block = Box<[u8]>;
+/// Encoded references in sequence.
+pub(super) type EncodedBlock = Box<[u8]>;
 
-/// What a key stands for, by numbers.
+/// What a key stands for, in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Row {
-    /// 0: bytes of the table's own. Otherwise the number of the target, from 1.
+pub(super) struct TableRow {
+    /// The number of the target, from 1; 0 for bytes in the table itself.
     pub target: u32,
     pub start: u64,
     length: u64,
 }
 
-impl Row {
+impl TableRow {
     pub(super) fn new(target: u32, range: Option<Range<u64>>) -> Self {
         match range {
-            Some(range) => Row { target, start: range.start, length: range.end - range.start },
-            None => Row { target, start: 0, length: WHOLE },
+            Some(range) => TableRow { target, start: range.start, length: range.end - range.start },
+            None => TableRow { target, start: 0, length: WHOLE },
         }
     }
 
-    /// The range of the target; `None` for all of it.
+    /// Returns the range of the target; `None` for all of it.
     pub(super) fn range(&self) -> Option<Range<u64>> {
         (self.length != WHOLE).then(|| self.start..self.start.saturating_add(self.length))
     }
@@ -42,27 +42,27 @@ impl Row {
     }
 }
 
-/// A key and what it stands for; the empty key comes before all of them.
+/// A key and what it stands for. The empty key precedes all others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct TableEntry {
     pub key: Vec<u8>,
-    pub row: Row,
+    pub row: TableRow,
 }
 
 const IS_NEXT: u64 = 1;
 const IS_AS_LONG: u64 = 2;
 
-/// Makes blocks of entries that come in the order of their keys.
+/// A writer of blocks, for entries in the order of their keys.
 #[derive(Default)]
 pub(super) struct BlockWriter {
-    blocks: Vec<Block>,
+    blocks: Vec<EncodedBlock>,
     bytes: Vec<u8>,
-    last: Entry,
+    last: TableEntry,
     finished_bytes: usize,
 }
 
 impl BlockWriter {
-    pub(super) fn push(&mut self, key: &[u8], row: Row) {
+    pub(super) fn push(&mut self, key: &[u8], row: TableRow) {
         if self.bytes.len() >= BLOCK_BYTES {
             self.end_block();
         }
@@ -93,14 +93,14 @@ impl BlockWriter {
 
     fn end_block(&mut self) {
         if !self.bytes.is_empty() {
-            self.finished_bytes += self.bytes.len() + size_of::<Block>();
+            self.finished_bytes += self.bytes.len() + size_of::<EncodedBlock>();
             self.blocks.push(self.bytes.as_slice().into());
             self.bytes.clear();
-            self.last = Entry::default();
+            self.last = TableEntry::default();
         }
     }
 
-    /// The last key.
+    /// Returns the last key.
     pub(super) fn last_key(&self) -> &[u8] {
         &self.last.key
     }
@@ -109,18 +109,18 @@ impl BlockWriter {
         self.finished_bytes + self.bytes.len()
     }
 
-    pub(super) fn finish(mut self) -> Vec<Block> {
+    pub(super) fn finish(mut self) -> Vec<EncodedBlock> {
         self.end_block();
         self.blocks
     }
 }
 
-/// Reads the entry at `at` of a block into the one before it. `false` at the end.
-pub(super) fn read_next(block: &[u8], at: &mut usize, entry: &mut Entry) -> bool {
+/// Reads the entry at `at` of a block into the one before it; `false` at the end.
+pub(super) fn read_next(block: &[u8], at: &mut usize, entry: &mut TableEntry) -> bool {
     next(block, at, entry).is_some()
 }
 
-fn next(block: &[u8], at: &mut usize, entry: &mut Entry) -> Option<()> {
+fn next(block: &[u8], at: &mut usize, entry: &mut TableEntry) -> Option<()> {
     let lengths = usize::from(*block.get(*at)?);
     *at += 1;
     let mut length = |low: usize| {
@@ -132,16 +132,16 @@ fn next(block: &[u8], at: &mut usize, entry: &mut Entry) -> Option<()> {
     entry.key.truncate(entry.key.len().saturating_sub(dropped));
     entry.key.extend_from_slice(text);
     let coded = get(block, at)?;
-    let Row { target, length, .. } = entry.row;
+    let TableRow { target, length, .. } = entry.row;
     let target = (i64::from(target) + to_signed(coded >> 2)) as u32;
     let moved = if coded & IS_NEXT == 0 { to_signed(get(block, at)?) as u64 } else { 0 };
     let start = entry.row.end().wrapping_add(moved);
     let length = if coded & IS_AS_LONG == 0 { get(block, at)?.wrapping_sub(1) } else { length };
-    entry.row = Row { target, start, length };
+    entry.row = TableRow { target, start, length };
     Some(())
 }
 
-/// The first key of a block.
+/// Returns the first key of a block.
 pub(super) fn first_key(block: &[u8]) -> &[u8] {
     let mut at = 1;
     let added = match block.first().map(|lengths| usize::from(lengths & 15)) {
@@ -174,7 +174,7 @@ pub(super) fn get(bytes: &[u8], at: &mut usize) -> Option<u64> {
     None
 }
 
-/// Small numbers for those near 0.
+/// Encodes numbers near 0 as small numbers.
 fn to_unsigned(number: i64) -> u64 {
     (number << 1 ^ number >> 63) as u64
 }

@@ -1,7 +1,7 @@
 //! A table that is being filled with references in any order.
 //!
-//! Some mebibytes of them are collected as they are, sorted, and coded into a run of blocks. At the end the runs are merged,
-//! and each of their blocks is freed when it is read: so the whole never takes much more than the table. Uses `block` and
+//! Some mebibytes of references are collected, sorted, and encoded into a run of blocks. At the end the runs are merged, and
+//! each of their blocks is freed when it is read, so that this never takes much more memory than the table. Uses `block` and
 //! `texts`.
 
 use std::cmp::Reverse;
@@ -9,31 +9,31 @@ use std::collections::BinaryHeap;
 use std::ops::Range;
 use std::vec::IntoIter;
 
-use super::Table;
-use super::block::{Block, BlockWriter, Entry, Row, read_next};
+use super::ReferenceTable;
+use super::block::{BlockWriter, EncodedBlock, TableEntry, TableRow, read_next};
 use super::texts::TextsBuilder;
 use crate::store::is_key;
 
 /// The most memory for references, which are all in memory.
 const MAX_TABLE_BYTES: usize = 512 << 20;
-/// References that are not sorted yet.
+/// The most memory for references that are not sorted yet.
 const UNSORTED_BYTES: usize = 16 << 20;
 
 /// A reference that is not sorted yet.
-struct Unsorted {
+struct UnsortedReference {
     key_start: u32,
     key_bytes: u32,
-    row: Row,
+    row: TableRow,
 }
 
-/// A [`Table`] that is being filled.
+/// A [`ReferenceTable`] that is being filled.
 #[derive(Default)]
 pub(in crate::store::references) struct TableBuilder {
     inline: Vec<u8>,
     targets: TextsBuilder,
     keys: String,
-    unsorted: Vec<Unsorted>,
-    /// Of which the later ones count.
+    unsorted: Vec<UnsortedReference>,
+    /// Runs. For the same key, the later run counts.
     runs: Vec<BlockWriter>,
     run_bytes: usize,
     ignored: usize,
@@ -51,12 +51,12 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Adds the bytes of a key.
+    /// Adds a key with its bytes.
     pub(in crate::store::references) fn add_inline(&mut self, key: &str, bytes: &[u8]) -> Result<(), String> {
         self.check_size(bytes.len())?;
         let start = self.inline.len() as u64;
         self.inline.extend_from_slice(bytes);
-        self.add_row(key, Row::new(0, Some(start..start + bytes.len() as u64)))
+        self.add_row(key, TableRow::new(0, Some(start..start + bytes.len() as u64)))
     }
 
     /// Adds a key that stands for a target, or a range of it.
@@ -68,10 +68,10 @@ impl TableBuilder {
     ) -> Result<(), String> {
         self.check_size(url.len())?;
         let target = self.targets.number(url) + 1;
-        self.add_row(key, Row::new(target, range))
+        self.add_row(key, TableRow::new(target, range))
     }
 
-    fn add_row(&mut self, key: &str, row: Row) -> Result<(), String> {
+    fn add_row(&mut self, key: &str, row: TableRow) -> Result<(), String> {
         if key.is_empty() || !is_key(key) {
             if self.ignored == 0 {
                 let shown: String = key.chars().take(100).collect();
@@ -84,17 +84,17 @@ impl TableBuilder {
         // Both are below the limit, which is below 4 GiB.
         let (key_start, key_bytes) = (self.keys.len() as u32, key.len() as u32);
         self.keys.push_str(key);
-        self.unsorted.push(Unsorted { key_start, key_bytes, row });
-        if self.keys.len() + self.unsorted.len() * size_of::<Unsorted>() >= UNSORTED_BYTES {
+        self.unsorted.push(UnsortedReference { key_start, key_bytes, row });
+        if self.keys.len() + self.unsorted.len() * size_of::<UnsortedReference>() >= UNSORTED_BYTES {
             self.end_run();
         }
         Ok(())
     }
 
-    /// Codes what is not sorted yet, as a run of its own unless it comes after all that is in the last run.
+    /// Encodes the references that are not sorted yet, as a run of their own unless they come after the last run.
     fn end_run(&mut self) {
         let keys = self.keys.as_bytes();
-        let key_of = |one: &Unsorted| {
+        let key_of = |one: &UnsortedReference| {
             let start = one.key_start as usize;
             keys.get(start..start + one.key_bytes as usize).unwrap_or_default()
         };
@@ -104,7 +104,7 @@ impl TableBuilder {
         let mut run = goes_on.unwrap_or_default();
         let bytes_before = run.size_bytes();
         for (at, one) in self.unsorted.iter().enumerate() {
-            // Of references to one key the last counts.
+            // Of several references of one key the last one counts.
             let is_last = self.unsorted.get(at + 1).is_none_or(|next| key_of(next) != key_of(one));
             if is_last {
                 run.push(key_of(one), one.row);
@@ -116,8 +116,8 @@ impl TableBuilder {
         self.unsorted.clear();
     }
 
-    /// The table.
-    pub(in crate::store::references) fn finish(mut self) -> Table {
+    /// Returns the table.
+    pub(in crate::store::references) fn finish(mut self) -> ReferenceTable {
         self.end_run();
         (self.keys, self.unsorted) = Default::default();
         let targets = self.targets.finish();
@@ -127,40 +127,40 @@ impl TableBuilder {
         } else {
             self.runs.pop().map(BlockWriter::finish).unwrap_or_default()
         };
-        Table { blocks, inline: self.inline, targets }
+        ReferenceTable { blocks, inline: self.inline, targets }
     }
 }
 
-/// A run that is read once; each block is freed at its end.
-struct Run {
-    later: IntoIter<Block>,
-    block: Block,
+/// A run that is read once. Each block is freed at its end.
+struct SortedRun {
+    later: IntoIter<EncodedBlock>,
+    block: EncodedBlock,
     at: usize,
-    row: Row,
+    row: TableRow,
 }
 
-impl Run {
-    /// Reads the next entry, into `key`; `false` after the last one.
+impl SortedRun {
+    /// Reads the next entry into `key`; `false` after the last one.
     fn read_next(&mut self, key: &mut Vec<u8>) -> bool {
-        let mut entry = Entry { key: std::mem::take(key), row: self.row };
+        let mut entry = TableEntry { key: std::mem::take(key), row: self.row };
         while !read_next(&self.block, &mut self.at, &mut entry) {
             let Some(block) = self.later.next() else { return false };
             (self.block, self.at) = (block, 0);
             entry.key.clear();
-            entry.row = Row::default();
+            entry.row = TableRow::default();
         }
         (*key, self.row) = (entry.key, entry.row);
         true
     }
 }
 
-/// The entries of all runs, of the same keys those of the last run.
-fn merged(writers: Vec<BlockWriter>) -> Vec<Block> {
+/// Merges the entries of all runs. For the same key, the last run counts.
+fn merged(writers: Vec<BlockWriter>) -> Vec<EncodedBlock> {
     let mut runs = Vec::with_capacity(writers.len());
     let mut heap = BinaryHeap::with_capacity(writers.len());
     for (number, writer) in writers.into_iter().enumerate() {
         let later = writer.finish().into_iter();
-        let mut run = Run { later, block: Block::default(), at: 0, row: Row::default() };
+        let mut run = SortedRun { later, block: EncodedBlock::default(), at: 0, row: TableRow::default() };
         let mut key = Vec::new();
         if run.read_next(&mut key) {
             heap.push(Reverse((key, Reverse(number))));

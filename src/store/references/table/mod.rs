@@ -1,8 +1,8 @@
-//! References in memory, sorted by key and coded so that ten millions of them take some hundred mebibytes.
+//! References in memory, sorted by key and encoded so that ten million of them take a few hundred mebibytes.
 //!
-//! A key is found by a binary search over the first keys of the blocks (`block`), and from there in sequence. URLs of targets
-//! are kept once each (`texts`); `builder` makes the table of references in any order. Uses `key`. Invariant: the whole takes
-//! at most the limit of `builder`.
+//! A key is found by a binary search over the first keys of the blocks (`block`), and then in sequence. Each URL of a target is
+//! stored once (`texts`). `builder` makes the table from references in any order. Uses `key`. Invariant: the table takes at
+//! most the limit of `builder`.
 
 mod block;
 mod builder;
@@ -10,7 +10,7 @@ mod texts;
 
 use std::ops::{ControlFlow, Range};
 
-use self::block::{Block, Entry, Row, first_key, read_next};
+use self::block::{EncodedBlock, TableEntry, TableRow, first_key, read_next};
 pub(super) use self::builder::TableBuilder;
 use self::texts::Texts;
 use crate::store;
@@ -18,25 +18,25 @@ use crate::store;
 /// What a key stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reference {
-    /// These bytes.
+    /// Bytes.
     Inline(Vec<u8>),
     /// An object, or a range of it.
     Target { url: String, range: Option<Range<u64>> },
 }
 
 /// References by key.
-pub(super) struct Table {
-    blocks: Vec<Block>,
+pub(super) struct ReferenceTable {
+    blocks: Vec<EncodedBlock>,
     inline: Vec<u8>,
     targets: Texts,
 }
 
 /// A place in a table.
 struct Cursor<'a> {
-    table: &'a Table,
+    table: &'a ReferenceTable,
     block: usize,
     at: usize,
-    entry: Entry,
+    entry: TableEntry,
     is_past_end: bool,
 }
 
@@ -53,7 +53,7 @@ impl Cursor<'_> {
             self.block += 1;
             self.at = 0;
             self.entry.key.clear();
-            self.entry.row = Row::default();
+            self.entry.row = TableRow::default();
         }
     }
 
@@ -62,11 +62,11 @@ impl Cursor<'_> {
     }
 }
 
-impl Table {
-    /// The place of the first key that is not before `text`.
+impl ReferenceTable {
+    /// Returns the place of the first key that is not before `text`.
     fn first_from(&self, text: &str) -> Cursor<'_> {
         let after = self.blocks.partition_point(|block| first_key(block) <= text.as_bytes());
-        let entry = Entry::default();
+        let entry = TableEntry::default();
         let block = after.saturating_sub(1);
         let mut cursor = Cursor { table: self, block, at: 0, entry, is_past_end: false };
         cursor.next();
@@ -76,7 +76,7 @@ impl Table {
         cursor
     }
 
-    /// What a key stands for.
+    /// Returns what a key stands for.
     pub(super) fn find(&self, key: &str) -> Option<Reference> {
         let cursor = self.first_from(key);
         if cursor.key() != Some(key) {
@@ -96,13 +96,13 @@ impl Table {
         self.targets.each(each);
     }
 
-    /// Whether any key is below `folder`.
+    /// Whether there is a key below `folder`.
     pub(super) fn is_folder(&self, folder: &str) -> bool {
         let prefix = format!("{folder}/");
         self.first_from(&prefix).key().is_some_and(|key| key.starts_with(&prefix))
     }
 
-    /// The names right below a folder, until `each` stops it.
+    /// Calls `each` with the names directly below a folder, until it stops.
     pub(super) fn each_name(&self, folder: &str, each: &mut dyn FnMut(store::ListEntry) -> ControlFlow<()>) {
         let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let mut cursor = self.first_from(&prefix);
@@ -119,7 +119,7 @@ impl Table {
             } else {
                 cursor.next();
             }
-            // What is below a key comes soon after it, with nothing but '.' and the like between.
+            // Keys below a name come soon after it; only characters such as '.' sort between.
             let after = cursor.key().and_then(|key| key.strip_prefix(&path)?.chars().next());
             let is_folder = is_below || (after.is_some_and(|after| after <= '/') && self.is_folder(&path));
             if is_new && each(store::ListEntry { name, is_folder }).is_break() {
@@ -129,7 +129,7 @@ impl Table {
     }
 }
 
-/// The range of an offset and a length, which no file can pass.
+/// Returns the range of an offset and a length, within the longest possible file.
 pub(in crate::store::references) fn checked_range(offset: u64, length: u64) -> Result<Range<u64>, String> {
     let end = offset.checked_add(length).filter(|end| *end <= i64::MAX as u64);
     end.map(|end| offset..end).ok_or_else(|| format!("{length} bytes at {offset} are in no file"))
@@ -147,7 +147,7 @@ mod tests {
 
     type Model = BTreeMap<String, Reference>;
 
-    fn table(references: &[(String, Reference)]) -> Table {
+    fn table(references: &[(String, Reference)]) -> ReferenceTable {
         let mut builder = TableBuilder::default();
         for (key, reference) in references {
             match reference {
@@ -158,7 +158,7 @@ mod tests {
         builder.finish()
     }
 
-    fn names(table: &Table, folder: &str) -> Vec<(String, bool)> {
+    fn names(table: &ReferenceTable, folder: &str) -> Vec<(String, bool)> {
         let mut names = Vec::new();
         table.each_name(folder, &mut |entry| {
             names.push((entry.name, entry.is_folder));
@@ -168,8 +168,8 @@ mod tests {
         names
     }
 
-    /// Every key, and what is near it.
-    fn compare(table: &Table, model: &Model) {
+    /// Compares every key, and the keys near it.
+    fn compare(table: &ReferenceTable, model: &Model) {
         let mut folders = vec![String::new()];
         for key in model.keys() {
             let mut shorter = key.clone();
@@ -207,14 +207,14 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(crate::test_level::pick(64, 256)))]
         #[test]
-        fn is_as_a_map(references in prop::collection::vec((key(), reference()), 0..400)) {
+        fn a_table_equals_a_map(references in prop::collection::vec((key(), reference()), 0..400)) {
             compare(&table(&references), &references.into_iter().collect());
         }
     }
 
     #[test]
     fn runs_are_merged_and_the_last_reference_counts() {
-        // More than two runs, in an order that is not that of the keys, and each key twice.
+        // There are more than two runs, out of key order, with each key twice.
         let count = 250_000_u64;
         let reference = |number: u64| Reference::Target {
             url: format!("s3://bucket/folder/file-{:06}.nc", number % 50_021),

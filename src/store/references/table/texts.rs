@@ -1,27 +1,27 @@
-//! Texts by number, each once: the URLs of targets, which may be as many as the references.
+//! Texts by number, each stored once: the URLs of targets, which may be as many as the references.
 //!
-//! A text is kept as the bytes that it has beside those that it shares with the one before it. Uses `block` for numbers.
+//! A text is stored without the prefix that it shares with the one before it. Uses `block` for numbers.
 
 use std::hash::{BuildHasher, RandomState};
 
 use super::block::{get, put};
 
-/// So many texts are relative to the first of them.
+/// The number of texts in a group. The first text of a group is stored whole.
 const GROUP: usize = 16;
-/// No text.
+/// The number of a free place.
 const FREE: u32 = u32::MAX;
 
 /// Different texts, numbered from 0.
 #[derive(Default)]
 pub(super) struct Texts {
     bytes: Vec<u8>,
-    /// Where each group begins.
+    /// The offset of each group.
     groups: Vec<u32>,
     count: u32,
 }
 
 impl Texts {
-    /// A text.
+    /// Returns a text.
     pub(super) fn text(&self, number: u32) -> Option<String> {
         if number >= self.count {
             return None;
@@ -62,13 +62,13 @@ pub(super) struct TextsBuilder {
     texts: Texts,
     last: String,
     last_number: u32,
-    /// Numbers of texts, each at the first free place from that of its hash.
+    /// Numbers of texts in a hash table with linear probing.
     places: Vec<u32>,
     hasher: RandomState,
 }
 
 impl TextsBuilder {
-    /// The number of a text, which is added unless it is known. The caller limits the memory.
+    /// Returns the number of a text, and adds it if it is new. The caller limits the memory.
     pub(super) fn number(&mut self, text: &str) -> u32 {
         if self.texts.count > 0 && self.texts.count - 1 == self.last_number && self.last == text {
             return self.last_number;

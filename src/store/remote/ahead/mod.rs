@@ -1,15 +1,15 @@
-//! Transfers ahead of readers: which are under way, and what they brought.
+//! Transfers ahead of readers, and the bytes that they brought.
 //!
 //! Uses its neighbours in `store/remote`, and `tokio` through them.
 //!
 //! Invariants:
-//! - The memory of all spans never exceeds the limit, as far as the service tells sizes before it sends bodies: a body that
-//!   does not fit is not received.
-//! - A span with a claim stays. Without one it is cancelled if it is under way; otherwise it stays for a while.
-//! - A failed span is not an error: the reader asks the service itself.
-//! - Every span ends: when its [`SpanTransfer`] is dropped, whatever became of it, no reader waits for the span any more.
-//! - No span is older than the last [`Ahead::forget`] of its key. After the first one of an object the others are asked for in its
-//!   version, so that what the disk cache has of a shard is asked about once.
+//! - The memory of all spans never exceeds the limit, provided that the service announces the sizes of bodies: a body that does
+//!   not fit is not received.
+//! - A span with a claim stays. Without a claim it is cancelled if it is being transferred; otherwise it stays for a while.
+//! - A failed span is not an error: the reader sends its own request.
+//! - Every span ends: once its [`SpanTransfer`] is dropped, for any reason, no reader waits for the span.
+//! - No span is older than the last [`Ahead::forget`] of its key. After the first span of an object the others are requested in
+//!   its version, so that a shard in the disk cache is validated only once.
 
 mod span;
 #[cfg(test)]
@@ -26,14 +26,14 @@ use tokio::task::AbortHandle;
 
 pub(super) use self::span::{Outcome, Span};
 use self::span::{Progress, Reservation};
-use super::counters::Counters;
 use super::first_bytes::FirstBytes;
+use crate::store::remote::client::counters::Counters;
 use crate::store::{Claim, Wanted};
 
-/// What a span is expected to take if its size is not known and nothing was transferred yet.
+/// The expected size of a span if its size is not known and nothing was transferred yet.
 const UNKNOWN_SIZE_BYTES: u64 = 4 << 20;
-/// What no reader claims is kept up to this much, and this part of the limit: memory that is used again soon costs less than
-/// more of it.
+/// The most bytes without a claim that are kept, and the part of the limit: memory that is reused soon costs less than more
+/// memory.
 const MAX_IDLE_BYTES: u64 = 16 << 20;
 const IDLE_PART_OF_LIMIT: u64 = 4;
 /// Ranges of one object with at most this much between them are transferred together.
@@ -41,35 +41,35 @@ const MAX_GAP_BYTES: u64 = 256 << 10;
 /// The longest range that is transferred as one.
 const MAX_RANGE_BYTES: u64 = 8 << 20;
 
-/// Of so many objects the versions are known.
+/// The most objects whose versions are known.
 const MAX_KNOWN_VERSIONS: usize = 4096;
 
 /// All spans of a store.
 pub(super) struct Ahead {
-    state: Mutex<State>,
-    /// Memory of all spans that any reader or the table still holds.
+    state: Mutex<SpanTable>,
+    /// Memory of all spans that a reader or the table still holds.
     taken_bytes: Arc<AtomicU64>,
     limit_bytes: u64,
-    /// Spans under way, and the most of them at one time.
+    /// Spans that are being transferred, and the most of them at one time.
     under_way: AtomicUsize,
     most_under_way: usize,
     counters: Arc<Counters>,
 }
 
-struct State {
+struct SpanTable {
     by_key: HashMap<String, Vec<Arc<Span>>>,
-    /// The ETags of objects of which spans have come.
+    /// The ETags of objects whose spans have arrived.
     tags: HashMap<String, String>,
-    /// Spans in memory that no reader claims, for the next reader, and their bytes.
+    /// Spans in memory without a claim, kept for the next reader, and their bytes.
     idle: LruCache<u64, Arc<Span>>,
     idle_bytes: u64,
     next_id: u64,
-    /// How many spans may be under way now, and how often the service had asked for fewer when that was last changed: halved
-    /// then, and one more after as many spans have arrived.
+    /// The most spans that may be transferred now, and how often the service had asked for fewer when this was last changed. It
+    /// is halved each time, and increased by one after as many spans have arrived.
     depth: usize,
     slowed: u64,
     arrived: usize,
-    /// About how long the last objects were that were transferred as a whole.
+    /// The approximate size of the last objects that were transferred as a whole.
     usual_bytes: Option<u64>,
 }
 
@@ -114,8 +114,8 @@ impl Drop for SpanClaim {
     }
 }
 
-/// The transfer of a span, for whatever carries it out. The span ends with it at the latest: an early return, a task that is dropped
-/// and a panic leave no reader waiting.
+/// The transfer of a span, owned by the task that carries it out. The span ends with it at the latest: an early return, a
+/// dropped task or a panic leaves no reader waiting.
 pub(super) struct SpanTransfer {
     ahead: Arc<Ahead>,
     span: Arc<Span>,
@@ -135,17 +135,17 @@ impl SpanTransfer {
         self.ahead.admits(&self.span, bytes)
     }
 
-    /// The bytes are here.
+    /// Ends the transfer with the bytes of the span.
     pub fn arrived(self, first: FirstBytes) {
         self.ahead.arrived(&self.span, first);
     }
 
-    /// The object is missing.
+    /// Ends the transfer, because the object is missing.
     pub fn missing(self) {
         self.ahead.end(&self.span, Progress::Missing);
     }
 
-    /// It failed.
+    /// Ends the transfer, because it failed.
     pub fn failed(self) {
         self.ahead.failed(&self.span);
     }
@@ -153,17 +153,17 @@ impl SpanTransfer {
 
 impl Drop for SpanTransfer {
     fn drop(&mut self) {
-        // Without the table's lock, which `Ahead::claim` may hold. A span that has ended stays as it is.
+        // This does not take the table's lock, which `Ahead::claim` may hold. A span that has ended stays as it is.
         self.ahead.end(&self.span, Progress::Void);
     }
 }
 
-impl State {
+impl SpanTable {
     fn knows(&self, span: &Arc<Span>) -> bool {
         self.by_key.get(&span.key).is_some_and(|spans| spans.iter().any(|known| Arc::ptr_eq(known, span)))
     }
 
-    /// Keeps a span that no reader claims any more, and as few others as the limit allows.
+    /// Keeps a span that has lost its last claim, and evicts others above the limit.
     fn keep_idle(&mut self, span: &Arc<Span>, limit_bytes: u64) {
         self.idle_bytes += span.bytes();
         self.idle.put(span.id, Arc::clone(span));
@@ -180,7 +180,7 @@ impl State {
         }
     }
 
-    /// Drops the span that has been idle for longest.
+    /// Drops the span that has been idle longest.
     fn evict(&mut self) -> bool {
         let oldest = self.idle.peek_lru().map(|(_, oldest)| Arc::clone(oldest));
         oldest.inspect(|oldest| self.remove(oldest)).is_some()
@@ -203,9 +203,10 @@ impl State {
 }
 
 impl Ahead {
-    /// Spans of at most `limit_bytes` in all, and at most so many under way at one time.
+    /// Creates a table for spans of at most `limit_bytes` in all, of which at most `most_under_way` are transferred at one
+    /// time.
     pub fn new(limit_bytes: u64, most_under_way: usize, counters: Arc<Counters>) -> Self {
-        let state = State {
+        let state = SpanTable {
             by_key: HashMap::new(),
             tags: HashMap::new(),
             idle: LruCache::unbounded(),
@@ -226,7 +227,8 @@ impl Ahead {
         }
     }
 
-    /// Claims to these bytes, in their order. `begin` starts a transfer, and returns what cancels it.
+    /// Claims these bytes, and returns the claims in their order. `begin` starts a transfer, and returns a handle that cancels
+    /// it.
     pub fn claim(
         self: &Arc<Self>,
         wanted: &[(String, Wanted)],
@@ -261,8 +263,8 @@ impl Ahead {
         claims
     }
 
-    /// A new span with one claim, if there is room.
-    fn add(&self, state: &mut State, key: &str, wanted: Wanted) -> Option<Arc<Span>> {
+    /// Adds a span with one claim, if there is memory for it.
+    fn add(&self, state: &mut SpanTable, key: &str, wanted: Wanted) -> Option<Arc<Span>> {
         let slowed = self.counters.slowed();
         if slowed != state.slowed {
             (state.slowed, state.depth, state.arrived) = (slowed, (state.depth / 2).max(1), 0);
@@ -302,7 +304,7 @@ impl Ahead {
         Some(span)
     }
 
-    /// The span that has these bytes, or will.
+    /// Finds the span that has these bytes or will have them.
     pub fn find(self: &Arc<Self>, key: &str, wanted: &Wanted) -> Option<SpanClaim> {
         let mut state = self.state.lock();
         let span = state.find(key, wanted)?;
@@ -326,7 +328,7 @@ impl Ahead {
         false
     }
 
-    /// The bytes of a span are here.
+    /// Ends a transfer with the bytes of its span.
     fn arrived(&self, span: &Arc<Span>, first: FirstBytes) {
         let mut state = self.state.lock();
         let length = first.range.end - first.range.start;
@@ -334,7 +336,7 @@ impl Ahead {
             let usual = state.usual_bytes.map_or(length, |usual| usual - usual / 8 + length / 8);
             state.usual_bytes = Some(usual);
         }
-        // An If-Match with a weak one is never true.
+        // If-Match with a weak ETag is never true.
         let tag = first.meta.e_tag.clone().filter(|tag| !tag.starts_with("W/"));
         if !self.end(span, Progress::Here(Arc::new(first))) {
             return;
@@ -354,7 +356,7 @@ impl Ahead {
         }
     }
 
-    /// The transfer of a span failed.
+    /// Ends a transfer that failed.
     fn failed(&self, span: &Arc<Span>) {
         let mut state = self.state.lock();
         state.remove(span);
@@ -363,7 +365,7 @@ impl Ahead {
         self.end(span, Progress::Void);
     }
 
-    /// Ends a transfer, unless it has ended.
+    /// Ends a transfer, unless it has already ended.
     fn end(&self, span: &Span, outcome: Progress) -> bool {
         let mut progress = span.progress.lock();
         if !matches!(*progress, Progress::UnderWay(_)) {
@@ -407,25 +409,25 @@ impl Ahead {
         }
     }
 
-    /// The most memory of all spans.
+    /// Returns the limit on the memory of all spans.
     pub fn limit_bytes(&self) -> u64 {
         self.limit_bytes
     }
 
-    /// Memory of all spans.
+    /// Returns the memory of all spans.
     pub fn taken_bytes(&self) -> u64 {
         self.taken_bytes.load(Ordering::Relaxed)
     }
 
-    /// The counts of the store's requests.
+    /// Returns the counts of the store's requests.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 }
 
-/// The first of these, with those that follow it as near ranges of the same object and are in no span yet; and how many they
-/// are.
-fn merged(wanted: &[(String, Wanted)], state: &State) -> (Wanted, usize) {
+/// Merges the first of these with the ranges after it that are near it in the same object and in no span yet. Also returns how
+/// many were merged.
+fn merged(wanted: &[(String, Wanted)], state: &SpanTable) -> (Wanted, usize) {
     let Some((key, first)) = wanted.first() else { return (Wanted::Last(0), 1) };
     let Wanted::Range(first) = first else { return (first.clone(), 1) };
     let mut all: Range<u64> = first.clone();

@@ -1,6 +1,6 @@
-//! One transfer, and the bytes that it brought: a **span**.
+//! A **span**: a transfer, and the bytes that it brought.
 //!
-//! Uses `store/remote/first_bytes`. Its table is in `ahead`, which changes how far it is.
+//! Uses `store/remote/first_bytes`. The table of spans is in `ahead`, which advances their progress.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 use crate::store::Wanted;
 use crate::store::remote::first_bytes::FirstBytes;
 
-/// One transfer.
+/// A transfer and its bytes.
 pub struct Span {
     pub id: u64,
     pub key: String,
@@ -24,29 +24,29 @@ pub struct Span {
     pub reservation: Reservation,
 }
 
-/// How far a transfer is.
+/// The progress of a transfer.
 pub enum Progress {
-    /// On its way; the handle cancels it.
+    /// The transfer is running; the handle cancels it.
     UnderWay(Option<AbortHandle>),
-    /// The bytes.
+    /// The bytes have arrived.
     Here(Arc<FirstBytes>),
     /// The object is missing.
     Missing,
-    /// Failed or cancelled.
+    /// The transfer failed or was cancelled.
     Void,
 }
 
-/// What a transfer brought.
+/// The outcome of a transfer.
 pub enum Outcome {
     /// These bytes.
     Here(Arc<FirstBytes>),
     /// The object is missing.
     Missing,
-    /// Nothing: the reader has to ask the service itself.
+    /// There is nothing: the reader has to send its own request.
     Unknown,
 }
 
-/// Memory of a span.
+/// The memory that is reserved for a span.
 pub struct Reservation {
     /// Memory of all spans.
     pub taken_bytes: Arc<AtomicU64>,
@@ -61,7 +61,7 @@ impl Drop for Reservation {
 }
 
 impl Reservation {
-    /// Changes the reservation to what is needed, unless the limit is reached.
+    /// Changes the reservation to `bytes`, unless that exceeds the limit.
     pub fn resize(&self, bytes: u64, limit_bytes: u64) -> bool {
         let old = self.bytes.load(Ordering::Relaxed);
         if bytes > old {
@@ -79,7 +79,7 @@ impl Reservation {
 }
 
 impl Span {
-    /// Waits for the transfer.
+    /// Waits for the end of the transfer.
     pub fn wait(&self) -> Outcome {
         let mut progress = self.progress.lock();
         loop {
@@ -92,12 +92,12 @@ impl Span {
         }
     }
 
-    /// Memory that is reserved for it. Once it has ended this does not change.
+    /// Returns the memory that is reserved for the span. It does not change once the transfer has ended.
     pub fn bytes(&self) -> u64 {
         self.reservation.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether an object of which these bytes are wanted first can be opened with the span.
+    /// Whether the span has the bytes that the reader of an object needs first.
     pub fn covers(&self, wanted: &Wanted) -> bool {
         match (&self.wanted, wanted) {
             (Wanted::Whole { .. }, _) => true,

@@ -1,4 +1,4 @@
-//! Tests of spans, whose transfers the tests play.
+//! Tests of spans, whose transfers are carried out by the tests.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use crate::store::remote::transfer::Fetched;
 
 const MIB: u64 = 1 << 20;
 
-/// Spans of at most 8 MiB, at most 4 under way; and those that were begun.
+/// Spans of at most 8 MiB, at most 4 of them in transfer, and the transfers that were begun.
 struct Scene {
     ahead: Arc<Ahead>,
     begun: Mutex<Vec<Begun>>,
@@ -19,7 +19,7 @@ struct Scene {
 
 struct Begun {
     span: Arc<Span>,
-    /// Until it ends.
+    /// The transfer, until it ends.
     transfer: Option<SpanTransfer>,
 }
 
@@ -37,7 +37,7 @@ impl Scene {
         })
     }
 
-    /// The memory of all spans, and how many are under way.
+    /// Returns the memory of all spans, and how many are being transferred.
     fn taken(&self) -> (u64, usize) {
         (self.ahead.taken_bytes(), self.ahead.under_way.load(Ordering::Relaxed))
     }
@@ -50,7 +50,7 @@ impl Scene {
         self.begun.lock().unwrap()[number].transfer.take().unwrap()
     }
 
-    /// The transfer with this number brings so many bytes, if that is admitted.
+    /// Ends the transfer with this number with so many bytes, if they are admitted.
     fn arrive(&self, number: usize, bytes: u64) -> bool {
         let transfer = self.transfer(number);
         if !transfer.admits(bytes) {
@@ -175,7 +175,7 @@ fn after_the_first_span_the_others_are_of_its_version() {
         [&claims, &ranges].map(|all| all.iter().flatten().map(|claim| claim.is_lost()).collect::<Vec<_>>())
     };
     assert_eq!(lost(), [[false, false], [false, false]]);
-    // The object was replaced: the reader asks for the present one.
+    // The object was replaced: the reader requests the current one.
     scene.transfer(2).failed();
     scene.ahead.forget(|key| key == "b");
     assert_eq!(lost(), [[false, true], [true, true]]);

@@ -1,6 +1,6 @@
-//! Bodies of replies that are read as a whole, within limits of size and time: a server may send for ever, or nothing more.
+//! Reading bodies of replies as a whole, within limits of size and time: a server may never stop sending, or stop too early.
 //!
-//! Uses `object_store` and `tokio`. The bodies of objects pass as streams, and `transfer` has their limits.
+//! Uses `object_store` and `tokio`. The bodies of objects are streams; their limits are in `transfer`.
 
 use std::time::Duration;
 
@@ -8,42 +8,43 @@ use futures_util::StreamExt;
 use object_store::client::HttpResponseBody;
 use tokio::time::{Instant, timeout_at};
 
-/// How much of the body of a failure is read: all that services say, and of a web page enough.
+/// The most bytes of the body of a failure: enough for all messages of services, and for the beginning of a web page.
 const MAX_FAILURE_BYTES: usize = 64 << 10;
-/// A body that is slower than this is given up.
+/// The speed below which reading a body is given up.
 const MIN_BYTES_PER_SECOND: u64 = 1024;
 
-/// Why a body is not there.
+/// Why a body could not be read.
 #[derive(Debug)]
-pub(in crate::store::remote) enum Broken {
-    /// It is longer than the limit.
+pub(in crate::store::remote) enum BodyError {
+    /// The body is longer than the limit.
     TooLong,
-    /// It ended early, or nothing came for too long.
+    /// The body ended early, or nothing came for too long.
     Interrupted(String),
 }
 
-/// All of a body of at most `limit_bytes`. `patience` is how long it may take, in addition to the time that its bytes take at a slow pace.
-pub(in crate::store::remote) async fn all_of(
+/// Reads all of a body of at most `limit_bytes`. `patience` is the time that it may take, in addition to the time of its bytes
+/// at a slow pace.
+pub(in crate::store::remote) async fn read_all(
     body: HttpResponseBody,
     limit_bytes: usize,
     patience: Duration,
-) -> Result<Vec<u8>, Broken> {
+) -> Result<Vec<u8>, BodyError> {
     let (mut bytes, started) = (Vec::new(), Instant::now());
     let mut pieces = body.bytes_stream();
     loop {
         let end = started + patience + Duration::from_secs(bytes.len() as u64 / MIN_BYTES_PER_SECOND);
         match timeout_at(end, pieces.next()).await {
-            Err(_) => return Err(Broken::Interrupted(format!("only {} bytes came", bytes.len()))),
+            Err(_) => return Err(BodyError::Interrupted(format!("only {} bytes came", bytes.len()))),
             Ok(None) => return Ok(bytes),
-            Ok(Some(Err(error))) => return Err(Broken::Interrupted(error.to_string())),
-            Ok(Some(Ok(piece))) if piece.len() > limit_bytes - bytes.len() => return Err(Broken::TooLong),
+            Ok(Some(Err(error))) => return Err(BodyError::Interrupted(error.to_string())),
+            Ok(Some(Ok(piece))) if piece.len() > limit_bytes - bytes.len() => return Err(BodyError::TooLong),
             Ok(Some(Ok(piece))) => bytes.extend_from_slice(&piece),
         }
     }
 }
 
-/// What a server says of a failure, as far as anyone reads it.
-pub(in crate::store::remote) async fn start_of(body: HttpResponseBody, patience: Duration) -> Vec<u8> {
+/// Reads the beginning of the body of a failure.
+pub(in crate::store::remote) async fn read_start(body: HttpResponseBody, patience: Duration) -> Vec<u8> {
     let mut start = Vec::new();
     let mut pieces = body.bytes_stream();
     let end = Instant::now() + patience;

@@ -1,73 +1,74 @@
-//! What a failure means for the kernel. Uses `object_store`, `error` and the sentences of `refusal`.
+//! The failures of requests, and the errors that they become. Uses `object_store`, `error` and the messages of `refusal`.
 //!
-//! 404 means that an object is missing, and nothing else does, unless the user says that 403 does, too: and then only a 403 that does
-//! not say whether there is such an object. Everything else is an error of the store with the kind that the kernel's number follows
-//! from.
+//! Only 404 means that an object is missing, and, if the user says so, a 403 that does not reveal whether the object exists.
+//! Every other failure is an error of the store, whose kind determines the errno.
 
 use std::io;
 
 use crate::error::Error;
-use crate::store::remote::client::causes;
+use crate::store::remote::client::http::causes;
 use crate::store::remote::replies::refusal::{Cause, Refusal};
 use crate::store::remote_options::secrets::redacted;
 
-/// What became of a request.
-pub(in crate::store::remote) type Reply<T> = Result<T, Failure>;
+/// The outcome of a request.
+pub(in crate::store::remote) type Reply<T> = Result<T, RequestFailure>;
 
 /// A request's failure.
 #[derive(Clone, Debug)]
-pub(in crate::store::remote) enum Failure {
+pub(in crate::store::remote) enum RequestFailure {
     /// The object is missing.
     Missing,
-    /// The object is another version than the one that was asked for.
+    /// The object is not the version that was requested.
     Changed,
     /// The object is the version that the caller has.
     NotModified,
-    /// Nothing is asked of the service, and the disk cache does not have it.
+    /// The store is offline, and the bytes are not in the disk cache.
     Offline,
     /// The range begins after the object's end.
     OutOfRange,
-    /// The caller may not read the object, or there is none: the service does not say which.
+    /// Either the caller may not read the object, or it is missing: the service does not say which.
     Undisclosed(String),
     /// The caller may not do this.
     Forbidden(String),
-    /// No reply came, or one that says to try again later.
+    /// There was no reply, or one that says to try again later.
     Passing(String),
-    /// The service does not know this kind of request.
+    /// The service does not support this kind of request.
     NotSupported(String),
-    /// Anything else.
+    /// Any other failure.
     Other(io::ErrorKind, String),
 }
 
-impl From<object_store::Error> for Failure {
+impl From<object_store::Error> for RequestFailure {
     fn from(error: object_store::Error) -> Self {
         use object_store::Error as Remote;
         if let Some(refusal) = refusal(&error) {
             let text = refusal.text.clone();
             return match (refusal.cause, refusal.status) {
-                (Cause::Undisclosed, _) => Failure::Undisclosed(text),
-                (Cause::Denied, _) => Failure::Forbidden(text),
-                (Cause::Account, _) => Failure::Other(io::ErrorKind::PermissionDenied, text),
-                (Cause::Other, 405 | 501) => Failure::NotSupported(text),
-                _ if refusal.is_temporary() => Failure::Passing(text),
-                _ => Failure::Other(io::ErrorKind::Other, text),
+                (Cause::Undisclosed, _) => RequestFailure::Undisclosed(text),
+                (Cause::Denied, _) => RequestFailure::Forbidden(text),
+                (Cause::Account, _) => RequestFailure::Other(io::ErrorKind::PermissionDenied, text),
+                (Cause::Other, 405 | 501) => RequestFailure::NotSupported(text),
+                _ if refusal.is_temporary() => RequestFailure::Passing(text),
+                _ => RequestFailure::Other(io::ErrorKind::Other, text),
             };
         }
         let sentence = causes(&error);
         match error {
-            Remote::NotFound { .. } => Failure::Missing,
-            Remote::NotModified { .. } => Failure::NotModified,
-            Remote::Precondition { .. } | Remote::AlreadyExists { .. } => Failure::Changed,
-            Remote::NotSupported { .. } | Remote::NotImplemented { .. } => Failure::NotSupported(sentence),
-            _ if sentence.contains("status code: 416") || sentence.contains("Invalid range") => {
-                Failure::OutOfRange
+            Remote::NotFound { .. } => RequestFailure::Missing,
+            Remote::NotModified { .. } => RequestFailure::NotModified,
+            Remote::Precondition { .. } | Remote::AlreadyExists { .. } => RequestFailure::Changed,
+            Remote::NotSupported { .. } | Remote::NotImplemented { .. } => {
+                RequestFailure::NotSupported(sentence)
             }
-            _ => Failure::Other(io::ErrorKind::Other, sentence),
+            _ if sentence.contains("status code: 416") || sentence.contains("Invalid range") => {
+                RequestFailure::OutOfRange
+            }
+            _ => RequestFailure::Other(io::ErrorKind::Other, sentence),
         }
     }
 }
 
-/// The refusal that an error comes from.
+/// Returns the refusal that caused an error.
 fn refusal(error: &object_store::Error) -> Option<&Refusal> {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
@@ -79,25 +80,27 @@ fn refusal(error: &object_store::Error) -> Option<&Refusal> {
     None
 }
 
-impl Failure {
-    /// As an error of an operation on a key.
+impl RequestFailure {
+    /// Converts the failure to the error of an operation on a key.
     pub(in crate::store::remote) fn at(self, key: &str, operation: &'static str) -> Error {
         let (kind, reason) = match self {
-            Failure::Missing => (io::ErrorKind::NotFound, "the object is missing".to_owned()),
-            Failure::Changed | Failure::NotModified => return Error::Stale { key: key.to_owned() },
-            Failure::Offline => (
+            RequestFailure::Missing => (io::ErrorKind::NotFound, "the object is missing".to_owned()),
+            RequestFailure::Changed | RequestFailure::NotModified => {
+                return Error::Stale { key: key.to_owned() };
+            }
+            RequestFailure::Offline => (
                 io::ErrorKind::NetworkUnreachable,
                 "it is not in the disk cache, and --offline asks no service".to_owned(),
             ),
-            Failure::OutOfRange => {
+            RequestFailure::OutOfRange => {
                 (io::ErrorKind::UnexpectedEof, "the object is shorter than that".to_owned())
             }
-            Failure::Undisclosed(reason) | Failure::Forbidden(reason) => {
+            RequestFailure::Undisclosed(reason) | RequestFailure::Forbidden(reason) => {
                 (io::ErrorKind::PermissionDenied, reason)
             }
-            Failure::Passing(reason) => (io::ErrorKind::Other, reason),
-            Failure::NotSupported(reason) => (io::ErrorKind::Unsupported, reason),
-            Failure::Other(kind, reason) => (kind, reason),
+            RequestFailure::Passing(reason) => (io::ErrorKind::Other, reason),
+            RequestFailure::NotSupported(reason) => (io::ErrorKind::Unsupported, reason),
+            RequestFailure::Other(kind, reason) => (kind, reason),
         };
         Error::store(key, operation, io::Error::new(kind, redacted(&reason)))
     }

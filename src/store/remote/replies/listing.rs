@@ -1,5 +1,5 @@
-//! Replies with names, before `object_store` reads them: it fails on the whole reply where it has one key that a path cannot be, with
-//! an empty part, `.` or a control character. Such keys are taken out of the reply here. Uses `quick-xml` and `store/key`.
+//! Listings, before `object_store` reads them. It fails on the whole reply if one key cannot be a path, because it has an empty
+//! part, `.` or a control character. These keys are removed from the reply here. Uses `quick-xml` and `store/key`.
 
 use std::ops::Range;
 
@@ -11,59 +11,61 @@ use crate::store::is_key;
 use crate::store::key::percent_decoded;
 use crate::store::remote::service::Service;
 
-/// What was taken out of a reply.
+/// The keys that were removed from a reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::store::remote) struct OddKeys {
-    /// The first key, in one line.
+    /// The first key, on one line.
     pub first: String,
-    /// How many there were.
+    /// The number of keys.
     pub count: u64,
-    /// The first folder among them that may be a node: its name is one that Zarr allows.
+    /// The first folder among them that may be a node: Zarr allows its name.
     pub folder: Option<String>,
 }
 
-/// An element that stands for one key.
-struct Listed {
-    /// Its name in XML, and that of the element in it with the key.
+/// An XML element that stands for one key.
+struct ListedElement {
+    /// The name of the element, and that of the child with the key.
     element: &'static str,
     key: &'static str,
     /// Whether it stands for all keys with this prefix.
     is_folder: bool,
 }
 
-const fn listed(element: &'static str, key: &'static str, is_folder: bool) -> Listed {
-    Listed { element, key, is_folder }
+const fn listed(element: &'static str, key: &'static str, is_folder: bool) -> ListedElement {
+    ListedElement { element, key, is_folder }
 }
 
-const OF_S3: [Listed; 2] = [listed("Contents", "Key", false), listed("CommonPrefixes", "Prefix", true)];
-const OF_AZURE: [Listed; 2] = [listed("Blob", "Name", false), listed("BlobPrefix", "Name", true)];
-const OF_WEBDAV: [Listed; 1] = [listed("response", "href", true)];
+const S3_ELEMENTS: [ListedElement; 2] =
+    [listed("Contents", "Key", false), listed("CommonPrefixes", "Prefix", true)];
+const AZURE_ELEMENTS: [ListedElement; 2] =
+    [listed("Blob", "Name", false), listed("BlobPrefix", "Name", true)];
+const WEBDAV_ELEMENTS: [ListedElement; 1] = [listed("response", "href", true)];
 
-/// What is done with a key.
-enum Verdict {
+/// The decision about a key.
+enum KeyDecision {
     Keep,
-    /// It cannot be asked for. A string that is not one line is escaped.
+    /// The key cannot be requested. `shown` is the key on one line, escaped.
     LeaveOut {
         shown: String,
         may_be_node: bool,
     },
 }
 
-/// A reply with names without those that `object_store` cannot read, and what they are. `None` if it reads all of them, or if this is
-/// not a reply that it reads.
+/// Removes the keys that `object_store` cannot read from a reply, and returns it with these keys. Returns `None` if
+/// `object_store` can read all of them, or if the reply is not a listing.
 pub(in crate::store::remote) fn without_odd_keys(
     service: Service,
     reply: &[u8],
 ) -> Option<(Vec<u8>, OddKeys)> {
-    let kinds: &[Listed] = match service {
-        Service::S3 | Service::Google => &OF_S3,
-        Service::Azure => &OF_AZURE,
-        Service::Http => &OF_WEBDAV,
+    let kinds: &[ListedElement] = match service {
+        Service::S3 | Service::Google => &S3_ELEMENTS,
+        Service::Azure => &AZURE_ELEMENTS,
+        Service::Http => &WEBDAV_ELEMENTS,
     };
     let mut left_out = OddKeys::default();
     let mut cuts: Vec<Range<usize>> = Vec::new();
     let mut reader = Reader::from_reader(reply);
-    let (mut entry, mut key): (Option<(usize, &Listed)>, Option<Range<usize>>) = (None, None);
+    let (mut entry, mut key): (Option<(usize, &ListedElement)>, Option<Range<usize>>) = (None, None);
     loop {
         let before = usize::try_from(reader.buffer_position()).ok()?;
         let event = reader.read_event().ok()?;
@@ -95,9 +97,9 @@ pub(in crate::store::remote) fn without_odd_keys(
                     continue;
                 }
                 entry = None;
-                match verdict(service, kind, reply.get(key.take().unwrap_or_default()).unwrap_or_default()) {
-                    Verdict::Keep => {}
-                    Verdict::LeaveOut { shown, may_be_node } => {
+                match decide(service, kind, reply.get(key.take().unwrap_or_default()).unwrap_or_default()) {
+                    KeyDecision::Keep => {}
+                    KeyDecision::LeaveOut { shown, may_be_node } => {
                         if left_out.count == 0 {
                             left_out.first = shown.clone();
                         }
@@ -116,7 +118,7 @@ pub(in crate::store::remote) fn without_odd_keys(
     (!cuts.is_empty()).then(|| (without(reply, &cuts), left_out))
 }
 
-/// The bytes outside these ranges, which are in order.
+/// Returns the bytes outside these ranges, which are in order.
 fn without(bytes: &[u8], cuts: &[Range<usize>]) -> Vec<u8> {
     let mut kept = Vec::with_capacity(bytes.len());
     let mut from = 0;
@@ -128,8 +130,8 @@ fn without(bytes: &[u8], cuts: &[Range<usize>]) -> Vec<u8> {
     kept
 }
 
-/// Judges a key as the XML has it.
-fn verdict(service: Service, kind: &Listed, raw: &[u8]) -> Verdict {
+/// Decides about a key, as the XML spells it.
+fn decide(service: Service, kind: &ListedElement, raw: &[u8]) -> KeyDecision {
     let spelt = String::from_utf8_lossy(raw);
     let unescaped = std::str::from_utf8(raw).ok().and_then(|raw| unescape(raw).ok());
     let key = match (service, unescaped) {
@@ -137,18 +139,21 @@ fn verdict(service: Service, kind: &Listed, raw: &[u8]) -> Verdict {
         (_, key) => key.map(|key| key.into_owned()),
     };
     let Some(key) = key else {
-        return Verdict::LeaveOut { shown: spelt.escape_debug().to_string(), may_be_node: kind.is_folder };
+        return KeyDecision::LeaveOut {
+            shown: spelt.escape_debug().to_string(),
+            may_be_node: kind.is_folder,
+        };
     };
     let bare = key.strip_suffix('/').unwrap_or(&key);
-    // A web server's own root has no name.
+    // The root of a web server has no name.
     let is_name = is_key(bare) && (!bare.is_empty() || service == Service::Http);
     if is_name && !bare.chars().any(|c| c.is_ascii_control()) {
-        return Verdict::Keep;
+        return KeyDecision::Keep;
     }
-    Verdict::LeaveOut { shown: key.escape_debug().to_string(), may_be_node: kind.is_folder && is_name }
+    KeyDecision::LeaveOut { shown: key.escape_debug().to_string(), may_be_node: kind.is_folder && is_name }
 }
 
-/// The path of a reference to a resource of the same server, without the first `/`. `None` if it is not UTF-8.
+/// Returns the path of a reference to the same server, without the first `/`; `None` if it is not UTF-8.
 fn path_of(href: &str) -> Option<String> {
     let path = match href.split_once("://") {
         Some((_, rest)) => rest.split_once('/').map_or("", |(_, path)| path),
@@ -162,7 +167,7 @@ fn path_of(href: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// The keys that are left of a listing, and those that are left out.
+    /// Returns the listing with the remaining keys, and the keys that are left out.
     fn left(service: Service, reply: &str) -> (String, Option<OddKeys>) {
         match without_odd_keys(service, reply.as_bytes()) {
             Some((reply, left_out)) => (String::from_utf8(reply).unwrap_or_default(), Some(left_out)),
@@ -181,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_cannot_be_asked_for_is_left_out() {
+    fn only_keys_that_cannot_be_requested_are_left_out() {
         let good = s3(&["a/b", "a/&lt;c&gt; é\\", "a/100%"], &["a/c/"]);
         assert_eq!(left(Service::S3, &good), (good.clone(), None));
         for odd in [
@@ -204,7 +209,7 @@ mod tests {
             assert_eq!((left_out.count, left_out.folder), (1, None), "{odd}");
             assert!(!left_out.first.contains(char::is_control), "{odd}");
         }
-        // The mark of the folder itself, which programs make that have folders.
+        // This marks the folder itself; programs with folders create it.
         assert_eq!(left(Service::S3, &s3(&["a/"], &[])).1, None);
     }
 
@@ -234,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_listing_is_left_as_it_is() {
+    fn a_reply_that_is_not_a_listing_is_unchanged() {
         for reply in ["", "no XML", "<a><b></a>", "<Contents><Key>a//b", "<Contents/><Key/>"] {
             assert_eq!(left(Service::S3, reply).1, None, "{reply}");
         }

@@ -1,4 +1,4 @@
-//! What services and web servers answer: names, bodies, refusals, and what became of a request.
+//! Replies of services and web servers: listings, bodies, refusals, and the outcome of a request.
 
 pub(super) mod bodies;
 pub(super) mod failure;

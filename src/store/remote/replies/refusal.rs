@@ -1,5 +1,5 @@
-//! What a service says when it does not do what it was asked, as one sentence that says what to do. Uses nothing of
-//! `object_store`: S3, Google and Azure give a code in XML or JSON, and a number for the request in a header.
+//! Refusals of services, as one sentence that says what to do. Uses nothing of `object_store`: S3, Google and Azure give a code
+//! in XML or JSON, and an ID of the request in a header.
 
 use std::fmt;
 
@@ -8,13 +8,13 @@ use crate::store::remote_options::secrets::redacted;
 
 /// The longest piece of a reply that is shown.
 const MAX_SHOWN: usize = 300;
-/// Codes for credentials that were good once.
+/// Codes for expired credentials.
 const EXPIRED: [&str; 5] =
     ["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired", "expired"];
-/// The same in a message, where the code is a general one.
+/// Phrases for the same in a message, if the code is a general one.
 const EXPIRED_SENTENCES: [&str; 4] =
     ["has expired", "is expired", "token expired", "not valid in the specified time frame"];
-/// Codes for credentials that never were.
+/// Codes for wrong credentials.
 const WRONG: [&str; 6] = [
     "InvalidAccessKeyId",
     "SignatureDoesNotMatch",
@@ -23,29 +23,29 @@ const WRONG: [&str; 6] = [
     "InvalidAuthenticationInfo",
     "UnrecognizedClientException",
 ];
-/// The same in a message of Azure.
+/// A phrase for the same in a message of Azure.
 const WRONG_SENTENCES: [&str; 1] = ["failed to authenticate"];
-/// Codes for a clock that is wrong.
+/// Codes for a wrong clock.
 const SKEWED: [&str; 2] = ["RequestTimeTooSkewed", "RequestTimeSkewed"];
-/// Codes for a bucket that is elsewhere.
+/// Codes for a bucket in another place.
 const ELSEWHERE: [&str; 4] = [
     "PermanentRedirect",
     "TemporaryRedirect",
     "AuthorizationHeaderMalformed",
     "IllegalLocationConstraintException",
 ];
-/// Codes for a bucket that is nowhere.
+/// Codes for a missing bucket.
 const NO_BUCKET: [&str; 3] = ["NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"];
-/// The same in a message.
+/// A phrase for the same in a message.
 const NO_BUCKET_SENTENCES: [&str; 1] = ["bucket does not exist"];
-/// Codes for a moment at which the service cannot answer.
+/// Codes for a service that cannot answer now.
 const BUSY: [&str; 5] = ["SlowDown", "RequestTimeout", "ServerBusy", "InternalError", "OperationTimedOut"];
-/// Codes for an object in an archive, from which it has to be restored before it can be read: of S3 (Glacier, and the archive tiers of
-/// Intelligent-Tiering), which the services that speak its protocol have taken over, and of Azure.
+/// Codes for an archived object, which has to be restored before it can be read: of S3 (Glacier, and the archive tiers of
+/// Intelligent-Tiering) and the services that speak its protocol, and of Azure.
 const ARCHIVED: [&str; 2] = ["InvalidObjectState", "BlobArchived"];
-/// The code for one that is being restored.
+/// The code for an object that is being restored.
 const REHYDRATING: &str = "BlobBeingRehydrated";
-/// Codes by which Azure says that the caller lacks a permission. It answers 404 for a missing object wherever the caller may read.
+/// Codes of Azure for a missing permission. Azure answers 404 for a missing object wherever the caller may read.
 const AZURE_DENIED: [&str; 7] = [
     "AuthorizationFailure",
     "AuthorizationPermissionMismatch",
@@ -55,40 +55,40 @@ const AZURE_DENIED: [&str; 7] = [
     "AuthorizationSourceIPMismatch",
     "InsufficientAccountPermissions",
 ];
-/// Members of a body, XML or JSON, that have the code.
+/// Members of a body, XML or JSON, with the code.
 const CODES: [&str; 4] = ["Code", "code", "__type", "error"];
-/// Members that explain it.
+/// Members with an explanation.
 const MESSAGES: [&str; 5] =
     ["Message", "message", "error_description", "Details", "AuthenticationErrorDetail"];
 
-/// What a refusal says of the object and of who asks.
+/// What a refusal says about the object and the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store::remote) enum Cause {
-    /// The caller may not read the object, or there is none: the service does not say which.
+    /// Either the caller may not read the object, or it is missing: the service does not say which.
     Undisclosed,
     /// The caller may not do this.
     Denied,
-    /// The credentials, the account, the bucket or a key of it is at fault, whatever is asked for.
+    /// The credentials, the account, the bucket or an encryption key is at fault, whatever the request is.
     Account,
     /// There was no reply.
     NoReply,
-    /// Something else.
+    /// Any other cause.
     Other,
 }
 
-/// A request that did not get what it asked for.
+/// The refusal of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store::remote) struct Refusal {
     /// The status of the reply; 0 if none came.
     pub status: u16,
-    /// Who or what is at fault.
+    /// The cause.
     pub cause: Cause,
-    /// The sentence.
+    /// The message.
     pub text: String,
 }
 
 impl Refusal {
-    /// Of a request that got no reply.
+    /// Returns the refusal of a request that got no reply.
     pub(in crate::store::remote) fn without_reply(text: String) -> Self {
         Refusal { status: 0, cause: Cause::NoReply, text }
     }
@@ -107,27 +107,27 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// A reply that is no success.
-pub(in crate::store::remote) struct Reply<'a> {
+/// A reply that is not a success.
+pub(in crate::store::remote) struct ErrorReply<'a> {
     pub service: Service,
     pub status: u16,
-    /// Whether names were asked for.
+    /// Whether the request was for a listing.
     pub is_listing: bool,
-    /// The service's code for the failure, where a header has it.
+    /// The service's code for the failure, if a header has it.
     pub code: Option<String>,
-    /// The region that the bucket is in.
+    /// The region of the bucket.
     pub region: Option<String>,
     pub request_id: Option<String>,
     pub body: &'a str,
 }
 
-/// Whether a reply with this code and body says that the bucket itself is missing; its objects are then not known to be.
+/// Whether a 404 with this code and body says that the bucket is missing, which does not say that the object is.
 pub(in crate::store::remote) fn is_without_bucket(
     service: Service,
     code: &Option<String>,
     body: &str,
 ) -> bool {
-    let reply = Reply {
+    let reply = ErrorReply {
         service,
         status: 404,
         is_listing: false,
@@ -139,12 +139,12 @@ pub(in crate::store::remote) fn is_without_bucket(
     reply.is_without_bucket()
 }
 
-impl Reply<'_> {
+impl ErrorReply<'_> {
     fn is_without_bucket(&self) -> bool {
         self.service != Service::Http && (self.is_code(&NO_BUCKET) || self.says(&NO_BUCKET_SENTENCES))
     }
 
-    /// The refusal as an answer to `asked`, a method with its URL.
+    /// Returns the refusal of the request `asked`, a method with its URL.
     pub(in crate::store::remote) fn refusal(&self, asked: &str) -> Refusal {
         let status = if self.is_code(&BUSY) { 503 } else { self.status };
         let said = [self.status.to_string(), self.code(), self.message()];
@@ -155,8 +155,8 @@ impl Reply<'_> {
         Refusal { status, cause: self.cause(), text }
     }
 
-    /// Only a code that is documented to hide whether there is such an object says so little; every other one concerns an object
-    /// that is there, or all of them.
+    /// Returns the cause. Only a code that is documented to hide whether the object exists is `Undisclosed`; every other code
+    /// concerns an existing object, or all of them.
     fn cause(&self) -> Cause {
         if self.is_of_credentials() {
             return Cause::Account;
@@ -166,7 +166,7 @@ impl Reply<'_> {
             (403, _, code) if ARCHIVED.contains(&code) => Cause::Other,
             (403, _, "AccessDenied") if self.may_hide_a_missing_object() => Cause::Undisclosed,
             (403, Service::Http, "") => Cause::Undisclosed,
-            // The reply to HEAD, whose code is not known, or of a proxy.
+            // This is the reply to HEAD, whose code is not known, or the reply of a proxy.
             (403, _, "" | "AccessDenied") => Cause::Denied,
             (403, Service::Azure, code) if AZURE_DENIED.contains(&code) => Cause::Denied,
             (401 | 403, ..) => Cause::Account,
@@ -178,8 +178,9 @@ impl Reply<'_> {
         self.status == 401 || self.is_expired() || self.is_wrong() || self.is_code(&SKEWED)
     }
 
-    /// Whether an AccessDenied can stand for 404: not where the message names a permission other than the one to list, without which
-    /// missing objects are answered so. Google also says that of an object whose permissions it does not know.
+    /// Whether an AccessDenied may stand for 404. It may not if the message names a permission other than the one to list:
+    /// without the permission to list, missing objects get this reply. Google also sends it for an object whose permissions it
+    /// does not know.
     fn may_hide_a_missing_object(&self) -> bool {
         let message = self.message();
         let after =
@@ -193,7 +194,7 @@ impl Reply<'_> {
         }
     }
 
-    /// What it means, and what to do.
+    /// Returns what the refusal means, and what to do.
     fn hint(&self) -> String {
         let region = || self.region.clone().or_else(|| self.member("Region"));
         if self.is_expired() {
@@ -251,7 +252,7 @@ impl Reply<'_> {
                     "the caller may not list: get the permission, or open everything by its name (--missing-status 403)"
                 }
                 Cause::Undisclosed => {
-                    "access denied; where the caller may not list, missing objects are answered so too \
+                    "access denied; where the caller may not list, missing objects get this reply, too \
                      (--missing-status 403)"
                 }
                 Cause::Denied => "access denied: get the permission, or check which credentials are used",
@@ -272,7 +273,7 @@ impl Reply<'_> {
         self.is_code(&WRONG) || self.says(&WRONG_SENTENCES)
     }
 
-    /// The service's code for the failure; empty without one.
+    /// Returns the service's code for the failure, or an empty text.
     fn code(&self) -> String {
         let in_body = || CODES.iter().find_map(|name| self.member(name));
         self.code.clone().or_else(in_body).unwrap_or_default()
@@ -282,7 +283,7 @@ impl Reply<'_> {
         codes.contains(&self.code().as_str())
     }
 
-    /// What the service says about the code. Other members repeat the request: keys, and more, are not messages.
+    /// Returns the service's explanation of the code. Other members repeat the request and are not messages.
     fn message(&self) -> String {
         let messages = MESSAGES.iter().filter_map(|name| self.member(name));
         let mut messages: Vec<String> = messages.collect();
@@ -295,7 +296,7 @@ impl Reply<'_> {
         sentences.iter().any(|sentence| message.contains(sentence))
     }
 
-    /// The content of a member of the body, XML or JSON.
+    /// Returns the content of a member of the body, XML or JSON.
     fn member(&self, name: &str) -> Option<String> {
         let between = |start: &str, end: &str| {
             let (_, after) = self.body.split_once(start)?;
@@ -308,7 +309,7 @@ impl Reply<'_> {
     }
 }
 
-/// A text on one line, without XML or HTML, and not too long.
+/// Returns a text on one line, without XML or HTML, and not too long.
 pub(in crate::store::remote) fn without_tags(text: &str) -> String {
     let mut shown = String::new();
     let mut is_tag = false;
@@ -333,7 +334,8 @@ mod tests {
 
     fn refusal(service: Service, status: u16, body: &str) -> Refusal {
         let request_id = Some("R1".to_owned());
-        let reply = Reply { service, status, is_listing: false, code: None, region: None, request_id, body };
+        let reply =
+            ErrorReply { service, status, is_listing: false, code: None, region: None, request_id, body };
         reply.refusal("GET https://host/b/k")
     }
 
@@ -378,7 +380,7 @@ mod tests {
         }
     }
 
-    /// Only these may stand for a missing object.
+    /// Only `Undisclosed` may stand for a missing object.
     #[test]
     fn only_some_replies_hide_whether_an_object_is_there() {
         let denied = |message: &str| xml("AccessDenied", message);
@@ -421,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn busy_services_are_asked_again() {
+    fn requests_to_busy_services_are_repeated() {
         for (status, body, is_temporary) in [
             (503, "", true),
             (500, "", true),

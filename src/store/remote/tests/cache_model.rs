@@ -1,7 +1,7 @@
 //! Random programs against a model: two stores with one disk cache, another program that changes the service, lost replies, kills.
 //!
-//! What is served offline afterwards is an error, or as new as what any user of the cache has seen or written of that object. It is
-//! never older, and never missing where an object was seen.
+//! An offline read afterwards gives an error, or content as new as what any user of the cache has seen or written of that
+//! object. It is never older, and never missing if the object was seen.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 use std::fmt;
@@ -14,21 +14,21 @@ use futures_util::stream::BoxStream;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error as Remote, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions as RemotePutOptions, PutPayload, PutResult,
-    Result as Reply,
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
+    PutMultipartOptions, PutOptions as RemotePutOptions, PutPayload, PutResult, Result as Reply,
 };
 use parking_lot::Mutex;
 
 use crate::store::remote::RemoteStore;
+use crate::store::remote::test_services::{RandomNumbers, lost};
 use crate::store::{
     DiskCacheOptions, Info, ObjectPart, ObjectVersion, Precondition, PutOptions, RemoteOptions, Store, Wanted,
 };
 use crate::test_level;
 
-/// What happens to the next put.
+/// A fault of the next put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+enum PutFault {
     RequestLost,
     ReplyLost,
 }
@@ -37,11 +37,7 @@ enum Fault {
 #[derive(Debug, Default)]
 struct Service {
     objects: InMemory,
-    fault: Mutex<Option<Fault>>,
-}
-
-fn lost<T>() -> Reply<T> {
-    Err(Remote::Generic { store: "test", source: "connection reset".into() })
+    fault: Mutex<Option<PutFault>>,
 }
 
 impl fmt::Display for Service {
@@ -59,8 +55,8 @@ impl ObjectStore for Service {
         options: RemotePutOptions,
     ) -> Reply<PutResult> {
         match self.fault.lock().take() {
-            Some(Fault::RequestLost) => return lost(),
-            Some(Fault::ReplyLost) => {
+            Some(PutFault::RequestLost) => return lost(),
+            Some(PutFault::ReplyLost) => {
                 self.objects.put_opts(path, payload, options).now_or_never().unwrap()?;
                 return lost();
             }
@@ -88,23 +84,11 @@ impl ObjectStore for Service {
     }
 }
 
-/// Random numbers: xorshift.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % limit
-    }
-}
-
 const KEYS: [&str; 5] = ["a/zarr.json", "a/c/0", "a/c/1", "b/0", "zarr.json"];
 const FOLDERS: [&str; 4] = ["", "a", "a/c", "b"];
 const ROOT: &str = "root";
 
-/// What is at a key at one time after the other, and what the cache's users know of it.
+/// The successive states of a key, and what the cache's users know of them.
 #[derive(Default)]
 struct Timeline {
     states: Vec<Option<Vec<u8>>>,
@@ -119,7 +103,7 @@ impl Timeline {
         self.states.len() - 1
     }
 
-    /// Whether an answer is of a time since `first`.
+    /// Whether a reply is right for some time since `first`.
     fn has_since(&self, first: usize, is_answer: impl Fn(&Option<Vec<u8>>) -> bool) -> bool {
         self.states[first..].iter().any(is_answer)
     }
@@ -130,7 +114,7 @@ struct World {
     folder: tempfile::TempDir,
     stores: [Option<RemoteStore>; 2],
     timelines: Vec<Timeline>,
-    numbers: Numbers,
+    numbers: RandomNumbers,
     log: Vec<String>,
 }
 
@@ -164,7 +148,7 @@ impl World {
             folder: tempfile::tempdir().unwrap(),
             stores: [None, None],
             timelines: timelines.into(),
-            numbers: Numbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
+            numbers: RandomNumbers::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
             log: Vec::new(),
         }
     }
@@ -173,7 +157,7 @@ impl World {
         Path::from(format!("{ROOT}/{}", KEYS[key]))
     }
 
-    /// What the service has now, if it is new to the model.
+    /// Records the state at the service, if it is new to the model.
     fn look(&mut self, key: usize) {
         let get = self.service.objects.get(&Self::path(key)).now_or_never().unwrap();
         let now = get.ok().map(|got| got.bytes().now_or_never().unwrap().unwrap().to_vec());
@@ -256,7 +240,7 @@ impl World {
     }
 
     fn put(&mut self, store: &RemoteStore, which: usize, key: usize) {
-        let fault = [None, None, Some(Fault::RequestLost), Some(Fault::ReplyLost)];
+        let fault = [None, None, Some(PutFault::RequestLost), Some(PutFault::ReplyLost)];
         let fault = fault[self.numbers.below(4) as usize];
         self.log.push(format!("{which} puts {}: {fault:?}", KEYS[key]));
         let bytes = self.content();
@@ -271,7 +255,7 @@ impl World {
         }
     }
 
-    /// What is served without the service.
+    /// Checks what is served without the service.
     fn check_offline(&mut self) {
         let store = open(&self.service, self.folder.path(), true);
         for (key, timeline) in KEYS.iter().zip(&self.timelines) {
@@ -300,7 +284,7 @@ impl World {
 
 /// `ZARRFS_MODEL_CASES=10000 cargo test --lib cache_model::` is a long run.
 #[test]
-fn offline_is_never_older_than_what_was_seen() {
+fn offline_reads_are_never_older_than_earlier_ones() {
     let cases = test_level::count("ZARRFS_MODEL_CASES", 200, 1500);
     for seed in 0..cases {
         let mut world = World::new(seed + 1);

@@ -1,4 +1,4 @@
-//! A store behind a web server of this test's own, which breaks bodies off.
+//! A store at a web server of the test, which breaks bodies off.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod cache_model;
@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::RemoteStore;
 use crate::store::{GetReply, GetRequest, Remote, RemoteOptions, Store, Wanted};
 
-/// Serves one object at `/a/object` for ever; every `breaks`th body ends in the middle. Returns its URL and the number of
-/// requests so far.
+/// Serves one object at `/a/object`; every `breaks`th body ends in the middle. Returns its URL and the number of requests so
+/// far.
 fn serve(content: Vec<u8>, breaks: usize) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/a", listener.local_addr().unwrap());

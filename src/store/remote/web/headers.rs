@@ -2,17 +2,17 @@
 
 use object_store::client::HttpResponse;
 
-/// A header as text, if it is one.
+/// Returns a header as text.
 pub(super) fn text(value: Option<&reqwest::header::HeaderValue>) -> Option<String> {
     value.and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-/// The length of the body that the head announces.
+/// Returns the announced length of the body.
 pub(super) fn length(response: &HttpResponse) -> Option<u64> {
     text(response.headers().get("content-length"))?.trim().parse().ok()
 }
 
-/// The encoding of a body that is not the object itself.
+/// Returns the encoding of a body that is not the object itself.
 pub(super) fn encoding(response: &HttpResponse) -> Option<String> {
     let encoding = text(response.headers().get("content-encoding"))?.trim().to_ascii_lowercase();
     (!encoding.is_empty() && encoding != "identity").then_some(encoding)

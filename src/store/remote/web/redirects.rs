@@ -1,10 +1,10 @@
-//! Follows the redirects of web servers, hop by hop.
+//! Following the redirects of web servers, hop by hop.
 //!
 //! This is one HTTP client over another, in `object_store`'s interface. Uses the user's rule in
 //! `remote_options`, and `refusal`.
 //!
-//! Invariants: no hop leads where [`RedirectRule`] does not allow, to a service of this machine or its cloud, or from https to http; the
-//! next server gets the headers that say which bytes are wanted, and no other.
+//! Invariants: no hop leads where [`RedirectRule`] does not allow it, to a service of this machine or its cloud, or from https
+//! to http. The next server gets only the headers that say which bytes are wanted.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -20,7 +20,7 @@ use crate::store::remote_options::secrets::without_secrets;
 
 /// The most redirects of one request.
 const MAX_REDIRECTS: usize = 10;
-/// The headers that the next server gets, too.
+/// The headers that the next server also gets.
 const PASSED_ON: [&str; 7] =
     ["accept", "accept-encoding", "depth", "if-match", "if-modified-since", "if-none-match", "range"];
 
@@ -36,8 +36,8 @@ impl Redirects {
         Redirects { inner, rule }
     }
 
-    /// Where a reply redirects a request to; `None` if the reply is the answer. A folder is not an object: from its name to the folder
-    /// nothing is followed.
+    /// Returns where a reply redirects a request; `None` if the reply is the answer. A redirect from a name to the folder of
+    /// that name is not followed: a folder is not an object.
     fn next(&self, from: &Url, method: &str, response: &HttpResponse) -> Result<Option<Url>, String> {
         let status = response.status().as_u16();
         let is_followed = match method {
@@ -101,7 +101,7 @@ impl HttpService for Redirects {
     }
 }
 
-/// Why nobody's rule allows a redirect.
+/// Returns why a redirect is not followed under any rule.
 fn never_followed(from: &Url, to: &Url) -> Option<&'static str> {
     if !["http", "https"].contains(&to.scheme()) {
         return Some("only web servers are");
@@ -116,7 +116,7 @@ fn never_followed(from: &Url, to: &Url) -> Option<&'static str> {
     is_own.then_some("only this machine and its cloud know that address")
 }
 
-/// Whether a URL names a service of this machine's cloud, or of its link.
+/// Whether a URL names a service of this machine's cloud or of its local link.
 fn is_of_machine(url: &Url) -> bool {
     let address = match url.host() {
         Some(Host::Domain(name)) => {
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_never_followed() {
+    fn some_redirects_are_never_followed() {
         let follows = |from: &str, to: &str| {
             never_followed(&Url::parse(from).unwrap(), &Url::parse(to).unwrap()).is_none()
         };

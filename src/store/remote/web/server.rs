@@ -1,10 +1,11 @@
-//! What web servers answer, in the form that `object_store` requires: with a length, a total, no encoding, and an answer to HEAD.
+//! Replies of web servers, converted to the form that `object_store` requires: with a length, a total, no encoding, and an
+//! answer to HEAD.
 //!
-//! This is one HTTP client over another, in `object_store`'s interface. Uses `flate2`. Several hosts may answer to one name,
-//! each with ETags of its own: a request that names a version goes to further connections until the host that has it answers.
+//! This is one HTTP client over another, in `object_store`'s interface. Uses `flate2`. Several hosts may share one name, each
+//! with ETags of its own: a request that names a version is repeated on further connections until the host that has it answers.
 //!
-//! Invariants: nothing is taken for the version that was named unless a server says that it is; what is collected or decoded in memory
-//! has a limit.
+//! Invariants: a reply counts as the named version only if a server says so. There is a limit for what is collected or decoded
+//! in memory.
 
 use std::error::Error;
 use std::io::Read;
@@ -19,36 +20,37 @@ use reqwest::{Method, StatusCode};
 use tokio::sync::Mutex;
 
 use super::headers::{encoding, length, text};
-use super::validators::{Validators, Version};
-use crate::store::remote::asked::Asked;
-use crate::store::remote::replies::bodies::{Broken, all_of};
+use super::validators::{ReplyVersion, Validators};
+use crate::store::remote::client::sent_request::SentRequest;
+use crate::store::remote::replies::bodies::{BodyError, read_all};
 use crate::store::remote::replies::refusal::{Cause, Refusal};
 
-/// The longest body that comes without its length or compressed; and what it may decode to.
+/// The longest body without a length or with compression, and the longest result of its decompression.
 const MAX_COLLECTED_BYTES: usize = 256 << 20;
-/// How many other connections are asked for a version that the first has not.
+/// The most other connections that are tried for a version that the first does not have.
 const OTHER_CONNECTIONS: usize = 8;
 
 /// A client of web servers.
 #[derive(Debug)]
 pub(in crate::store::remote) struct WebServer {
     client: HttpClient,
-    /// Makes a new connection for each request: perhaps to another host.
+    /// A client that makes a new connection for each request, perhaps to another host.
     elsewhere: HttpClient,
-    /// How long a body may stand still that is read here.
+    /// The time limit for bodies that are read here.
     patience: Duration,
-    /// Whether the server has been found to refuse HEAD where it answers GET.
+    /// Whether the server refused HEAD where it answers GET.
     refuses_head: AtomicBool,
     validators: Validators,
-    /// Held while the length of an object is learned by a transfer of all of it: readers of other parts wait for that.
+    /// A lock that is held while the length of an object is found by a transfer of all of it. Readers of other parts wait for
+    /// that.
     learning: Mutex<()>,
 }
 
-type Reply = Result<HttpResponse, HttpError>;
+type HttpReply = Result<HttpResponse, HttpError>;
 
 #[async_trait]
 impl HttpService for WebServer {
-    async fn call(&self, mut request: HttpRequest) -> Reply {
+    async fn call(&self, mut request: HttpRequest) -> HttpReply {
         let is_object = [Method::GET, Method::HEAD].contains(request.method());
         if !is_object {
             return self.client.execute(request).await;
@@ -68,13 +70,13 @@ impl WebServer {
         WebServer { client, elsewhere, patience, refuses_head, validators, learning: Mutex::new(()) }
     }
 
-    /// The reply in the version that the request names, if any host has it; else 412.
-    async fn ask(&self, request: HttpRequest) -> Reply {
-        let opened = request.extensions().get::<ObjectMeta>().and_then(Version::of_object);
+    /// Returns the reply in the version that the request names, if some host has it; otherwise 412.
+    async fn ask(&self, request: HttpRequest) -> HttpReply {
+        let opened = request.extensions().get::<ObjectMeta>().and_then(ReplyVersion::for_object);
         if self.validators.distrusts_tags() {
             return self.ask_without_tags(request, opened).await;
         }
-        // A weak ETag is no condition for the server, but is compared all the same.
+        // A weak ETag cannot be a condition for the server, but is compared here.
         let named = text(request.headers().get("if-match"));
         let Some(named) = named.or_else(|| opened.as_ref().map(|version| version.tag.clone())) else {
             return self.ask_for_any(request).await;
@@ -84,7 +86,7 @@ impl WebServer {
             if !is_of_other_version(&response, &named) {
                 return Ok(response);
             }
-            // After one retry: perhaps no reply would ever have it.
+            // After one retry, check whether the server's ETags mean anything: perhaps no reply will ever have this one.
             if let (1, Some(opened)) = (attempt, &opened) {
                 self.judge_tags(&request, opened).await;
                 if self.validators.distrusts_tags() {
@@ -94,7 +96,7 @@ impl WebServer {
             response = self.elsewhere.execute(request.clone()).await?;
         }
         if is_of_other_version(&response, &named) {
-            // Also where the server did not look at the condition.
+            // This is also for a server that ignores the condition.
             let (mut parts, _) = response.into_parts();
             parts.status = StatusCode::PRECONDITION_FAILED;
             return Ok(HttpResponse::from_parts(parts, Vec::new().into()));
@@ -102,11 +104,11 @@ impl WebServer {
         Ok(response)
     }
 
-    /// The reply in whatever version there is.
-    async fn ask_for_any(&self, request: HttpRequest) -> Reply {
+    /// Returns the reply in any version.
+    async fn ask_for_any(&self, request: HttpRequest) -> HttpReply {
         let response = self.client.execute(request.clone()).await?;
-        let version = Version::of_reply(&response);
-        let Some(before) = version.and_then(|version| self.validators.note(&request, &version)) else {
+        let version = ReplyVersion::read(&response);
+        let Some(before) = version.and_then(|version| self.validators.record(&request, &version)) else {
             return Ok(response);
         };
         self.judge_tags(&request, &before).await;
@@ -116,8 +118,8 @@ impl WebServer {
         Ok(response)
     }
 
-    /// The reply of a server whose ETags say nothing.
-    async fn ask_without_tags(&self, mut request: HttpRequest, opened: Option<Version>) -> Reply {
+    /// Returns the reply of a server whose ETags mean nothing.
+    async fn ask_without_tags(&self, mut request: HttpRequest, opened: Option<ReplyVersion>) -> HttpReply {
         for condition in ["if-match", "if-none-match"] {
             request.headers_mut().remove(condition);
         }
@@ -125,8 +127,8 @@ impl WebServer {
         Ok(Validators::without_tag(response, opened.as_ref()))
     }
 
-    /// Looks whether two replies in a row have the same ETag. Without an answer the question stays open.
-    async fn judge_tags(&self, request: &HttpRequest, known: &Version) {
+    /// Compares the ETags of two consecutive replies. Without a reply nothing is decided.
+    async fn judge_tags(&self, request: &HttpRequest, known: &ReplyVersion) {
         let mut first_byte = request.clone();
         *first_byte.method_mut() = Method::GET;
         for condition in ["if-match", "if-none-match"] {
@@ -135,19 +137,19 @@ impl WebServer {
         set(&mut first_byte, "range", "bytes=0-0");
         let version = async || {
             let response = self.client.execute(first_byte.clone()).await.ok()?;
-            Version::of_reply(&response)
+            ReplyVersion::read(&response)
         };
         if let (Some(first), Some(second)) = (version().await, version().await) {
             self.validators.judge(request.uri().host().unwrap_or_default(), known, [&first, &second]);
         }
     }
 
-    async fn get(&self, request: HttpRequest) -> Reply {
+    async fn get(&self, request: HttpRequest) -> HttpReply {
         let mut response = self.ask(request.clone()).await?;
         match response.status() {
             StatusCode::OK => self.with_length(&request, response).await,
             StatusCode::PARTIAL_CONTENT if encoding(&response).is_some() => {
-                // A range of the compressed bytes is of no use: the whole is asked for instead.
+                // A range of the compressed bytes is useless: the whole object is requested instead.
                 *response.status_mut() = StatusCode::OK;
                 Ok(response)
             }
@@ -156,20 +158,20 @@ impl WebServer {
         }
     }
 
-    /// A reply with all of an object, with its length, decoded.
-    async fn with_length(&self, request: &HttpRequest, response: HttpResponse) -> Reply {
+    /// Decodes a reply with all of an object, and adds its length.
+    async fn with_length(&self, request: &HttpRequest, response: HttpResponse) -> HttpReply {
         let encoding = encoding(&response);
         if encoding.is_none() && length(&response).is_some() {
             return Ok(response);
         }
         let (mut parts, body) = response.into_parts();
-        let mut bytes = match all_of(body, MAX_COLLECTED_BYTES, self.patience).await {
+        let mut bytes = match read_all(body, MAX_COLLECTED_BYTES, self.patience).await {
             Ok(bytes) => bytes,
-            Err(Broken::Interrupted(reason)) => {
+            Err(BodyError::Interrupted(reason)) => {
                 let text = format!("{}: the body broke off: {reason}", shown(request));
                 return Err(HttpError::new(HttpErrorKind::Interrupted, Refusal::without_reply(text)));
             }
-            Err(Broken::TooLong) => return Err(refused(request, &too_long("has"))),
+            Err(BodyError::TooLong) => return Err(refused(request, &too_long("has"))),
         };
         if let Some(encoding) = encoding {
             bytes = decoded(&encoding, &bytes).map_err(|reason| refused(request, &reason))?;
@@ -179,8 +181,8 @@ impl WebServer {
         Ok(HttpResponse::from_parts(parts, bytes.into()))
     }
 
-    /// A reply with a range of an object, with the object's length.
-    async fn with_total(&self, request: &HttpRequest, mut response: HttpResponse) -> Reply {
+    /// Adds the object's length to a reply with a range.
+    async fn with_total(&self, request: &HttpRequest, mut response: HttpResponse) -> HttpReply {
         let Some(range) = text(response.headers().get("content-range")) else { return Ok(response) };
         let Some((range, total)) = range.trim().split_once('/') else { return Ok(response) };
         if total == "*" {
@@ -191,15 +193,15 @@ impl WebServer {
             let range = format!("{range}/{size}").parse().map_err(|_| refused(request, "not a range"))?;
             response.headers_mut().insert("content-range", range);
         }
-        // `object_store` requires the header, and takes the lengths from the range.
+        // `object_store` requires the header, but takes the lengths from the range.
         if length(&response).is_none() {
             response.headers_mut().insert("content-length", 0.into());
         }
         Ok(response)
     }
 
-    /// The length of the object that a reply has a part of. Where HEAD does not say it, this costs a transfer of the whole object, so it
-    /// is learned once for each version.
+    /// Finds the length of the object in a reply with a range. If HEAD does not say it, this costs a transfer of the whole
+    /// object, so it is done once for each version.
     async fn learn_length(&self, request: &HttpRequest, response: &HttpResponse) -> Result<u64, HttpError> {
         let _one_at_a_time = self.learning.lock().await;
         if let Some(length) = self.validators.length(request, response) {
@@ -212,12 +214,12 @@ impl WebServer {
             let text = format!("{}: the length of the object is not known", shown(request));
             return Err(HttpError::new(HttpErrorKind::Interrupted, Refusal::without_reply(text)));
         };
-        self.validators.note_length(request, response, size);
+        self.validators.record_length(request, response, size);
         Ok(size)
     }
 
-    /// The head of a reply with all of an object: from HEAD, or from GET where that does not say it.
-    async fn describe(&self, request: &HttpRequest) -> Reply {
+    /// Returns the head of a reply with all of an object: from HEAD, or from GET if that does not have it.
+    async fn describe(&self, request: &HttpRequest) -> HttpReply {
         let mut head = request.clone();
         head.headers_mut().remove("range");
         *head.method_mut() = Method::HEAD;
@@ -235,8 +237,8 @@ impl WebServer {
         }
     }
 
-    /// The reply to HEAD. Where the server refuses that, or leaves out the length, GET is asked for one byte instead.
-    async fn head(&self, request: HttpRequest) -> Reply {
+    /// Returns the reply to HEAD. If the server refuses HEAD or leaves out the length, requests one byte with GET instead.
+    async fn head(&self, request: HttpRequest) -> HttpReply {
         let mut is_refused = self.refuses_head.load(Ordering::Relaxed);
         if !is_refused {
             let response = self.ask(request.clone()).await;
@@ -272,7 +274,7 @@ impl WebServer {
                 }
                 let whole = self.describe(&request).await?;
                 if let Some(length) = length(&whole).filter(|_| whole.status().is_success()) {
-                    self.validators.note_length(&request, &whole, length);
+                    self.validators.record_length(&request, &whole, length);
                 }
                 Ok(whole)
             }
@@ -285,7 +287,7 @@ fn set(request: &mut HttpRequest, name: &'static str, value: &'static str) {
     request.headers_mut().insert(name, reqwest::header::HeaderValue::from_static(value));
 }
 
-/// Whether the head of a reply says how long the object is.
+/// Whether the head of a reply has the length of the object.
 fn is_complete(response: &HttpResponse) -> bool {
     response.status().is_success() && length(response).is_some() && encoding(response).is_none()
 }
@@ -296,13 +298,13 @@ fn is_of_other_version(response: &HttpResponse, named: &str) -> bool {
         || (response.status().is_success() && tag.is_some_and(|tag| tag != named))
 }
 
-/// Whether HEAD is not allowed, or perhaps only the object is not.
+/// Whether HEAD is not allowed, or perhaps only this object.
 fn is_refusal_of_method(error: &HttpError) -> bool {
     let refusal = error.source().and_then(|source| source.downcast_ref::<Refusal>());
     refusal.is_some_and(|refusal| [403, 405, 501].contains(&refusal.status))
 }
 
-/// The head of an object, from a reply with a part of it.
+/// Makes the head of an object from a reply with a part of it.
 fn head_of(response: HttpResponse, length: u64) -> HttpResponse {
     let mut response = without_body(response);
     *response.status_mut() = StatusCode::OK;
@@ -316,7 +318,7 @@ fn without_body(response: HttpResponse) -> HttpResponse {
 }
 
 fn shown(request: &HttpRequest) -> String {
-    Asked::of(request).shown
+    SentRequest::new(request).shown
 }
 
 fn refused(request: &HttpRequest, reason: &str) -> HttpError {
@@ -330,7 +332,7 @@ fn too_long(verb: &str) -> String {
     )
 }
 
-/// A body without its encoding.
+/// Decodes a body.
 fn decoded(encoding: &str, bytes: &[u8]) -> Result<Vec<u8>, String> {
     let mut decoded = Vec::new();
     let limit = MAX_COLLECTED_BYTES as u64 + 1;
@@ -340,7 +342,7 @@ fn decoded(encoding: &str, bytes: &[u8]) -> Result<Vec<u8>, String> {
         other => {
             let other: String = other.chars().filter(char::is_ascii_graphic).take(40).collect();
             return Err(format!(
-                "the server sends it compressed ('{other}') although it was asked not to: have it send the files as they are"
+                "the server sends it compressed ('{other}') although it was asked not to: configure it to send files unchanged"
             ));
         }
     };

@@ -1,11 +1,11 @@
-//! What a web server says of the versions of objects, and whether that can be relied on.
+//! The versions of objects at a web server, and whether its ETags can be relied on.
 //!
-//! RFC 9110, 8.8: an ETag stands for the bytes of an object. Some servers make a new one for each reply, from the time or from the number of
-//! the process. No object would then ever be what it was a moment ago. Such a server is recognised, and its objects are told apart by the
-//! time of their last change and their length, as those of servers without ETags are.
+//! RFC 9110, 8.8: an ETag stands for the bytes of an object. Some servers make a new one for each reply, from the time or from
+//! the process number, so that every object seems to change all the time. These servers are recognized, and their objects are
+//! compared by time of last change and length, like those of servers without ETags.
 //!
-//! Invariant: an ETag is distrusted only after two replies in a row have had different ones, both with the time and the length that the
-//! object had before, and that time is long enough ago for any change to have given it another one.
+//! Invariant: ETags are distrusted only after two consecutive replies had different ones, both with the same time and length as
+//! before, and if that time is so long ago that any later change would show another time.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,40 +20,41 @@ use reqwest::header::HeaderValue;
 
 use super::headers::{encoding, length, text};
 
-/// Times of changes are in seconds: an object may have changed twice in this time, and not have got another one.
+/// Times of changes are in seconds: an object may change twice within this time and keep the same one.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
-/// Of how many objects the last reply is known.
+/// The most objects whose last reply is known.
 const MAX_REPLIES: usize = 64;
-/// Of how many versions of objects the length is known.
+/// The most versions of objects whose length is known.
 const MAX_LENGTHS: usize = 4096;
 
-/// What is known of a server's validators.
+/// What is known about a server's validators.
 #[derive(Debug, Default)]
 pub(super) struct Validators {
     distrusts_tags: AtomicBool,
-    replies: Mutex<VecDeque<(u64, Version)>>,
-    /// By the object and the version.
+    replies: Mutex<VecDeque<(u64, ReplyVersion)>>,
+    /// The lengths, by hashes of object and version.
     lengths: Mutex<HashMap<u64, u64>>,
 }
 
-/// What a reply says of an object's version.
+/// The version of an object, as a reply describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Version {
+pub(super) struct ReplyVersion {
     pub tag: String,
-    /// When it was changed, as in the header.
+    /// The time of the last change, as in the header.
     modified: String,
     size_bytes: Option<u64>,
 }
 
-impl Version {
-    /// The version of an object that was opened.
-    pub(super) fn of_object(meta: &ObjectMeta) -> Option<Self> {
+impl ReplyVersion {
+    /// Returns the version of an open object.
+    pub(super) fn for_object(meta: &ObjectMeta) -> Option<Self> {
         let modified = meta.last_modified.format("%a, %d %b %Y %H:%M:%S GMT").to_string();
-        Some(Version { tag: meta.e_tag.clone()?, modified, size_bytes: Some(meta.size) })
+        Some(ReplyVersion { tag: meta.e_tag.clone()?, modified, size_bytes: Some(meta.size) })
     }
 
-    /// `None` if the reply has no object, or does not say all that is needed to do without its ETag.
-    pub(super) fn of_reply(response: &HttpResponse) -> Option<Self> {
+    /// Returns the version in a reply; `None` if the reply has no object, or lacks something that would be needed without its
+    /// ETag.
+    pub(super) fn read(response: &HttpResponse) -> Option<Self> {
         let header = |name: &str| text(response.headers().get(name));
         let size_bytes = match response.status() {
             StatusCode::PARTIAL_CONTENT => {
@@ -62,11 +63,11 @@ impl Version {
             status if status.is_success() && encoding(response).is_none() => length(response),
             _ => return None,
         };
-        Some(Version { tag: header("etag")?, modified: header("last-modified")?, size_bytes })
+        Some(ReplyVersion { tag: header("etag")?, modified: header("last-modified")?, size_bytes })
     }
 
-    /// Whether all but the ETag is the same, and was long before now.
-    fn is_same_but_for_tag(&self, other: &Version) -> bool {
+    /// Whether everything except the ETag is the same, and the last change was long ago.
+    fn is_same_but_for_tag(&self, other: &ReplyVersion) -> bool {
         let is_same_size = match (self.size_bytes, other.size_bytes) {
             (Some(one), Some(other)) => one == other,
             _ => true,
@@ -79,16 +80,16 @@ impl Version {
 }
 
 impl Validators {
-    /// Whether ETags of this server say nothing.
+    /// Whether the ETags of this server mean nothing.
     pub(super) fn distrusts_tags(&self) -> bool {
         self.distrusts_tags.load(Ordering::Relaxed)
     }
 
-    /// Decides whether ETags say nothing: an object that was this version had these in two replies in a row.
-    pub(super) fn judge(&self, host: &str, known: &Version, replies: [&Version; 2]) {
+    /// Decides whether ETags mean nothing, from the known version of an object and two consecutive replies.
+    pub(super) fn judge(&self, host: &str, known: &ReplyVersion, replies: [&ReplyVersion; 2]) {
         let [first, second] = replies;
         let tags = [&known.tag, &first.tag, &second.tag];
-        // Several hosts behind one name repeat their own ETags.
+        // Several hosts behind one name repeat their own ETags, and are not distrusted.
         let is_each_new = tags[0] != tags[1] && tags[1] != tags[2] && tags[0] != tags[2];
         let is_same = known.is_same_but_for_tag(first) && known.is_same_but_for_tag(second);
         if is_each_new && is_same && !self.distrusts_tags.swap(true, Ordering::Relaxed) {
@@ -99,8 +100,8 @@ impl Validators {
         }
     }
 
-    /// Keeps what a reply says, and returns what the one before said of the same object, if that differs by the ETag alone.
-    pub(super) fn note(&self, request: &HttpRequest, version: &Version) -> Option<Version> {
+    /// Records the version in a reply. Returns the previous one of the same object, if only its ETag differs.
+    pub(super) fn record(&self, request: &HttpRequest, version: &ReplyVersion) -> Option<ReplyVersion> {
         let object = hash(&request.uri().to_string());
         let mut replies = self.replies.lock();
         let place = replies.iter().position(|(known, _)| *known == object);
@@ -112,9 +113,9 @@ impl Validators {
         before.filter(|before| before.tag != version.tag && before.is_same_but_for_tag(version))
     }
 
-    /// A reply with the ETag by which the reader knows the object, or with none. One of another version is 412.
-    pub(super) fn without_tag(mut response: HttpResponse, named: Option<&Version>) -> HttpResponse {
-        let found = Version::of_reply(&response);
+    /// Replaces the ETag of a reply by the one that the reader knows, or removes it. A reply with another version becomes 412.
+    pub(super) fn without_tag(mut response: HttpResponse, named: Option<&ReplyVersion>) -> HttpResponse {
+        let found = ReplyVersion::read(&response);
         if !response.status().is_success() {
             return response;
         }
@@ -137,13 +138,13 @@ impl Validators {
         }
     }
 
-    /// The length of the version of the object that a reply has a part of, if it was learned before.
+    /// Returns the length of the version of the object in a reply, if it was recorded before.
     pub(super) fn length(&self, request: &HttpRequest, response: &HttpResponse) -> Option<u64> {
         self.lengths.lock().get(&version_of(request, response)?).copied()
     }
 
-    /// Keeps the length of the version of the object that a reply has a part of.
-    pub(super) fn note_length(&self, request: &HttpRequest, response: &HttpResponse, length: u64) {
+    /// Records the length of the version of the object in a reply.
+    pub(super) fn record_length(&self, request: &HttpRequest, response: &HttpResponse, length: u64) {
         let Some(version) = version_of(request, response) else { return };
         let mut lengths = self.lengths.lock();
         if lengths.len() >= MAX_LENGTHS {
@@ -153,7 +154,7 @@ impl Validators {
     }
 }
 
-/// The object and its version, if the reply says which it is.
+/// Returns a hash of the object and its version, if the reply says which version it is.
 fn version_of(request: &HttpRequest, response: &HttpResponse) -> Option<u64> {
     let header = |name: &str| text(response.headers().get(name));
     let version = header("etag").or_else(|| header("last-modified"))?;

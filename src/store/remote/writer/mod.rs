@@ -1,17 +1,17 @@
-//! Writing to a service: an object is replaced by one request that names what it replaces.
+//! Writing to a service: an object is replaced by one request that names the version it replaces.
 //!
-//! Uses `object_store`, `tokio`, `error` and its neighbours in `store`. `multipart.rs` sends long objects, `body.rs` assembles
-//! what is sent.
+//! Uses `object_store`, `tokio`, `error` and its neighbours in `store`. `multipart.rs` sends long objects, and `body.rs`
+//! assembles the bytes.
 //!
 //! Invariants: an object is durable and visible when its put returns. A put with a precondition replaces nothing else: the
 //! service decides (If-Match, If-None-Match, a generation). A put that the service carried out is reported as done, even if its
-//! reply was lost and the request came twice: the service keeps a mark with each object, which only that put has. Equal bytes prove
-//! nothing, because programs that do the same write the same. An object without the mark is another program's. So where a service does
-//! not return marks, a put whose reply was lost is reported as refused, and never as done.
+//! reply was lost and the request arrived twice: the service stores a mark with each object, which only that put has. Equal
+//! bytes prove nothing, because two programs may write the same bytes. An object without the mark belongs to another program.
+//! So if a service does not return marks, a put whose reply was lost is reported as refused, never as done.
 //!
-//! S3 and Google delete one version and no other (`DeleteCondition` in `client.rs`). What cannot be done: a deletion at Azure, or at a service
-//! that ignores its condition, and the end of a multipart upload have none. All are preceded by a look at the object, so a change in the
-//! moment between is lost there.
+//! S3 and Google delete exactly one version (`DeleteCondition`). A deletion at Azure or at a service that ignores the
+//! condition, and the end of a multipart upload, have no condition. They are preceded by a check of the object, so a change
+//! between the check and the request is lost.
 
 mod body;
 mod multipart;
@@ -31,9 +31,9 @@ use object_store::{
 
 use crate::error::{Error, Result};
 use crate::store::remote::RemoteStore;
-use crate::store::remote::client::DeleteCondition;
+use crate::store::remote::client::http::DeleteCondition;
 use crate::store::remote::connection::Connection;
-use crate::store::remote::replies::failure::{Failure, Reply};
+use crate::store::remote::replies::failure::{Reply, RequestFailure};
 use crate::store::remote::service::Service;
 use crate::store::remote::transfer::version;
 use crate::store::{ObjectPart, ObjectVersion, Precondition, PutOptions, VersionDigest, Writer, check_key};
@@ -42,46 +42,47 @@ pub(super) use uploads::Uploads;
 
 /// The longest object that is put by one request.
 pub(super) const MAX_SINGLE_BYTES: u64 = 64 << 20;
-/// How often a put is sent whose reply was lost, and which the service has not carried out.
+/// The most times that a put is sent if its reply was lost and the service has not carried it out.
 const MAX_ATTEMPTS: u32 = 4;
-/// The pause before it is sent again; doubled each time.
+/// The pause before it is sent again, doubled each time.
 const PAUSE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 100 });
-/// The name of the mark in an object's metadata. Azure accepts no hyphens in it, and some proxies drop underscores.
+/// The name of the mark in an object's metadata. Azure accepts no hyphens in names, and some proxies drop names with
+/// underscores.
 const MARK: &str = "zarrfsput";
 
-/// One put.
+/// A put in progress.
 pub(super) struct Put<'a> {
     pub connection: &'a Connection,
     pub uploads: &'a Uploads,
     pub key: &'a str,
     pub path: Path,
     pub precondition: Precondition,
-    /// What tells this put from every other one.
+    /// The mark of this put, which no other put has.
     mark: VersionDigest,
 }
 
-/// What is at the key after a put failed.
-enum Found {
-    /// What was put: the service carried it out.
+/// The object at the key after a put that failed.
+enum ObjectAfterPut {
+    /// The object that was put: the service carried out the request.
     Ours(ObjectVersion),
-    /// What the precondition demands.
+    /// The object that the precondition demands.
     AsBefore,
-    /// Something else, or an object whose writer the service does not name.
+    /// Another object, or one whose writer is not known.
     Changed,
 }
 
-/// An object at the key of a put.
-struct Seen {
+/// The object at the key of a put.
+struct MarkedObject {
     meta: ObjectMeta,
     /// Whether it has the put's mark.
     is_ours: bool,
 }
 
-/// What a put does next.
-enum Step {
-    /// Ask the service in this way.
+/// The next step of a put.
+enum PutStep {
+    /// Send the request in this mode.
     Ask(PutMode),
-    /// Nothing: an earlier request has put the object, in this version.
+    /// Stop: an earlier request has put the object, in this version.
     Done(ObjectVersion),
 }
 
@@ -99,7 +100,7 @@ impl Writer for RemoteStore {
         let body = Body::new(parts);
         let outcome =
             if body.size_bytes() <= MAX_SINGLE_BYTES { put.at_once(&body) } else { put.in_parts(&body) };
-        // Whatever was transferred ahead may be older, even if the put seems to have failed.
+        // Bytes that were transferred ahead may be older, even if the put seems to have failed.
         connection.ahead.forget(|known| known == key);
         outdate().and(outcome)
     }
@@ -116,7 +117,7 @@ impl Writer for RemoteStore {
         let connection = self.connection.as_ref();
         connection.uploads()?;
         let found = connection.look(key);
-        let is_undisclosed = matches!(found, Err(Failure::Undisclosed(_)));
+        let is_undisclosed = matches!(found, Err(RequestFailure::Undisclosed(_)));
         let found = connection.found(found, key, "look at")?;
         precondition.check(key, || Ok(found.as_ref().map(version)))?;
         if found.is_none() && !(is_undisclosed && precondition == Precondition::Any) {
@@ -129,57 +130,58 @@ impl Writer for RemoteStore {
         connection.ahead.forget(|known| known == key);
         outdate()?;
         match outcome {
-            Ok(()) | Err(Failure::Missing) => Ok(true),
-            Err(Failure::Changed) => Err(Error::Changed { key: key.to_owned() }),
-            // The reply may have been lost. Who may not delete an object may not know of it either, which does not mean that it is gone.
+            Ok(()) | Err(RequestFailure::Missing) => Ok(true),
+            Err(RequestFailure::Changed) => Err(Error::Changed { key: key.to_owned() }),
+            // The reply may have been lost. A caller without permission to delete may not see the object either, which does not
+            // mean that it is gone.
             Err(failure) => match connection.look(key) {
-                Err(Failure::Missing) => Ok(true),
+                Err(RequestFailure::Missing) => Ok(true),
                 _ => Err(failure.at(key, "delete")),
             },
         }
     }
 
-    /// Tries again to abort this store's own multipart uploads. Nothing tells the service's other unfinished uploads, of programs
-    /// that were killed, from those of living ones.
+    /// Tries again to abort this store's own multipart uploads. Other unfinished uploads at the service may belong to living
+    /// programs.
     fn remove_unfinished(&self, _folder: &str) -> Result<u64> {
         Ok(self.connection.abort_unfinished())
     }
 }
 
 impl Connection {
-    /// Has the disk cache forget an object that is put or deleted: before the request, whose reply may never come, and after its
-    /// reply, because others may have asked meanwhile.
+    /// Makes the disk cache forget an object that is put or deleted: before the request, whose reply may never come, and after
+    /// its reply, because other processes may have asked meanwhile.
     fn outdate(&self, key: &str, is_there: bool) -> Result<()> {
         let outdated = self.path(key).and_then(|path| self.transfers.origin().outdate(&path, is_there));
         outdated.map_err(|failure| failure.at(key, "write"))
     }
 
-    /// Waits for a request.
+    /// Sends a request, and waits for its reply.
     pub(super) fn ask<T>(&self, request: impl Future<Output = object_store::Result<T>>) -> Reply<T> {
         Ok(self.transfers.wait(request)??)
     }
 
-    /// The object at a key, and whether it is that of the put with this mark.
-    fn look_for_mark(&self, key: &str, path: &Path, mark: VersionDigest) -> Result<Option<Seen>> {
+    /// Looks up the object at a key, and whether it has this mark.
+    fn look_for_mark(&self, key: &str, path: &Path, mark: VersionDigest) -> Result<Option<MarkedObject>> {
         let looked = self.transfers.wait(self.transfers.origin().look(path)).flatten();
         let Some(object) = self.found(looked, key, "look at")? else { return Ok(None) };
         let of_object = object.attributes.get(&Attribute::Metadata(MARK.into()));
         let is_ours = of_object.is_some_and(|of_object| of_object.as_ref() == mark.to_string());
-        Ok(Some(Seen { meta: object.meta, is_ours }))
+        Ok(Some(MarkedObject { meta: object.meta, is_ours }))
     }
 
-    /// Deletes an object, only as it was found if that matters.
+    /// Deletes an object; with `found`, only that version.
     fn delete(&self, key: &str, found: Option<&ObjectMeta>) -> Reply<()> {
         let path = self.path(key)?;
         let client = self.transfers.origin().client();
         let lacks_conditions = self.uploads.as_ref().map(|uploads| &uploads.lacks_delete_conditions);
         let is_asked = lacks_conditions.is_some_and(|lacks| !lacks.load(Ordering::Relaxed));
         let condition =
-            found.filter(|_| is_asked).and_then(|found| DeleteCondition::found(self.service, found));
+            found.filter(|_| is_asked).and_then(|found| DeleteCondition::unchanged(self.service, found));
         if let Some(condition) = condition {
-            match self.ask(condition.of(client.delete(&path))) {
-                // It says so instead of ignoring the condition, and has deleted nothing.
-                Err(Failure::NotSupported(_)) => {
+            match self.ask(condition.apply(client.delete(&path))) {
+                // The service refuses the condition, and has deleted nothing.
+                Err(RequestFailure::NotSupported(_)) => {
                     lacks_conditions.inspect(|lacks| lacks.store(true, Ordering::Relaxed));
                 }
                 outcome => return outcome,
@@ -193,14 +195,14 @@ impl Connection {
     }
 }
 
-/// 128 random bits. The keys of a new hasher are random.
+/// Returns 128 random bits. The keys of a new hasher are random.
 fn new_mark() -> VersionDigest {
     let random = RandomState::new();
     VersionDigest::joined(random.hash_one(0), random.hash_one(1))
 }
 
 impl Put<'_> {
-    /// What the service keeps with the object.
+    /// Returns the attributes that the service stores with the object.
     fn attributes(&self) -> Attributes {
         Attributes::from_iter([(Attribute::Metadata(MARK.into()), self.mark.to_string())])
     }
@@ -213,8 +215,8 @@ impl Put<'_> {
         let mut attempt = 0;
         loop {
             let mode = match self.next_step()? {
-                Step::Ask(mode) => mode,
-                Step::Done(version) => return Ok(version),
+                PutStep::Ask(mode) => mode,
+                PutStep::Done(version) => return Ok(version),
             };
             let attributes = self.attributes();
             let options = object_store::PutOptions { mode, attributes, ..Default::default() };
@@ -237,48 +239,48 @@ impl Put<'_> {
         }
     }
 
-    /// The version that was put, if the service carried out a put that seemed to fail; `None` if it did not, and may be asked
-    /// again.
-    fn done_in_spite_of(&self, failure: &Failure) -> Result<Option<ObjectVersion>> {
-        use Failure::{Forbidden, NotSupported, Other, Undisclosed};
+    /// Returns the version that was put, if the service carried out a put that seemed to fail; `None` if it did not, and the
+    /// request may be sent again.
+    fn done_in_spite_of(&self, failure: &RequestFailure) -> Result<Option<ObjectVersion>> {
+        use RequestFailure::{Forbidden, NotSupported, Other, Undisclosed};
         let is_denied =
             matches!(failure, Undisclosed(_) | Forbidden(_) | Other(io::ErrorKind::PermissionDenied, _));
         if is_denied || matches!(failure, NotSupported(_)) {
             return Err(self.failed(failure.clone()));
         }
         match self.found() {
-            Ok(Found::Ours(version)) => Ok(Some(version)),
-            Ok(Found::Changed) => Err(self.changed()),
-            Ok(Found::AsBefore) if self.precondition == Precondition::Any => {
+            Ok(ObjectAfterPut::Ours(version)) => Ok(Some(version)),
+            Ok(ObjectAfterPut::Changed) => Err(self.changed()),
+            Ok(ObjectAfterPut::AsBefore) if self.precondition == Precondition::Any => {
                 Err(self.failed(failure.clone()))
             }
-            Ok(Found::AsBefore) => Ok(None),
+            Ok(ObjectAfterPut::AsBefore) => Ok(None),
             Err(_) => Err(self.failed(failure.clone())),
         }
     }
 
-    /// The object at the key.
-    fn look(&self) -> Result<Option<Seen>> {
+    /// Looks up the object at the key.
+    fn look(&self) -> Result<Option<MarkedObject>> {
         self.connection.look_for_mark(self.key, &self.path, self.mark)
     }
 
-    /// What became of the object.
-    fn found(&self) -> Result<Found> {
+    /// Compares the object at the key with the put.
+    fn found(&self) -> Result<ObjectAfterPut> {
         let seen = self.look()?;
         let now = seen.as_ref().map(|seen| version(&seen.meta));
         Ok(match (seen, now) {
-            (Some(Seen { is_ours: true, .. }), Some(now)) => Found::Ours(now),
+            (Some(MarkedObject { is_ours: true, .. }), Some(now)) => ObjectAfterPut::Ours(now),
             _ if [Precondition::Any, Precondition::found(now)].contains(&self.precondition) => {
-                Found::AsBefore
+                ObjectAfterPut::AsBefore
             }
-            _ => Found::Changed,
+            _ => ObjectAfterPut::Changed,
         })
     }
 
-    /// Whether the service has just said that it does not decide on preconditions. Then they are checked before each put.
-    fn needs_no_decision(&self, failure: &Failure) -> bool {
+    /// Whether the service has just said that it has no preconditions. From then on they are checked before each put.
+    fn needs_no_decision(&self, failure: &RequestFailure) -> bool {
         let is_refused =
-            matches!(failure, Failure::NotSupported(_)) && self.precondition != Precondition::Any;
+            matches!(failure, RequestFailure::NotSupported(_)) && self.precondition != Precondition::Any;
         if is_refused && !self.uploads.lacks_preconditions.swap(true, Ordering::Relaxed) {
             log::warn!(
                 "{}: this service does not put on a condition: a change that another program makes while a chunk is being \
@@ -290,16 +292,16 @@ impl Put<'_> {
         false
     }
 
-    /// How the service is told what to replace.
-    fn next_step(&self) -> Result<Step> {
+    /// Decides how the request names the object that it replaces.
+    fn next_step(&self) -> Result<PutStep> {
         let is_asked = !self.uploads.lacks_preconditions.load(Ordering::Relaxed);
         match self.precondition {
-            Precondition::Any => return Ok(Step::Ask(PutMode::Overwrite)),
-            Precondition::Missing if is_asked => return Ok(Step::Ask(PutMode::Create)),
+            Precondition::Any => return Ok(PutStep::Ask(PutMode::Overwrite)),
+            Precondition::Missing if is_asked => return Ok(PutStep::Ask(PutMode::Create)),
             Precondition::Version(version) if is_asked && self.connection.service != Service::Google => {
                 if let Some(tag) = version.etag() {
                     let e_tag = Some(tag.to_owned());
-                    return Ok(Step::Ask(PutMode::Update(UpdateVersion { e_tag, version: None })));
+                    return Ok(PutStep::Ask(PutMode::Update(UpdateVersion { e_tag, version: None })));
                 }
             }
             _ => {}
@@ -307,12 +309,12 @@ impl Put<'_> {
         // The object's generation, or a long ETag, must be looked up.
         let seen = self.look()?;
         let now = seen.as_ref().map(|seen| version(&seen.meta));
-        if let (Some(Seen { is_ours: true, .. }), Some(now)) = (&seen, now) {
-            return Ok(Step::Done(now));
+        if let (Some(MarkedObject { is_ours: true, .. }), Some(now)) = (&seen, now) {
+            return Ok(PutStep::Done(now));
         }
         self.precondition.check(self.key, || Ok(now))?;
-        Ok(Step::Ask(match seen {
-            Some(Seen { meta: ObjectMeta { e_tag, version, .. }, .. })
+        Ok(PutStep::Ask(match seen {
+            Some(MarkedObject { meta: ObjectMeta { e_tag, version, .. }, .. })
                 if is_asked && (e_tag.is_some() || version.is_some()) =>
             {
                 PutMode::Update(UpdateVersion { e_tag, version })
@@ -321,24 +323,24 @@ impl Put<'_> {
         }))
     }
 
-    /// Fails unless the object is as the precondition demands.
+    /// Fails unless the object meets the precondition.
     pub(super) fn check(&self) -> Result<()> {
         let now = || Ok(self.connection.head(self.key)?.as_ref().map(version));
         self.precondition.check(self.key, now)
     }
 
-    /// The version that was put.
+    /// Returns the version that was put.
     fn version(&self, reply: &PutResult) -> Result<ObjectVersion> {
         if let Some(tag) = &reply.e_tag {
             return Ok(ObjectVersion::for_etag(tag));
         }
         match self.found()? {
-            Found::Ours(version) => Ok(version),
-            Found::AsBefore | Found::Changed => Err(self.changed()),
+            ObjectAfterPut::Ours(version) => Ok(version),
+            ObjectAfterPut::AsBefore | ObjectAfterPut::Changed => Err(self.changed()),
         }
     }
 
-    /// The assembled bytes; where the object that is copied from was replaced, the put is refused.
+    /// Converts the error of assembling: if an object that is copied from was replaced, the put is refused.
     pub(super) fn assembled(&self, bytes: Result<Vec<u8>>) -> Result<Vec<u8>> {
         bytes.map_err(|error| match error {
             Error::Stale { key } => Error::Changed { key },
@@ -346,9 +348,9 @@ impl Put<'_> {
         })
     }
 
-    pub(super) fn failed(&self, failure: Failure) -> Error {
+    pub(super) fn failed(&self, failure: RequestFailure) -> Error {
         match failure {
-            Failure::Changed => self.changed(),
+            RequestFailure::Changed => self.changed(),
             failure => failure.at(self.key, "write"),
         }
     }

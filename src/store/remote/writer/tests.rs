@@ -1,4 +1,4 @@
-//! Puts at a service in memory that other programs change meanwhile, or whose replies are lost.
+//! Puts at a service in memory that other programs change meanwhile, and that loses replies.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::fmt;
@@ -19,32 +19,33 @@ use parking_lot::Mutex;
 use super::MAX_SINGLE_BYTES;
 use crate::error::{Error, Result};
 use crate::store::remote::RemoteStore;
+use crate::store::remote::test_services::lost;
 use crate::store::{Info, ObjectPart, ObjectVersion, Precondition, PutOptions, RemoteOptions, Store};
 
-/// What happens to the next requests that change an object.
+/// A fault of the next request that changes an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Fault {
-    /// Carried out, and the reply is lost.
+enum ServiceFault {
+    /// The request is carried out, and the reply is lost.
     ReplyLost,
-    /// Lost before it reached the service.
+    /// The request is lost before it reaches the service.
     RequestLost,
     /// The client sends it twice, because the first reply was lost.
     SentTwice,
     /// Another program puts this first.
     OvertakenBy(Vec<u8>),
-    /// Carried out, the reply is lost, and another program puts this.
+    /// The request is carried out, the reply is lost, and another program puts this.
     ReplyLostAndReplacedBy(Vec<u8>),
-    /// The service knows no such request.
+    /// The service does not support the request.
     NotSupported,
 }
 
-type Faults = Arc<Mutex<Vec<Fault>>>;
+type ServiceFaults = Arc<Mutex<Vec<ServiceFault>>>;
 
 #[derive(Debug, Default)]
 struct Service {
     objects: Arc<InMemory>,
-    faults: Faults,
-    /// How many multipart uploads are neither completed nor aborted.
+    faults: ServiceFaults,
+    /// The number of multipart uploads that are neither completed nor aborted.
     uploads: Arc<AtomicUsize>,
     drops_metadata: AtomicBool,
 }
@@ -54,13 +55,9 @@ struct Upload {
     inner: Box<dyn MultipartUpload>,
     objects: Arc<InMemory>,
     path: Path,
-    faults: Faults,
+    faults: ServiceFaults,
     uploads: Arc<AtomicUsize>,
     parts: usize,
-}
-
-fn lost<T>() -> Reply<T> {
-    Err(Remote::Generic { store: "test", source: "connection reset".into() })
 }
 
 impl Service {
@@ -72,21 +69,21 @@ impl Service {
         };
         match next {
             None => put().await,
-            Some(Fault::RequestLost) => lost(),
-            Some(Fault::ReplyLost) => put().await.and(lost()),
-            Some(Fault::SentTwice) => {
+            Some(ServiceFault::RequestLost) => lost(),
+            Some(ServiceFault::ReplyLost) => put().await.and(lost()),
+            Some(ServiceFault::SentTwice) => {
                 let _ = put().await;
                 put().await
             }
-            Some(Fault::OvertakenBy(bytes)) => {
+            Some(ServiceFault::OvertakenBy(bytes)) => {
                 others(bytes).await?;
                 put().await
             }
-            Some(Fault::ReplyLostAndReplacedBy(bytes)) => {
+            Some(ServiceFault::ReplyLostAndReplacedBy(bytes)) => {
                 put().await?;
                 others(bytes).await.and(lost())
             }
-            Some(Fault::NotSupported) => Err(Remote::NotSupported { source: "no".into() }),
+            Some(ServiceFault::NotSupported) => Err(Remote::NotSupported { source: "no".into() }),
         }
     }
 }
@@ -142,14 +139,14 @@ impl ObjectStore for Service {
 impl MultipartUpload for Upload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         self.parts += 1;
-        if self.parts == 3 && self.faults.lock().contains(&Fault::RequestLost) {
+        if self.parts == 3 && self.faults.lock().contains(&ServiceFault::RequestLost) {
             return Box::pin(async { lost() });
         }
         let part = self.inner.put_part(data);
-        let overtaken = self.faults.lock().pop_if(|fault| matches!(fault, Fault::OvertakenBy(_)));
+        let overtaken = self.faults.lock().pop_if(|fault| matches!(fault, ServiceFault::OvertakenBy(_)));
         let (objects, path) = (Arc::clone(&self.objects), self.path.clone());
         Box::pin(async move {
-            if let Some(Fault::OvertakenBy(bytes)) = overtaken {
+            if let Some(ServiceFault::OvertakenBy(bytes)) = overtaken {
                 objects.put_opts(&path, PutPayload::from(bytes), RemotePutOptions::default()).await?;
             }
             part.await
@@ -159,12 +156,12 @@ impl MultipartUpload for Upload {
         let done = self.inner.complete().await?;
         self.uploads.fetch_sub(1, Ordering::Relaxed);
         match self.faults.lock().pop() {
-            Some(Fault::ReplyLost) => lost(),
+            Some(ServiceFault::ReplyLost) => lost(),
             _ => Ok(done),
         }
     }
     async fn abort(&mut self) -> Reply<()> {
-        if self.faults.lock().pop() == Some(Fault::NotSupported) {
+        if self.faults.lock().pop() == Some(ServiceFault::NotSupported) {
             return lost();
         }
         self.uploads.fetch_sub(1, Ordering::Relaxed);
@@ -195,7 +192,12 @@ impl Subject {
         )
     }
 
-    fn put_bytes(&self, bytes: &[u8], precondition: Precondition, faults: &[Fault]) -> Result<ObjectVersion> {
+    fn put_bytes(
+        &self,
+        bytes: &[u8],
+        precondition: Precondition,
+        faults: &[ServiceFault],
+    ) -> Result<ObjectVersion> {
         *self.service.faults.lock() = faults.to_vec();
         let put = self.put(&[ObjectPart::Bytes(bytes)], precondition);
         assert!(self.service.faults.lock().is_empty());
@@ -224,58 +226,62 @@ fn a_put_whose_reply_is_lost_is_ours() {
     let subject = Subject::new();
     let mut precondition = Precondition::Missing;
     for (number, fault) in
-        [Fault::ReplyLost, Fault::RequestLost, Fault::SentTwice, Fault::ReplyLost].into_iter().enumerate()
+        [ServiceFault::ReplyLost, ServiceFault::RequestLost, ServiceFault::SentTwice, ServiceFault::ReplyLost]
+            .into_iter()
+            .enumerate()
     {
         let bytes = vec![number as u8; 1000 + number];
         let version = subject.put_bytes(&bytes, precondition, &[fault]).unwrap();
         assert_eq!((version, subject.content()), (subject.version(), bytes));
         precondition = Precondition::Version(version);
     }
-    let lost = [const { Fault::RequestLost }; 4];
+    let lost = [const { ServiceFault::RequestLost }; 4];
     let error = subject.put_bytes(b"never", precondition, &lost).unwrap_err();
     assert!(error.to_string().contains("connection reset"), "{error}");
     assert_eq!(subject.content().len(), 1003);
-    assert!(subject.put_bytes(b"any", Precondition::Any, &[Fault::ReplyLost]).is_ok());
+    assert!(subject.put_bytes(b"any", Precondition::Any, &[ServiceFault::ReplyLost]).is_ok());
 }
 
 #[test]
-fn the_change_of_another_is_found() {
+fn the_change_of_another_program_is_found() {
     let subject = Subject::new();
-    let overtaken = || [Fault::OvertakenBy(b"theirs".to_vec())];
+    let overtaken = || [ServiceFault::OvertakenBy(b"theirs".to_vec())];
     assert!(is_refused(subject.put_bytes(b"ours", Precondition::Missing, &overtaken())));
     let first = Precondition::Version(subject.version());
     let new = subject.put_bytes(b"ours", first, &[]).unwrap();
     assert!(is_refused(subject.put_bytes(b"ours, again", first, &[])));
-    let replaced = [Fault::ReplyLostAndReplacedBy(b"theirs".to_vec())];
+    let replaced = [ServiceFault::ReplyLostAndReplacedBy(b"theirs".to_vec())];
     assert!(is_refused(subject.put_bytes(b"other", Precondition::Version(new), &replaced)));
     assert_eq!(subject.content(), b"theirs");
-    // What another put has the same bytes. It is theirs all the same: two that append write equal documents.
+    // The other program's object has the same bytes and still is not ours: two programs that append write equal documents.
     let now = Precondition::Version(subject.version());
-    assert!(is_refused(subject.put_bytes(b"same", now, &[Fault::OvertakenBy(b"same".to_vec())])));
+    assert!(is_refused(subject.put_bytes(b"same", now, &[ServiceFault::OvertakenBy(b"same".to_vec())])));
 }
 
-/// Whose put it was is not known. Equal bytes do not tell.
+/// It is not known whose put it was: equal bytes prove nothing.
 #[test]
 fn a_service_that_drops_metadata_leaves_the_outcome_open() {
     let subject = Subject::new();
     let first = subject.put_bytes(b"one", Precondition::Missing, &[]).unwrap();
     subject.service.drops_metadata.store(true, Ordering::Relaxed);
-    for fault in [Fault::ReplyLost, Fault::SentTwice, Fault::OvertakenBy(b"same".to_vec())] {
+    for fault in
+        [ServiceFault::ReplyLost, ServiceFault::SentTwice, ServiceFault::OvertakenBy(b"same".to_vec())]
+    {
         let now = Precondition::Version(subject.version());
         assert!(is_refused(subject.put_bytes(b"same", now, &[fault])));
         assert_eq!(subject.content(), b"same");
     }
     let now = Precondition::Version(subject.version());
-    let second = subject.put_bytes(b"two", now, &[Fault::RequestLost]).unwrap();
+    let second = subject.put_bytes(b"two", now, &[ServiceFault::RequestLost]).unwrap();
     assert!(second == subject.version() && second != first);
-    let lost = subject.put_bytes(b"any", Precondition::Any, &[Fault::ReplyLost]);
+    let lost = subject.put_bytes(b"any", Precondition::Any, &[ServiceFault::ReplyLost]);
     assert!(lost.unwrap_err().to_string().contains("connection reset"));
 }
 
 #[test]
 fn a_service_without_preconditions_is_asked_before_each_put() {
     let subject = Subject::new();
-    let first = subject.put_bytes(b"one", Precondition::Missing, &[Fault::NotSupported]).unwrap();
+    let first = subject.put_bytes(b"one", Precondition::Missing, &[ServiceFault::NotSupported]).unwrap();
     assert!(is_refused(subject.put_bytes(b"two", Precondition::Missing, &[])));
     let second = subject.put_bytes(b"two", Precondition::Version(first), &[]).unwrap();
     assert!(is_refused(subject.put_bytes(b"three", Precondition::Version(first), &[])));
@@ -289,7 +295,7 @@ fn long_objects_are_put_in_parts() {
     let first = subject.put_bytes(&bytes, Precondition::Missing, &[]).unwrap();
     assert_eq!(first, subject.version());
     assert!(subject.content() == bytes && subject.unfinished_uploads() == 0);
-    // Copies that follow each other, and that do not.
+    // Some copies follow each other, and some do not.
     let old = subject.store.open("a/c").unwrap().unwrap();
     let size = bytes.len() as u64;
     let ranges = [0..10_000_000, 10_000_000..40_000_000, 50_000_000..size, 7..size - 20_000_000, 3..3];
@@ -305,17 +311,17 @@ fn long_objects_are_put_in_parts() {
     assert!(is_refused(subject.put(&parts, Precondition::Any)));
     assert!(is_refused(subject.put_bytes(&bytes, Precondition::Missing, &[])));
     assert!(subject.unfinished_uploads() == 0, "aborted, or not begun");
-    let third = subject.put_bytes(&bytes, Precondition::Version(second), &[Fault::ReplyLost]).unwrap();
+    let third = subject.put_bytes(&bytes, Precondition::Version(second), &[ServiceFault::ReplyLost]).unwrap();
     assert!(third == subject.version() && subject.content() == bytes);
 }
 
-/// An upload takes long, and its end has no condition: what another program puts meanwhile is found before it.
+/// An upload takes long, and its end has no condition: an object that another program puts meanwhile is found before it.
 #[test]
-fn what_another_puts_during_an_upload_stays() {
+fn an_object_that_another_program_puts_during_an_upload_stays() {
     let subject = Subject::new();
     let first = subject.put_bytes(b"one", Precondition::Missing, &[]).unwrap();
     let bytes = vec![1; MAX_SINGLE_BYTES as usize + 1];
-    let overtaken = [Fault::OvertakenBy(b"theirs".to_vec())];
+    let overtaken = [ServiceFault::OvertakenBy(b"theirs".to_vec())];
     assert!(is_refused(subject.put_bytes(&bytes, Precondition::Version(first), &overtaken)));
     assert_eq!(subject.content(), b"theirs");
     assert!(subject.unfinished_uploads() == 0);
@@ -325,8 +331,8 @@ fn what_another_puts_during_an_upload_stays() {
 fn an_upload_that_fails_is_aborted() {
     let subject = Subject::new();
     let bytes = vec![1; MAX_SINGLE_BYTES as usize + 1];
-    // Popped from the end: the abort fails, too.
-    *subject.service.faults.lock() = vec![Fault::RequestLost, Fault::NotSupported];
+    // Faults are popped from the end: the abort fails, too.
+    *subject.service.faults.lock() = vec![ServiceFault::RequestLost, ServiceFault::NotSupported];
     assert!(subject.put(&[ObjectPart::Bytes(&bytes)], Precondition::Missing).is_err());
     assert_eq!(subject.unfinished_uploads(), 1);
     subject.service.faults.lock().clear();
@@ -335,7 +341,7 @@ fn an_upload_that_fails_is_aborted() {
 }
 
 #[test]
-fn deletes_look_first() {
+fn deletes_check_the_object_first() {
     let subject = Subject::new();
     let writer = subject.store.writer().unwrap();
     let first = subject.put_bytes(b"one", Precondition::Missing, &[]).unwrap();

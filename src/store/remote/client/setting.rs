@@ -1,7 +1,7 @@
-//! One setting of a client, and whether the client's library can use it.
+//! A setting of a client, and a check that the client's library can use it.
 //!
-//! Uses `object_store`, which checks no setting that it puts into a request: an address with a space in it, or a token with the newline
-//! of its file, is a panic at the first request. So each is checked here before a client is made.
+//! Uses `object_store`, which does not check the settings that it puts into a request: an address with a space, or a token with
+//! the newline of its file, causes a panic at the first request. So each setting is checked here before a client is created.
 
 use object_store::client::{HttpRequest, HttpRequestBody};
 
@@ -11,19 +11,19 @@ const ADDRESSES: [&str; 6] =
 /// Words in the keys of settings that are parts of URLs.
 const PARTS_OF_URLS: [&str; 6] =
     ["region", "tenant_id", "relative_uri", "account_name", "bucket", "container"];
-/// Words in the keys of settings that only sound like one of them.
+/// Words in the keys of settings that only look like one of them.
 const OTHERS: [&str; 3] = ["use_fabric_endpoint", "bucket_key_enabled", "skip"];
-/// The word in the key of the setting that is a document of JSON.
+/// The word in the key of the setting that is a JSON document.
 const DOCUMENT: &str = "service_account_key";
 
-/// One setting of a client.
+/// A setting of a client.
 pub(super) struct Setting {
-    /// object_store's name.
+    /// The name in object_store.
     pub key: String,
     pub value: String,
-    /// Of the environment, which has variables for other programs, too.
+    /// Whether an unknown key is ignored: the environment also has variables for other programs.
     pub may_be_unknown: bool,
-    /// What the user calls it.
+    /// The user's name for it.
     pub named: String,
 }
 
@@ -33,12 +33,12 @@ impl Setting {
         Setting { key, value, may_be_unknown: false, named }
     }
 
-    pub(super) fn of_environment(key: String, value: String) -> Self {
+    pub(super) fn for_variable(key: String, value: String) -> Self {
         let named = key.to_ascii_uppercase();
         Setting { key, value, may_be_unknown: true, named }
     }
 
-    /// Says why requests cannot be made with it. Never shows the value, which may be a secret.
+    /// Fails with the reason if requests cannot be made with the setting. Never shows the value, which may be a secret.
     pub(super) fn check(&self) -> Result<(), String> {
         let Setting { key, value, named, .. } = self;
         let is_one_of = |words: &[&str]| words.iter().any(|word| key.contains(word));
@@ -75,7 +75,7 @@ fn is_address(value: &str) -> bool {
     (starts("http://") || starts("https://")) && is_uri(value)
 }
 
-/// Whether the library can ask for it.
+/// Whether the library can use the text as a URI.
 fn is_uri(text: &str) -> bool {
     let mut request = HttpRequest::new(HttpRequestBody::empty());
     text.parse().map(|uri| *request.uri_mut() = uri).is_ok()
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_request_can_have_is_refused() {
+    fn a_setting_that_no_request_can_have_is_refused() {
         let check = |key: &str, value: &str| Setting::new(key, value, "its name").check();
         for (key, value) in [
             ("azure_msi_endpoint", "http://169.254.169.254/metadata/identity/oauth2/token"),

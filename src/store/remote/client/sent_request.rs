@@ -1,4 +1,5 @@
-//! A request, as it is judged and shown after its reply has come. Uses `object_store` and `store/remote_options/secrets.rs`.
+//! A description of a request that was sent, for judging its reply and for messages. Uses `object_store` and
+//! `store/remote_options/secrets.rs`.
 
 use object_store::client::HttpRequest;
 use reqwest::header::HeaderValue;
@@ -6,27 +7,27 @@ use reqwest::header::HeaderValue;
 use crate::store::key::percent_decoded;
 use crate::store::remote_options::secrets::{register_secret, register_temporary_secret, without_secrets};
 
-/// A request that was sent.
-pub(super) struct Asked {
+/// A description of a request that was sent.
+pub(in crate::store::remote) struct SentRequest {
     /// Its method and URL.
     pub shown: String,
-    /// Whether it reads an object, or names.
+    /// Whether it reads an object or lists names.
     pub is_read: bool,
-    /// Whether it asks for names.
+    /// Whether it lists names.
     pub is_listing: bool,
     /// Headers with secrets.
     headers: Vec<HeaderValue>,
     query: String,
 }
 
-impl Asked {
-    pub(super) fn of(request: &HttpRequest) -> Self {
+impl SentRequest {
+    pub(in crate::store::remote) fn new(request: &HttpRequest) -> Self {
         let (method, url) = (request.method().as_str(), request.uri());
         let query = url.query().unwrap_or_default();
         let is_of_names = |pair: &str| pair.starts_with("list-type=") || pair == "comp=list";
         let is_listing = method == "PROPFIND" || (method == "GET" && query.split('&').any(is_of_names));
         let header = |name: &&str| request.headers().get(*name).cloned();
-        Asked {
+        SentRequest {
             shown: format!("{method} {}", without_secrets(&url.to_string())),
             is_read: is_listing || ["GET", "HEAD"].contains(&method),
             is_listing,
@@ -35,11 +36,11 @@ impl Asked {
         }
     }
 
-    /// Has the secrets of the request hidden in what its reply says: many refusals repeat the request.
-    pub(super) fn note_secrets(&self) {
+    /// Registers the secrets of the request, so that they are hidden in its reply: many refusals repeat the request.
+    pub(in crate::store::remote) fn register_secrets(&self) {
         for value in self.headers.iter().filter_map(|value| value.to_str().ok()) {
             match value.split_once(' ') {
-                // The header of a session's token.
+                // This is the header with a session token.
                 None => register_secret(value),
                 Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => register_secret(token),
                 // `AWS4-HMAC-SHA256 Credential=…, SignedHeaders=…, Signature=…`, or `SharedKey ACCOUNT:SIGNATURE`.
@@ -49,12 +50,12 @@ impl Asked {
                 }
             }
         }
-        note_signature(&self.query);
+        register_signature(&self.query);
     }
 }
 
-/// Has the signature of a query hidden, which alone is a secret.
-pub(super) fn note_signature(query: &str) {
+/// Registers the signature of a query, which is a secret by itself.
+pub(in crate::store::remote) fn register_signature(query: &str) {
     for pair in query.trim_start_matches('?').split('&') {
         let Some((name, value)) = pair.split_once('=') else { continue };
         if !["sig", "x-amz-signature", "x-amz-security-token", "x-goog-signature"]

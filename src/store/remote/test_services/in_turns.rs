@@ -1,5 +1,5 @@
-//! A service in memory that programs use in turns, and that loses requests and replies. Each number of a sequence gives one order in
-//! which the requests come, and what becomes of each.
+//! A service in memory that programs use in turns, and that loses requests and replies. Each sequence number gives one order of
+//! the requests, and one fate for each.
 #![allow(clippy::unwrap_used)]
 
 use std::fmt;
@@ -10,15 +10,16 @@ use futures_util::stream::BoxStream;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    Attributes, CopyOptions, Error as Remote, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result as Reply,
+    Attributes, CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result as Reply,
 };
 use parking_lot::{Condvar, Mutex};
 
-use super::RemoteStore;
+use super::{RandomNumbers, lost};
 use crate::store::RemoteOptions;
+use crate::store::remote::RemoteStore;
 
-/// A service, and whose turn it is.
+/// A service, and the program whose turn it is.
 #[derive(Debug, Default)]
 pub struct Service {
     objects: InMemory,
@@ -28,15 +29,15 @@ pub struct Service {
 
 #[derive(Debug, Default)]
 struct Turns {
-    /// How many requests of each program wait; `None` for a program that has ended: its requests wait for nothing.
+    /// The number of waiting requests of each program; `None` for a program that has ended, whose requests do not wait.
     waiting: Vec<Option<usize>>,
-    /// The program whose next request comes.
+    /// The program whose request is next.
     next: Option<usize>,
-    random: u64,
+    random: RandomNumbers,
     keeps_metadata: bool,
 }
 
-/// What becomes of a request.
+/// The fate of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Answered,
@@ -46,7 +47,7 @@ enum Fate {
     SentTwice,
 }
 
-/// One program's way to the service.
+/// The client of one program.
 #[derive(Debug)]
 struct Client {
     service: Arc<Service>,
@@ -54,15 +55,7 @@ struct Client {
 }
 
 impl Turns {
-    fn below(&mut self, limit: u64) -> u64 {
-        // xorshift64*
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        (self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
-    }
-
-    /// Chooses who goes next, once each program that has not ended waits.
+    /// Chooses the next program, once each program that has not ended waits.
     fn choose(&mut self) {
         let programs = self.waiting.len() as u64;
         if self.next.is_some() || self.waiting.contains(&Some(0)) || self.waiting.iter().all(Option::is_none)
@@ -70,14 +63,14 @@ impl Turns {
             return;
         }
         while self.next.is_none() {
-            let program = self.below(programs) as usize;
+            let program = self.random.below(programs) as usize;
             self.next = self.waiting.get(program).copied().flatten().map(|_| program);
         }
     }
 }
 
 impl Service {
-    /// A store of this service for each of the programs, whose requests come as they are sent until a sequence begins.
+    /// Returns a store at this service for each program. Requests are answered as they are sent until a sequence begins.
     pub fn stores(self: &Arc<Self>, programs: usize) -> Vec<RemoteStore> {
         self.turns.lock().waiting = vec![None; programs];
         let client = |program| Arc::new(Client { service: Arc::clone(self), program });
@@ -85,15 +78,15 @@ impl Service {
         (0..programs).map(|program| RemoteStore::over(client(program), "", &options).unwrap()).collect()
     }
 
-    /// From now on the programs take turns, until each has ended.
+    /// Begins a sequence: from now on the programs take turns, until each has ended.
     pub fn begin(&self, sequence: u64, keeps_metadata: bool) {
         let mut turns = self.turns.lock();
-        turns.random = sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        turns.random = RandomNumbers::new(sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         turns.keeps_metadata = keeps_metadata;
         turns.waiting.iter_mut().for_each(|waiting| *waiting = Some(0));
     }
 
-    /// A program makes no request any more.
+    /// Ends a program: it makes no more requests.
     pub fn end(&self, program: usize) {
         let mut turns = self.turns.lock();
         turns.waiting[program] = None;
@@ -104,7 +97,7 @@ impl Service {
 }
 
 impl Client {
-    /// Waits for this program's turn. Returns what becomes of the request: the given share in a hundred goes wrong.
+    /// Waits for this program's turn, and returns the fate of the request. The given percentage of requests goes wrong.
     fn wait(&self, percent: u64) -> Fate {
         let mut turns = self.service.turns.lock();
         let Some(waiting) = &mut turns.waiting[self.program] else { return Fate::Answered };
@@ -117,7 +110,7 @@ impl Client {
         let Some(waiting) = &mut turns.waiting[self.program] else { return Fate::Answered };
         *waiting -= 1;
         turns.next = None;
-        let fate = match turns.below(100) {
+        let fate = match turns.random.below(100) {
             number if number >= percent => Fate::Answered,
             number if number % 4 == 0 => Fate::RequestLost,
             number if number % 4 == 1 => Fate::SentTwice,
@@ -127,10 +120,6 @@ impl Client {
         self.service.may_go.notify_all();
         fate
     }
-}
-
-fn lost<T>() -> Reply<T> {
-    Err(Remote::Generic { store: "test", source: "connection reset".into() })
 }
 
 impl fmt::Display for Client {

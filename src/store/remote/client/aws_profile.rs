@@ -1,8 +1,8 @@
 //! Profiles of the AWS configuration files (`~/.aws/config`, `~/.aws/credentials`), as the AWS CLI reads them: keys, a region, an
 //! endpoint, and a program that prints credentials (`credential_process`).
 //!
-//! SSO and roles to assume are the AWS CLI's, which keeps their tokens: `aws configure export-credentials` prints what they give, as
-//! a `credential_process` does. Invariant: neither keys nor what such a program prints appear in a message.
+//! SSO and roles are left to the AWS CLI, which stores their tokens: `aws configure export-credentials` prints their
+//! credentials as a `credential_process` does. Invariant: neither keys nor the output of these programs appear in a message.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,13 +18,13 @@ use tokio::sync::Mutex;
 
 use crate::store::remote_options::secrets::register_secret;
 
-/// Credentials of a program are renewed when they last no longer than this.
+/// Credentials from a program are renewed this long before they expire.
 const RENEWAL: Duration = Duration::from_secs(300);
-/// What the AWS CLI does.
-const OF_THE_CLI: [&str; 6] =
+/// Members of a profile that only the AWS CLI supports.
+const CLI_MEMBERS: [&str; 6] =
     ["sso_session", "sso_start_url", "role_arn", "source_profile", "credential_source", "login_session"];
 
-/// What is known of a profile.
+/// A profile.
 #[derive(Debug, Default)]
 pub(super) struct Profile {
     name: String,
@@ -32,10 +32,11 @@ pub(super) struct Profile {
 }
 
 impl Profile {
-    /// The profile of this name, or the one that the environment names. `Ok(None)`: there is no `default` profile.
+    /// Loads the profile with this name, or the one that the environment names. Returns `Ok(None)` if there is no `default`
+    /// profile.
     pub(super) fn load(name: Option<&str>) -> Result<Option<Self>, String> {
         let chosen = name.map(str::to_owned).or_else(|| variable("AWS_PROFILE"));
-        // Of the user, where a service manager sets no HOME.
+        // If a service manager sets no HOME, this is the home of the user.
         let home = || std::env::home_dir().unwrap_or_else(|| PathBuf::from("/")).join(".aws");
         let path = |name, file| variable(name).map_or_else(|| home().join(file), PathBuf::from);
         let name = chosen.clone().unwrap_or_else(|| "default".to_owned());
@@ -50,7 +51,7 @@ impl Profile {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(format!("{}: cannot be read: {error}", path.display())),
             };
-            if let Some(found) = section_of(&text, section) {
+            if let Some(found) = find_section(&text, section) {
                 is_there = true;
                 members.extend(found);
             }
@@ -66,12 +67,12 @@ impl Profile {
         }
     }
 
-    /// A member: `region`, `endpoint_url`.
+    /// Returns a member, such as `region`.
     pub(super) fn get(&self, member: &str) -> Option<&str> {
         self.members.get(member).map(String::as_str)
     }
 
-    /// Its credentials; `None` where it has none.
+    /// Returns its credentials, if it has any.
     pub(super) fn credentials(&self) -> Option<Credentials> {
         if let (Some(key_id), Some(secret_key)) =
             (self.get("aws_access_key_id"), self.get("aws_secret_access_key"))
@@ -81,28 +82,28 @@ impl Profile {
             token.iter().for_each(|token| register_secret(token));
             let credential =
                 AwsCredential { key_id: key_id.to_owned(), secret_key: secret_key.to_owned(), token };
-            return Some(Credentials { source: Source::Keys(Arc::new(credential)) });
+            return Some(Credentials { source: CredentialSource::Keys(Arc::new(credential)) });
         }
-        let is_of_the_cli = |member: &&&str| self.members.contains_key(**member);
+        let is_cli_member = |member: &&&str| self.members.contains_key(**member);
         let program = if let Some(command) = self.get("credential_process") {
-            Program::of_the_profile(command)
-        } else if let Some(member) = OF_THE_CLI.iter().find(is_of_the_cli) {
-            Program::of_the_cli(&self.name, member)
+            CredentialProgram::for_process(command)
+        } else if let Some(member) = CLI_MEMBERS.iter().find(is_cli_member) {
+            CredentialProgram::for_cli(&self.name, member)
         } else {
             return None;
         };
-        let source = Source::Program { program: Arc::new(program), last: Mutex::new(None) };
+        let source = CredentialSource::Program { program: Arc::new(program), last: Mutex::new(None) };
         Some(Credentials { source })
     }
 }
 
-/// A variable of the environment. An empty one says nothing.
+/// Returns a variable of the environment, unless it is empty.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The members of a section.
-fn section_of(text: &str, section: &str) -> Option<BTreeMap<String, String>> {
+/// Returns the members of a section.
+fn find_section(text: &str, section: &str) -> Option<BTreeMap<String, String>> {
     let mut found: Option<BTreeMap<String, String>> = None;
     let mut is_here = false;
     for line in text.lines() {
@@ -126,32 +127,32 @@ fn section_of(text: &str, section: &str) -> Option<BTreeMap<String, String>> {
     found
 }
 
-/// Credentials of a profile, which may have to be renewed.
+/// Credentials of a profile, which may expire.
 pub(super) struct Credentials {
-    source: Source,
+    source: CredentialSource,
 }
 
-enum Source {
+enum CredentialSource {
     Keys(Arc<AwsCredential>),
-    Program { program: Arc<Program>, last: Mutex<Option<Renewable>> },
+    Program { program: Arc<CredentialProgram>, last: Mutex<Option<Renewable>> },
 }
 
 /// A program that prints credentials.
-struct Program {
+struct CredentialProgram {
     words: Vec<String>,
-    /// What it is, in messages.
+    /// The name for messages.
     what: String,
-    /// What the user can do when it fails.
+    /// The advice if it fails.
     remedy: String,
 }
 
-/// What a program printed, and until when it is good.
+/// The output of a program, and when it expires.
 struct Renewable {
     credential: Arc<AwsCredential>,
     expires: Option<SystemTime>,
 }
 
-/// Without what it holds.
+/// Shows no secrets.
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Credentials")
@@ -164,8 +165,8 @@ impl CredentialProvider for Credentials {
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
         let (program, last) = match &self.source {
-            Source::Keys(credential) => return Ok(credential.clone()),
-            Source::Program { program, last } => (program.clone(), last),
+            CredentialSource::Keys(credential) => return Ok(credential.clone()),
+            CredentialSource::Program { program, last } => (program.clone(), last),
         };
         let failed = |reason: String| object_store::Error::Generic { store: "S3", source: reason.into() };
         let mut last = last.lock().await;
@@ -184,20 +185,20 @@ impl CredentialProvider for Credentials {
     }
 }
 
-impl Program {
-    /// The `credential_process` of a profile.
-    fn of_the_profile(command: &str) -> Self {
-        Program {
+impl CredentialProgram {
+    /// Returns the `credential_process` of a profile.
+    fn for_process(command: &str) -> Self {
+        CredentialProgram {
             words: ["sh", "-c", command].map(str::to_owned).to_vec(),
             what: "the credential_process of the AWS profile".to_owned(),
             remedy: "run it by hand to see why".to_owned(),
         }
     }
 
-    /// The AWS CLI, for a profile with this member.
-    fn of_the_cli(profile: &str, member: &str) -> Self {
+    /// Returns the AWS CLI, for a profile with this member.
+    fn for_cli(profile: &str, member: &str) -> Self {
         let words = ["aws", "configure", "export-credentials", "--format", "process", "--profile", profile];
-        Program {
+        CredentialProgram {
             words: words.map(str::to_owned).to_vec(),
             what: format!(
                 "the AWS profile '{profile}' has {member}, so 'aws configure export-credentials' is asked, which"
@@ -248,19 +249,20 @@ mod tests {
     #[test]
     fn sections_are_found() {
         let of = |section: &str, member: &str| {
-            section_of(CONFIG, section).and_then(|found| found.get(member).cloned())
+            find_section(CONFIG, section).and_then(|found| found.get(member).cloned())
         };
         assert_eq!(of("default", "region").as_deref(), Some("eu-west-1"));
         assert_eq!(of("profile lab", "region").as_deref(), Some("eu-central-1"));
         assert_eq!(of("profile lab", "addressing_style"), None);
-        assert!(section_of(CONFIG, "lab").is_none());
+        assert!(find_section(CONFIG, "lab").is_none());
     }
 
     #[test]
-    fn the_cli_is_asked_for_what_it_does() {
-        let members = section_of(CONFIG, "profile sso").unwrap();
+    fn the_cli_exports_credentials_of_sso() {
+        let members = find_section(CONFIG, "profile sso").unwrap();
         let profile = Profile { name: "sso".to_owned(), members };
-        let Some(Credentials { source: Source::Program { program, .. } }) = profile.credentials() else {
+        let Some(Credentials { source: CredentialSource::Program { program, .. } }) = profile.credentials()
+        else {
             panic!("no program")
         };
         assert_eq!(
@@ -268,17 +270,23 @@ mod tests {
             "aws configure export-credentials --format process --profile sso"
         );
         let words = ["sh", "-c", "exit 3"].map(str::to_owned).to_vec();
-        let sentence = Program { words, ..Program::of_the_cli("sso", "sso_session") }.run().err().unwrap();
+        let sentence = CredentialProgram { words, ..CredentialProgram::for_cli("sso", "sso_session") }
+            .run()
+            .err()
+            .unwrap();
         assert!(sentence.contains("has sso_session") && sentence.contains("aws sso login --profile sso"));
         let words = vec!["no-such-aws".to_owned()];
-        let sentence = Program { words, ..Program::of_the_cli("sso", "sso_session") }.run().err().unwrap();
+        let sentence = CredentialProgram { words, ..CredentialProgram::for_cli("sso", "sso_session") }
+            .run()
+            .err()
+            .unwrap();
         assert!(sentence.contains("needs the program 'no-such-aws'"), "{sentence}");
     }
 
     #[test]
     fn programs_print_credentials() {
         let good = r#"echo '{"Version":1,"AccessKeyId":"a","SecretAccessKey":"hunter2","Expiration":"2020-01-01T00:00:00Z"}'"#;
-        let fresh = Program::of_the_profile(good).run().unwrap();
+        let fresh = CredentialProgram::for_process(good).run().unwrap();
         assert_eq!(fresh.credential.key_id, "a");
         assert!(fresh.expires.unwrap() < SystemTime::now());
         for bad in [
@@ -287,7 +295,7 @@ mod tests {
             "echo hunter2; exit 3",
             "/no/such hunter2",
         ] {
-            let sentence = Program::of_the_profile(bad).run().err().unwrap();
+            let sentence = CredentialProgram::for_process(bad).run().err().unwrap();
             assert!(!sentence.contains("hunter2"), "{sentence}");
         }
     }

@@ -1,13 +1,13 @@
-//! The HTTP client below `object_store`: one request, and what its reply means.
+//! The HTTP client below `object_store`: sending one request, and judging its reply.
 //!
-//! Uses `reqwest` and `object_store`, which tries again what is said here to be worth it. Every failure becomes a [`Refusal`], a
-//! sentence with the URL, the status and the service's number of the request.
+//! Uses `reqwest` and `object_store`, which repeats the requests that are marked here as worth repeating. Every failure becomes
+//! a [`Refusal`], a sentence with the URL, the status and the service's ID of the request.
 //!
-//! A deletion has its condition from here: `object_store` has no conditions for it.
+//! The conditions of deletions are added here, since `object_store` has none.
 //!
-//! Invariants: a redirect is followed to web servers only (`redirects`), which get no credentials, and a page for people is not an
-//! object; a service that was never reached is not waited for; replies that `object_store` has to see (304, 404, 409, 412, 416) pass as
-//! they are.
+//! Invariants: a redirect is followed only to web servers (`redirects`), which get no credentials. A web page for people is not
+//! an object. Requests to a service that was never reached are not repeated. Replies that `object_store` has to see (304, 404,
+//! 409, 412, 416) are passed on unchanged.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -22,34 +22,34 @@ use object_store::client::{
 use object_store::{ClientConfigKey, Error, HeaderValue, ObjectMeta};
 use reqwest::redirect::Policy;
 
-use super::asked::Asked;
 use super::counters::Counters;
-use super::replies::bodies::{Broken, all_of, start_of};
-use super::replies::listing::without_odd_keys;
-use super::replies::refusal::{Cause, Refusal, Reply, is_without_bucket, without_tags};
-use super::service::Service;
-use super::web::redirects::Redirects;
-use super::web::server::WebServer;
+use super::sent_request::SentRequest;
+use crate::store::remote::replies::bodies::{BodyError, read_all, read_start};
+use crate::store::remote::replies::listing::without_odd_keys;
+use crate::store::remote::replies::refusal::{Cause, ErrorReply, Refusal, is_without_bucket, without_tags};
+use crate::store::remote::service::Service;
+use crate::store::remote::web::redirects::Redirects;
+use crate::store::remote::web::server::WebServer;
 use crate::store::remote_options::RedirectRule;
 use crate::store::remote_options::secrets::redacted;
 
-/// How long a connection may take to be made.
+/// The time limit for making a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a machine may take to say who it is.
+/// The time limit for a machine's identity service.
 const IDENTITY_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the head of a reply may take, beside the time that the request's body takes at a slow pace.
+/// The time limit for the head of a reply, in addition to the time that the request's body takes at a slow pace.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
 const SLOW_BYTES_PER_SECOND: u64 = 128 << 10;
-/// The longest listing, and the longest reply of any other kind but an object.
+/// The longest reply that is not an object.
 const MAX_REPLY_BYTES: usize = 256 << 20;
-/// Hosts by which a cloud tells its machines who they are.
+/// Hosts of the identity services of clouds.
 const IDENTITY_HOSTS: [&str; 4] =
     ["169.254.169.254", "169.254.170.2", "metadata.google.internal", "[fd00:ec2::254]"];
-/// Why https does not work, and what to do.
+/// The message for https without certificates.
 const NO_CERTIFICATES: &str = "this system has no certificates of authorities, by which services are trusted: install them \
                       ('apt install ca-certificates'), or name a file of them in SSL_CERT_FILE";
-/// The options of object_store's client that are taken; time limits and the rest are set here.
-pub(super) const CLIENT_KEYS: [ClientConfigKey; 7] = [
+/// The options of object_store's client that users may set; time limits and the rest are set here.
+pub(in crate::store::remote) const CLIENT_KEYS: [ClientConfigKey; 7] = [
     ClientConfigKey::AllowHttp,
     ClientConfigKey::AllowInvalidCertificates,
     ClientConfigKey::Http1Only,
@@ -60,21 +60,21 @@ pub(super) const CLIENT_KEYS: [ClientConfigKey; 7] = [
 ];
 
 tokio::task_local! {
-    /// The condition of the deletion that this task asks for.
+    /// The condition of the deletion in this task.
     static CONDITION: DeleteCondition;
 }
 
-/// What an object must be still when it is deleted: a header that the service compares.
+/// The condition of a deletion: a header with the version that the service compares.
 #[derive(Clone, Debug)]
-pub(super) struct DeleteCondition {
+pub(in crate::store::remote) struct DeleteCondition {
     name: &'static str,
     value: HeaderValue,
 }
 
 impl DeleteCondition {
-    /// That the object is the version that was found. `None` where the service takes no such condition: Azure's signature of a request has
-    /// this header, and is made before the header could be added here.
-    pub(super) fn found(service: Service, found: &ObjectMeta) -> Option<Self> {
+    /// Returns the condition that the object is the version that was found; `None` if the service has no such condition.
+    /// Azure's signature of a request covers this header, and is made before the header could be added here.
+    pub(in crate::store::remote) fn unchanged(service: Service, found: &ObjectMeta) -> Option<Self> {
         let (name, value) = match service {
             Service::S3 => ("if-match", found.e_tag.as_ref()?),
             Service::Google => ("x-goog-if-generation-match", found.version.as_ref()?),
@@ -83,27 +83,27 @@ impl DeleteCondition {
         Some(DeleteCondition { name, value: HeaderValue::from_str(value).ok()? })
     }
 
-    /// Whether the deletion that this task asks for is of an object with this ETag, or without a condition.
+    /// Whether the deletion in this task is of an object with this ETag, or without a condition.
     #[cfg(test)]
-    pub(super) fn allows(e_tag: &str) -> bool {
+    pub(in crate::store::remote) fn allows(e_tag: &str) -> bool {
         CONDITION.try_with(|condition| condition.value == e_tag).unwrap_or(true)
     }
 
-    /// A request that deletes an object, on this condition.
-    pub(super) async fn of<T>(self, request: impl Future<Output = T>) -> T {
+    /// Runs a request that deletes an object, under this condition.
+    pub(in crate::store::remote) async fn apply<T>(self, request: impl Future<Output = T>) -> T {
         CONDITION.scope(self, request).await
     }
 }
 
-/// Makes the clients of one store.
+/// A connector, which makes the clients of one store.
 #[derive(Clone, Debug)]
-pub(super) struct Connector {
+pub(in crate::store::remote) struct Connector {
     pub service: Service,
     pub request_deadline: Duration,
     pub counters: Arc<Counters>,
-    /// A file of certificates to trust besides the system's.
+    /// A file of certificates to trust in addition to the system's.
     pub certificates: Option<String>,
-    /// Where a web server may redirect to.
+    /// The rule for redirects of web servers.
     pub redirects: RedirectRule,
 }
 
@@ -138,7 +138,7 @@ enum Connections {
 }
 
 impl Connector {
-    /// The client that sends requests and receives replies, whatever they say.
+    /// Returns the client that sends requests and receives replies, without judging them.
     fn transport(
         &self,
         options: &ClientOptions,
@@ -146,7 +146,7 @@ impl Connector {
     ) -> object_store::Result<HttpClient> {
         let client = match self.builder(options, connections)?.build() {
             Ok(client) => HttpClient::new(client),
-            // Nothing but the list of authorities differs: if this client can be made, that is what the first one lacks.
+            // Only the list of authorities differs: if this client can be made, the first one has no authorities.
             Err(error) => match self.builder(options, connections)?.tls_certs_only([]).build() {
                 Ok(client) => HttpClient::new(WithoutCertificates::new(client)),
                 Err(_) => return Err(failed(error)),
@@ -175,7 +175,7 @@ impl Connector {
         if is(ClientConfigKey::Http2Only) {
             builder = builder.http2_prior_knowledge();
         } else {
-            // Many connections are faster than many streams of one.
+            // Many connections are faster than many streams in one connection.
             builder = builder.http1_only();
         }
         if let Some(url) = value(ClientConfigKey::ProxyUrl) {
@@ -202,12 +202,12 @@ fn failed(error: reqwest::Error) -> Error {
     Error::Generic { store: "HTTP client", source: Box::new(error) }
 }
 
-/// The transport of a machine that has no certificates of authorities: http works, and https gets a sentence.
+/// The transport of a machine without certificates of authorities: http works, and https fails with a message.
 #[derive(Debug)]
 struct WithoutCertificates(HttpClient);
 
 impl WithoutCertificates {
-    /// Makes a client of one with an empty list of authorities.
+    /// Wraps a client with an empty list of authorities.
     fn new(client: reqwest::Client) -> Self {
         WithoutCertificates(HttpClient::new(client))
     }
@@ -217,8 +217,8 @@ impl WithoutCertificates {
 impl HttpService for WithoutCertificates {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         if request.uri().scheme_str() == Some("https") {
-            // Before a connection is made: the library's own sentence would blame the server.
-            let text = format!("{}: {NO_CERTIFICATES}", Asked::of(&request).shown);
+            // The check comes before the connection: the library's own message would blame the server.
+            let text = format!("{}: {NO_CERTIFICATES}", SentRequest::new(&request).shown);
             let refusal = Refusal { status: 0, cause: Cause::Other, text };
             return Err(HttpError::new(HttpErrorKind::Unknown, refusal));
         }
@@ -226,7 +226,7 @@ impl HttpService for WithoutCertificates {
     }
 }
 
-/// A client.
+/// The client of one store.
 #[derive(Debug)]
 struct Client {
     inner: HttpClient,
@@ -234,7 +234,7 @@ struct Client {
     reply_timeout: Duration,
     request_deadline: Duration,
     counters: Arc<Counters>,
-    /// Whether a reply has ever come.
+    /// Whether any reply has come.
     is_reached: Arc<AtomicBool>,
 }
 
@@ -247,7 +247,7 @@ impl HttpService for Client {
             request.headers_mut().insert(name, value);
         }
         let host = request.uri().host().unwrap_or_default().to_owned();
-        let asked = Asked::of(&request);
+        let asked = SentRequest::new(&request);
         if IDENTITY_HOSTS.contains(&host.as_str()) {
             return self.ask_machine(request).await;
         }
@@ -259,7 +259,7 @@ impl HttpService for Client {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
                 self.counters.failed();
-                asked.note_secrets();
+                asked.register_secrets();
                 return Err(self.unreachable(&asked.shown, error));
             }
             Err(_) => {
@@ -277,8 +277,8 @@ impl HttpService for Client {
 }
 
 impl Client {
-    /// Passes on what `object_store` has to see; everything else is a refusal.
-    async fn judge(&self, asked: &Asked, response: HttpResponse) -> Result<HttpResponse, HttpError> {
+    /// Passes on the replies that `object_store` has to see; every other reply becomes a refusal.
+    async fn judge(&self, asked: &SentRequest, response: HttpResponse) -> Result<HttpResponse, HttpError> {
         let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
         let content_type = header("content-type").unwrap_or_default().to_ascii_lowercase();
         let status = response.status().as_u16();
@@ -295,7 +295,7 @@ impl Client {
                     return Err(HttpError::new(HttpErrorKind::Unknown, refusal));
                 }
                 let is_object = asked.is_read && !asked.is_listing;
-                // S3 begins to answer the end of an upload long before it has done it.
+                // S3 starts its reply to the end of an upload long before it has completed it.
                 let patience = if asked.is_listing { self.reply_timeout } else { self.request_deadline };
                 if is_object {
                     return Ok(response);
@@ -303,7 +303,7 @@ impl Client {
                 let collected = self.collected(&asked.shown, response, patience).await?;
                 return if asked.is_listing { self.readable(collected).await } else { Ok(collected) };
             }
-            // Of a put, the precondition; of a read, an object that cannot be read now.
+            // For a put, 409 is the precondition; for a read, an object that cannot be read now.
             409 if asked.is_read => {}
             304 | 409 | 412 | 416 => return Ok(self.shortened(response).await),
             _ => {}
@@ -316,10 +316,10 @@ impl Client {
         let (region, code) = (header("x-amz-bucket-region"), header("x-ms-error-code"));
         let (region, code) = (region.map(str::to_owned), code.map(str::to_owned));
         let (mut parts, body) = response.into_parts();
-        let bytes = start_of(body, self.reply_timeout).await;
+        let bytes = read_start(body, self.reply_timeout).await;
         let mut body = String::from_utf8_lossy(&bytes).into_owned();
         if asked.is_read && is_to_folder {
-            // A folder is no object.
+            // A folder is not an object.
             let (head, _) = HttpResponse::new(Vec::new().into()).into_parts();
             parts.status = reqwest::StatusCode::NOT_FOUND;
             parts.headers = head.headers;
@@ -329,23 +329,23 @@ impl Client {
         if status == 404 && !is_without_bucket(service, &code, &body) {
             return Ok(HttpResponse::from_parts(parts, bytes.into()));
         }
-        // Before anything is cut off, be it only a secret's end.
-        asked.note_secrets();
+        // This comes before anything is cut off, which might be the end of a secret.
+        asked.register_secrets();
         body = redacted(&body);
-        let reply = Reply { service, status, is_listing, code, region, request_id, body: &body };
+        let reply = ErrorReply { service, status, is_listing, code, region, request_id, body: &body };
         let refusal = reply.refusal(&asked.shown);
         log::debug!("{refusal}");
         let kind = if refusal.is_temporary() { HttpErrorKind::Request } else { HttpErrorKind::Unknown };
         Err(HttpError::new(kind, refusal))
     }
 
-    /// A reply whose body `object_store` reads to its end, whatever it is.
+    /// Shortens the body of a reply that `object_store` reads to its end.
     async fn shortened(&self, response: HttpResponse) -> HttpResponse {
         let (parts, body) = response.into_parts();
-        HttpResponse::from_parts(parts, start_of(body, self.reply_timeout).await.into())
+        HttpResponse::from_parts(parts, read_start(body, self.reply_timeout).await.into())
     }
 
-    /// A reply that is not an object: names, or credentials.
+    /// Collects the body of a reply that is not an object: names, or credentials.
     async fn collected(
         &self,
         shown: &str,
@@ -353,14 +353,14 @@ impl Client {
         patience: Duration,
     ) -> Result<HttpResponse, HttpError> {
         let (parts, body) = response.into_parts();
-        match all_of(body, MAX_REPLY_BYTES, patience).await {
+        match read_all(body, MAX_REPLY_BYTES, patience).await {
             Ok(bytes) => Ok(HttpResponse::from_parts(parts, bytes.into())),
-            Err(Broken::TooLong) => {
+            Err(BodyError::TooLong) => {
                 let text = format!("{shown}: the reply is longer than {MAX_REPLY_BYTES} bytes");
                 let refusal = Refusal { status: parts.status.as_u16(), cause: Cause::Other, text };
                 Err(HttpError::new(HttpErrorKind::Unknown, refusal))
             }
-            Err(Broken::Interrupted(reason)) => {
+            Err(BodyError::Interrupted(reason)) => {
                 self.counters.failed();
                 let refusal = Refusal::without_reply(format!("{shown}: the reply broke off: {reason}"));
                 Err(HttpError::new(HttpErrorKind::Interrupted, refusal))
@@ -368,14 +368,14 @@ impl Client {
         }
     }
 
-    /// A reply with names that `object_store` can all read.
+    /// Removes names that `object_store` cannot read from a listing.
     async fn readable(&self, response: HttpResponse) -> Result<HttpResponse, HttpError> {
         let (mut parts, body) = response.into_parts();
         let bytes = body.bytes().await?;
         let Some((reply, odd)) = without_odd_keys(self.service, &bytes) else {
             return Ok(HttpResponse::from_parts(parts, bytes.to_vec().into()));
         };
-        // Its length and digest are those of the whole reply.
+        // These headers describe the whole reply.
         for name in ["content-length", "content-md5", "etag"] {
             parts.headers.remove(name);
         }
@@ -387,7 +387,7 @@ impl Client {
         "the URL is not the one of a store's folder, or the server asks for a login"
     }
 
-    /// Asks the machine who it is; most machines cannot say.
+    /// Asks the machine's identity service; most machines have none.
     async fn ask_machine(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let is_off = std::env::var("AWS_EC2_METADATA_DISABLED").is_ok_and(|value| value == "true");
         if !is_off || self.service != Service::S3 {
@@ -416,7 +416,8 @@ impl Client {
         Err(HttpError::new(HttpErrorKind::Unknown, refusal))
     }
 
-    /// A request without any reply, or one that led where nothing is asked. A service that has replied before may come back.
+    /// Returns the error of a request without a reply, or of a redirect that is not followed. A service that has replied before
+    /// may come back.
     fn unreachable(&self, asked: &str, error: HttpError) -> HttpError {
         if error.source().is_some_and(|source| source.is::<Refusal>()) {
             return error;
@@ -428,7 +429,7 @@ impl Client {
             .any(|word| reasons.to_ascii_lowercase().contains(word));
         let is_new = !self.is_reached.load(Ordering::Relaxed) && error.kind() == HttpErrorKind::Connect;
         if is_tls {
-            reasons += "; the server is not trusted or speaks no TLS: check the URL, or name the file with its authority's \
+            reasons += "; the server is not trusted or does not speak TLS: check the URL, or name the file with its authority's \
                         certificate in SSL_CERT_FILE";
         } else if is_new {
             reasons += "; check the URL and --endpoint-url, or HTTPS_PROXY";
@@ -438,8 +439,8 @@ impl Client {
     }
 }
 
-/// An error with its causes, each of them once.
-pub(super) fn causes(error: &dyn std::error::Error) -> String {
+/// Returns an error with its causes, each of them once.
+pub(in crate::store::remote) fn causes(error: &dyn std::error::Error) -> String {
     let mut sentence = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

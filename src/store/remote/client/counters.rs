@@ -7,7 +7,7 @@ use crate::store::{Latencies, LatencyCounts};
 
 /// Counts of one store's client.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(in crate::store::remote) struct Counters {
     requests: AtomicU64,
     failed: AtomicU64,
     slowed: AtomicU64,
@@ -16,14 +16,19 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// A request is sent.
-    pub(super) fn sent(&self) {
+    /// Counts a request.
+    pub(in crate::store::remote) fn sent(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The head of a reply came after this time.
-    pub(super) fn replied(&self, after: Duration, status: u16, announced_bytes: Option<u64>) {
-        self.replies.note(after);
+    /// Counts a reply whose head came after this time.
+    pub(in crate::store::remote) fn replied(
+        &self,
+        after: Duration,
+        status: u16,
+        announced_bytes: Option<u64>,
+    ) {
+        self.replies.record(after);
         self.received_bytes.fetch_add(announced_bytes.unwrap_or(0), Ordering::Relaxed);
         if status == 429 || status >= 500 {
             self.failed();
@@ -33,18 +38,18 @@ impl Counters {
         }
     }
 
-    /// A request failed.
-    pub(super) fn failed(&self) {
+    /// Counts a failed request.
+    pub(in crate::store::remote) fn failed(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often the service has asked for fewer requests.
-    pub(super) fn slowed(&self) -> u64 {
+    /// Returns how often the service has asked for fewer requests.
+    pub(in crate::store::remote) fn slowed(&self) -> u64 {
         self.slowed.load(Ordering::Relaxed)
     }
 
-    /// Requests, failed ones, times until replies, bytes received.
-    pub(super) fn now(&self) -> (u64, u64, LatencyCounts, u64) {
+    /// Returns the requests, the failed ones, the times until replies, and the bytes received.
+    pub(in crate::store::remote) fn now(&self) -> (u64, u64, LatencyCounts, u64) {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (get(&self.requests), get(&self.failed), self.replies.now(), get(&self.received_bytes))
     }

@@ -1,7 +1,7 @@
-//! URLs of remote stores, and the client that speaks to their service.
+//! URLs of remote stores, and the clients for their services.
 //!
-//! Uses `object_store`, which knows the URL forms of each service, and `error`. Whatever a client is told is a list of settings
-//! with object_store's names for them, the later ones before the earlier: the environment, the AWS profile, the options.
+//! Uses `object_store`, which parses the URLs of each service, and `error`. A client is configured by a list of settings with
+//! object_store's names, in which later ones override earlier ones: the environment, the AWS profile, the options.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
@@ -17,30 +17,30 @@ use object_store::path::Path;
 use object_store::{ClientConfigKey, ObjectStore, ObjectStoreScheme, RetryConfig};
 use url::{Position, Url};
 
-use super::asked::note_signature;
 use super::aws_profile::{Credentials, Profile};
-use super::client::{CLIENT_KEYS, Connector, causes};
 use super::counters::Counters;
-use super::service::Service;
+use super::http::{CLIENT_KEYS, Connector, causes};
+use super::sent_request::register_signature;
 use super::setting::Setting;
 use crate::error::Error;
+use crate::store::remote::service::Service;
 use crate::store::remote_options::secrets::{register_secret, without_secrets};
 use crate::store::remote_options::{RemoteOptions, is_secret};
 
-/// The pause before the first retry; later ones are longer, with jitter.
+/// The pause before the first retry. Later pauses are longer, with jitter.
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 /// The longest pause between two retries.
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
-/// The region of a bucket if nothing names one.
+/// The default region of a bucket.
 const DEFAULT_REGION: &str = "us-east-1";
-/// How long a request may take with its repetitions, unless an option says otherwise.
+/// The default time limit of a request with its repetitions.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(120);
 
-/// A store's place at its service.
-pub struct Location {
+/// The location of a store at its service.
+pub struct ServiceLocation {
     /// The service's client.
     pub client: Arc<dyn ObjectStore>,
-    /// Counts its requests.
+    /// The counts of its requests.
     pub counters: Arc<Counters>,
     /// The service.
     pub service: Service,
@@ -48,15 +48,15 @@ pub struct Location {
     pub root: Path,
     /// The URL, as it is shown.
     pub url: String,
-    /// What tells the container of the objects from every other one: the service, its address, the account and the bucket.
+    /// The identity of the container of the objects: the service, its address, the account and the bucket.
     pub container: String,
 }
 
-impl Location {
-    /// The place that a URL names. Makes no request.
+impl ServiceLocation {
+    /// Parses a URL and makes the client. Makes no request.
     pub fn parse(location: &str, options: &RemoteOptions) -> Result<Self, Error> {
         options.check(location)?;
-        // The clients need it. A failure means that there is one already.
+        // The clients need a provider. A failure means that there is one already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let refused = |reason: String| Error::Usage(format!("{}: {reason}", without_secrets(location)));
         let spelt = match location.get(..4) {
@@ -75,7 +75,7 @@ impl Location {
         let counters = Arc::default();
         let (client, address) = client(service, &url, options, &counters).map_err(refused)?;
         let container = format!("{}{address}", &url[..Position::BeforePath]);
-        Ok(Location {
+        Ok(ServiceLocation {
             client,
             counters,
             service,
@@ -86,7 +86,7 @@ impl Location {
     }
 }
 
-/// A builder of object_store with all settings. Its four builders have the same methods and no trait.
+/// Applies all settings to a builder of object_store. Its four builders have the same methods but no common trait.
 macro_rules! with_settings {
     ($builder:expr, $url:expr, $settings:expr, $connector:expr, $options:expr) => {{
         let mut builder = $builder
@@ -107,8 +107,8 @@ macro_rules! with_settings {
     }};
 }
 
-/// What a container's URL does not say: the client's own name for it, and the addresses, accounts and regions in its settings. Buckets in
-/// two partitions of AWS may have one name.
+/// Returns the part of a container's identity that is not in its URL: the client's name for it, and the addresses, accounts and
+/// regions in the settings. Buckets in two partitions of AWS may have the same name.
 fn address(service: Service, client: &dyn ObjectStore, settings: &[Setting]) -> String {
     let words = ["endpoint", "base_url", "account_name", "container", "bucket", "emulator", "fabric"];
     let is_part = |setting: &&Setting| words.iter().any(|word| setting.key.contains(word));
@@ -120,7 +120,7 @@ fn address(service: Service, client: &dyn ObjectStore, settings: &[Setting]) -> 
     without_secrets(&format!(" {client}{}{region}", parts.collect::<String>()))
 }
 
-/// The region that object_store takes.
+/// Returns the region that object_store uses.
 fn region(settings: &[Setting]) -> &str {
     let mut named =
         settings.iter().filter(|setting| ["aws_region", "region"].contains(&setting.key.as_str()));
@@ -128,7 +128,7 @@ fn region(settings: &[Setting]) -> &str {
     named.next_back().or_else(|| default.next()).map_or(DEFAULT_REGION, |setting| &setting.value)
 }
 
-/// The client of a service, and its address.
+/// Makes the client of a service, and returns it with its address.
 fn client(
     service: Service,
     url: &Url,
@@ -143,7 +143,7 @@ fn client(
     add_options(service, options, &mut settings)?;
     for setting in settings.iter().filter(|setting| is_secret(&setting.key)) {
         register_secret(&setting.value);
-        note_signature(&setting.value);
+        register_signature(&setting.value);
     }
     let connector = Connector {
         service,
@@ -152,7 +152,7 @@ fn client(
         certificates: std::env::var("AWS_CA_BUNDLE").ok().filter(|_| service == Service::S3),
         redirects: options.redirects.clone(),
     };
-    // The libraries panic at settings that they do not expect.
+    // The libraries panic at unexpected settings.
     let build = AssertUnwindSafe(|| build(service, url, options, &settings, credentials, connector));
     let client = catch_unwind(build).unwrap_or_else(|_| {
         Err("no client can be made of these settings: check the URL, the variables of the service in the environment, \
@@ -173,7 +173,7 @@ fn build(
 ) -> Result<Arc<dyn ObjectStore>, String> {
     let built: object_store::Result<Arc<dyn ObjectStore>> = match service {
         Service::S3 => {
-            // The request that deletes several objects takes no conditions.
+            // The request that deletes several objects has no conditions.
             let builder = AmazonS3Builder::new().with_url(url.as_str()).with_disable_bulk_delete(true);
             let builder = with_settings!(builder, url, settings, connector, options);
             match credentials {
@@ -203,13 +203,14 @@ fn shared(client: impl ObjectStore) -> Arc<dyn ObjectStore> {
     Arc::new(client)
 }
 
-/// Why a client cannot be made, from the words of the libraries.
+/// Returns why a client cannot be made, from the messages of the libraries.
 fn why_no_client(causes: &str) -> String {
     let is_generic = causes.starts_with("Generic ");
     causes.split_once(" error: ").filter(|_| is_generic).map_or(causes, |(_, reason)| reason).to_owned()
 }
 
-/// What the variables of a service say, by object_store's names and those of the service's own tools.
+/// Reads the settings from the environment variables of a service, with object_store's names and those of the service's own
+/// tools.
 fn environment(service: Service) -> Vec<Setting> {
     let prefix = match service {
         Service::S3 => "AWS_",
@@ -222,7 +223,7 @@ fn environment(service: Service) -> Vec<Setting> {
         (name.starts_with(prefix) && !value.is_empty()).then_some((name.to_ascii_lowercase(), value))
     });
     let mut variables: Vec<(String, String)> = of_service.collect();
-    // object_store takes the region of these two that comes first.
+    // object_store uses the first region of these two.
     variables.sort_by_key(|(name, _)| (name == "aws_default_region", name.clone()));
     let of_other = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     if let (Service::Google, Some(host)) = (service, of_other("STORAGE_EMULATOR_HOST")) {
@@ -232,10 +233,10 @@ fn environment(service: Service) -> Vec<Setting> {
     if service == Service::Azure {
         add_azure(&mut variables);
     }
-    variables.into_iter().map(|(key, value)| Setting::of_environment(key, value)).collect()
+    variables.into_iter().map(|(key, value)| Setting::for_variable(key, value)).collect()
 }
 
-/// What the Azure CLI calls otherwise, its connection string, and its login if there is nothing else.
+/// Adds the Azure CLI's variables with other names, its connection string, and its login if there is nothing else.
 fn add_azure(variables: &mut Vec<(String, String)>) {
     let get = |variables: &[(String, String)], name: &str| {
         variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
@@ -267,13 +268,13 @@ fn add_azure(variables: &mut Vec<(String, String)>) {
     let is_logged_in = folder.is_some_and(|folder| folder.join("azureProfile.json").exists());
     let others = ["azure_msi_endpoint", "azure_identity_endpoint"];
     if is_logged_in && others.iter().all(|name| get(variables, name).is_none()) {
-        // object_store asks everything else before it.
+        // object_store uses this only if there is nothing else.
         variables.push(("azure_use_azure_cli".to_owned(), "true".to_owned()));
     }
 }
 
-/// Adds what an AWS profile says, and returns its credentials. Those of the environment come first, unless the user names a
-/// profile.
+/// Adds the settings of an AWS profile, and returns its credentials. Credentials in the environment come first, unless the user
+/// names a profile.
 fn add_profile(options: &RemoteOptions, settings: &mut Vec<Setting>) -> Result<Option<Credentials>, String> {
     let Some(profile) = Profile::load(options.profile.as_deref())? else { return Ok(None) };
     let has = |settings: &[Setting], keys: &[&str]| {
@@ -294,7 +295,7 @@ fn add_profile(options: &RemoteOptions, settings: &mut Vec<Setting>) -> Result<O
     Ok(profile.credentials())
 }
 
-/// Adds what the options say, with the service's names.
+/// Adds the options, under the service's names.
 fn add_options(service: Service, options: &RemoteOptions, settings: &mut Vec<Setting>) -> Result<(), String> {
     let only_s3 = |flag| Err(format!("{flag} is for S3 stores"));
     let (endpoint, no_signature) = match service {
@@ -336,14 +337,14 @@ fn add_options(service: Service, options: &RemoteOptions, settings: &mut Vec<Set
     Ok(())
 }
 
-/// The option of object_store's HTTP client that a key of a service stands for.
+/// Returns the option of object_store's HTTP client that a key of a service stands for.
 fn client_key(key: &str) -> Option<ClientConfigKey> {
     let bare = ["aws_", "azure_", "google_"].iter().find_map(|prefix| key.strip_prefix(prefix));
     ClientConfigKey::from_str(bare.unwrap_or(key)).ok()
 }
 
-/// A body may take as long as its size needs: only its pieces have a time limit (see `transfer`). Requests without TLS are
-/// allowed where the user names an address without it.
+/// Returns the options of the HTTP client. A body may take as long as its size needs: only its pieces have a time limit (see
+/// `transfer`). Requests without TLS are allowed if the user names an address without it.
 fn client_options(url: &Url, settings: &[Setting]) -> ClientOptions {
     let is_address =
         |setting: &&Setting| ["endpoint", "base_url"].iter().any(|word| setting.key.contains(word));
@@ -353,7 +354,7 @@ fn client_options(url: &Url, settings: &[Setting]) -> ClientOptions {
     ClientOptions::new().with_timeout_disabled().with_allow_http(is_plain)
 }
 
-/// The last attempt has to end before the deadline, so that the reason is known by then.
+/// Returns when requests are repeated. The last attempt ends before the deadline, so that the reason is known by then.
 fn retry(options: &RemoteOptions) -> RetryConfig {
     let deadline = options.request_deadline.unwrap_or(REQUEST_DEADLINE);
     let mut retry = RetryConfig::default();
@@ -384,7 +385,8 @@ mod tests {
             ("abfss://container@account.dfs.core.windows.net/a", Service::Azure, "a"),
             ("http://localhost:8080/data/x.zarr/", Service::Http, "data/x.zarr"),
         ] {
-            let location = Location::parse(url, &options).map_err(|error| format!("{url}: {error}")).unwrap();
+            let location =
+                ServiceLocation::parse(url, &options).map_err(|error| format!("{url}: {error}")).unwrap();
             assert_eq!((location.service, location.root.as_ref()), (service, root), "{url}");
             assert!(is_remote(url), "{url}");
         }
@@ -392,14 +394,14 @@ mod tests {
     }
 
     #[test]
-    fn buckets_of_one_name_are_told_apart() {
+    fn buckets_with_the_same_name_are_distinguished() {
         let container = |more: &[(&str, &str)]| {
             let owned = |&(key, value): &(&str, &str)| (key.to_owned(), value.to_owned());
             let store_options = more.iter().map(owned).collect();
             let options = RemoteOptions { no_sign_request: true, store_options, ..RemoteOptions::default() };
-            Location::parse("s3://bucket/a", &options).unwrap().container
+            ServiceLocation::parse("s3://bucket/a", &options).unwrap().container
         };
-        // Another test may not set variables, but the environment of all may have a region.
+        // No test sets variables, but the environment of the tests may have a region.
         let us = container(&[("aws_region", "us-east-1")]);
         let china = container(&[("aws_region", "cn-north-1")]);
         assert_ne!(us, china);
@@ -407,7 +409,7 @@ mod tests {
         assert_ne!(container(&[("aws_region", "us-east-1"), ("aws_endpoint", "http://localhost:9000")]), us);
         let options = RemoteOptions { no_sign_request: true, ..RemoteOptions::default() };
         let by_option = RemoteOptions { region: Some("cn-north-1".to_owned()), ..options };
-        assert_eq!(Location::parse("s3://bucket/b", &by_option).unwrap().container, china);
+        assert_eq!(ServiceLocation::parse("s3://bucket/b", &by_option).unwrap().container, china);
     }
 
     #[test]
@@ -421,7 +423,7 @@ mod tests {
 
     #[test]
     fn options_that_do_not_fit_are_refused() {
-        let failure = |url: &str, options: RemoteOptions| match Location::parse(url, &options) {
+        let failure = |url: &str, options: RemoteOptions| match ServiceLocation::parse(url, &options) {
             Ok(_) => panic!("{url} is accepted"),
             Err(error) => error.to_string(),
         };

@@ -1,7 +1,7 @@
-//! A service in memory that follows a script: another program acts between any two requests of the program that is tested, requests and
-//! replies are lost or come late, and after one of them nothing is answered any more, as if that program had been killed.
+//! A service in memory that follows a script: another program acts between any two requests of the tested program, requests and
+//! replies are lost or late, and after some request nothing is answered any more, as if the tested program had been killed.
 //!
-//! It remembers what was at each key at each time, and what the tested program has seen of it.
+//! It remembers the object at each key at each time, and what the tested program has seen of it.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,27 +21,28 @@ use object_store::{
 };
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
-use super::RemoteStore;
-use super::client::DeleteCondition;
+use super::{RandomNumbers, lost};
 use crate::error::Result;
 use crate::store::RemoteOptions;
+use crate::store::remote::RemoteStore;
+use crate::store::remote::client::http::DeleteCondition;
 
 /// The other program, which changes the objects in its own way.
 pub trait Program: fmt::Debug + Send + 'static {
-    /// One thing that it does.
+    /// One of its acts.
     type Act: fmt::Debug + Send;
-    /// Does it.
+    /// Carries out an act.
     fn act(&mut self, objects: &mut Objects, act: Self::Act);
 }
 
-/// What happens during one step of the tested program.
+/// The events during one step of the tested program.
 #[derive(Debug)]
 pub struct Script<A> {
-    /// What the other program does, and before which request.
+    /// The acts of the other program, and the request that each precedes.
     pub acts: VecDeque<(u64, A)>,
-    /// How many requests are answered.
+    /// The number of requests that are answered.
     pub dies_after: Option<u64>,
-    /// How many of a hundred changes are not answered as they should be.
+    /// The percentage of changes that go wrong.
     pub lost_percent: u64,
 }
 
@@ -53,17 +54,17 @@ impl<A> Default for Script<A> {
 
 /// An object in one version.
 #[derive(Clone, Debug)]
-struct State {
+struct ObjectState {
     bytes: Vec<u8>,
     e_tag: String,
     attributes: Attributes,
     modified: SystemTime,
 }
 
-/// What is at a key at one time after the other; at first nothing.
+/// The successive states of a key; the first is a missing object.
 #[derive(Debug)]
 pub struct Timeline {
-    states: Vec<Option<State>>,
+    states: Vec<Option<ObjectState>>,
     /// The newest state that was seen in a reply to a request for the object, or written.
     pub seen: usize,
     /// The newest state whose presence or absence a listing showed.
@@ -71,12 +72,12 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// The number of the state that is there now.
+    /// Returns the number of the current state.
     pub fn now(&self) -> usize {
         self.states.len() - 1
     }
 
-    /// What was there, from a state on.
+    /// Returns the content, from a state on.
     pub fn since(&self, first: usize) -> impl Iterator<Item = Option<&[u8]>> {
         self.states[first..].iter().map(|state| state.as_ref().map(|state| state.bytes.as_slice()))
     }
@@ -86,14 +87,14 @@ impl Timeline {
 #[derive(Debug, Default)]
 pub struct Objects {
     timelines: BTreeMap<String, Timeline>,
-    /// How many versions there were.
+    /// The number of versions so far.
     versions: u64,
-    /// Equal content has equal ETags, as at S3; else each version has its own.
+    /// Whether equal content has equal ETags, as at S3; otherwise each version has its own.
     pub are_tags_of_content: bool,
 }
 
 impl Objects {
-    /// The bytes at a key.
+    /// Returns the bytes at a key.
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         self.state(key).map(|state| state.bytes.as_slice())
     }
@@ -110,13 +111,13 @@ impl Objects {
         }
     }
 
-    /// The keys that begin with a prefix.
+    /// Returns the keys that begin with a prefix.
     pub fn keys(&self, prefix: &str) -> Vec<String> {
         let is_there = |key: &&String| key.starts_with(prefix) && self.get(key).is_some();
         self.timelines.keys().filter(is_there).cloned().collect()
     }
 
-    /// All keys at which there ever was an object, or which the tested program has asked for.
+    /// Returns all keys that ever had an object or that the tested program requested.
     pub fn timelines(&self) -> &BTreeMap<String, Timeline> {
         &self.timelines
     }
@@ -126,7 +127,7 @@ impl Objects {
         self.timelines.entry(key.to_owned()).or_insert_with(new)
     }
 
-    fn state(&self, key: &str) -> Option<&State> {
+    fn state(&self, key: &str) -> Option<&ObjectState> {
         self.timelines.get(key)?.states.last()?.as_ref()
     }
 
@@ -145,13 +146,13 @@ impl Objects {
         }
         let e_tag = format!("\"{:016x}\"", hasher.finish());
         let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 + self.versions);
-        let state = State { bytes, e_tag: e_tag.clone(), attributes, modified };
+        let state = ObjectState { bytes, e_tag: e_tag.clone(), attributes, modified };
         self.timeline(key).states.push(Some(state));
         e_tag
     }
 
     /// Carries out the request to put an object.
-    fn answer_put(&mut self, put: &Put) -> Reply<PutResult> {
+    fn answer_put(&mut self, put: &PutRequest) -> Reply<PutResult> {
         let now = self.state(&put.key).map(|state| state.e_tag.as_str());
         let is_refused = match &put.options.mode {
             PutMode::Overwrite => false,
@@ -165,7 +166,7 @@ impl Objects {
         Ok(PutResult { e_tag: Some(e_tag), version: None, extensions: Default::default() })
     }
 
-    fn meta(key: &str, state: &State) -> ObjectMeta {
+    fn meta(key: &str, state: &ObjectState) -> ObjectMeta {
         ObjectMeta {
             location: Path::from(key),
             last_modified: state.modified.into(),
@@ -178,13 +179,13 @@ impl Objects {
 
 /// A request to put an object.
 #[derive(Clone, Debug)]
-struct Put {
+struct PutRequest {
     key: String,
     bytes: Vec<u8>,
     options: PutOptions,
 }
 
-/// What becomes of a request that changes something.
+/// The fate of a request that changes something.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Answered,
@@ -192,11 +193,11 @@ enum Fate {
     ReplyLost,
     /// The client sends it again, because the first reply was lost.
     SentTwice,
-    /// The service carries it out later, and the client has given it up.
+    /// The service carries it out later, after the client has given up.
     Late,
 }
 
-/// What the service has, the other program, and what will happen.
+/// The state of the service: its objects, the other program, and the script.
 #[derive(Debug)]
 pub struct Turns<P: Program> {
     /// The objects.
@@ -205,23 +206,15 @@ pub struct Turns<P: Program> {
     pub other: P,
     script: Script<P::Act>,
     requests: u64,
-    late: Vec<Put>,
-    random: u64,
+    late: Vec<PutRequest>,
+    random: RandomNumbers,
     keeps_metadata: bool,
 }
 
 impl<P: Program> Turns<P> {
-    /// The objects and the other program.
+    /// Returns the objects and the other program.
     pub fn both(&mut self) -> (&mut Objects, &mut P) {
         (&mut self.objects, &mut self.other)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        // xorshift64*
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        (self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
     }
 
     fn carry_out_late(&mut self) {
@@ -232,7 +225,7 @@ impl<P: Program> Turns<P> {
 
     fn fate(&mut self) -> Fate {
         let percent = self.script.lost_percent;
-        match self.below(100) {
+        match self.random.below(100) {
             number if number >= percent => Fate::Answered,
             number => [Fate::RequestLost, Fate::ReplyLost, Fate::SentTwice, Fate::Late][number as usize % 4],
         }
@@ -245,31 +238,28 @@ pub struct Service<P: Program> {
     turns: Mutex<Turns<P>>,
 }
 
-fn lost<T>() -> Reply<T> {
-    Err(Remote::Generic { store: "test", source: "connection reset".into() })
-}
-
 impl<P: Program> Service<P> {
-    /// A service with these objects. One that does not keep metadata returns none.
+    /// Creates a service with these objects. A service that does not keep metadata returns none.
     pub fn new(objects: Objects, other: P, random: u64, keeps_metadata: bool) -> Arc<Self> {
         let script = Script::default();
-        let (requests, late, random) = (0, Vec::new(), random | 1);
+        let (requests, late, random) = (0, Vec::new(), RandomNumbers::new(random));
         let turns = Turns { objects, other, script, requests, late, random, keeps_metadata };
         Arc::new(Service { turns: Mutex::new(turns) })
     }
 
-    /// A store at it.
+    /// Returns a store at the service.
     pub fn store(self: &Arc<Self>, options: &RemoteOptions) -> Result<RemoteStore> {
         RemoteStore::over(Arc::clone(self) as _, "", options)
     }
 
-    /// What will happen from the next request on.
+    /// Begins a script, from the next request on.
     pub fn begin(&self, script: Script<P::Act>) {
         let mut turns = self.turns.lock();
         (turns.requests, turns.script) = (0, script);
     }
 
-    /// The other program does the rest, and late requests come. Returns whether the tested program was killed.
+    /// Ends the script: the other program carries out the rest, and late requests arrive. Returns whether the tested program
+    /// was killed.
     pub fn end(&self) -> bool {
         let mut turns = self.turns.lock();
         turns.carry_out_late();
@@ -279,15 +269,15 @@ impl<P: Program> Service<P> {
         dies_after.is_some_and(|last| *requests > last)
     }
 
-    /// The objects and the other program.
+    /// Returns the state of the service.
     pub fn turns(&self) -> MutexGuard<'_, Turns<P>> {
         self.turns.lock()
     }
 
-    /// A request comes. An error if the program that sends it is dead.
+    /// Begins to answer a request. Fails if the program that sent it is dead.
     fn turn(&self) -> Reply<MappedMutexGuard<'_, Turns<P>>> {
         let mut turns = self.turns.lock();
-        if turns.below(3) == 0 {
+        if turns.random.below(3) == 0 {
             turns.carry_out_late();
         }
         turns.requests += 1;
@@ -342,7 +332,7 @@ impl<P: Program> ObjectStore for Service<P> {
             options.attributes = Attributes::new();
         }
         let bytes = payload.iter().flat_map(|part| part.to_vec()).collect();
-        let put = Put { key: path.as_ref().to_owned(), bytes, options };
+        let put = PutRequest { key: path.as_ref().to_owned(), bytes, options };
         let reply = match turns.fate() {
             Fate::Answered => turns.objects.answer_put(&put),
             Fate::RequestLost => return lost(),
