@@ -4,22 +4,11 @@
 //! once, here and in `options`: help, man page, completions, `-o` words and the tables of `docs/reference.md` come from it.
 
 mod commands;
-mod describe;
 mod exit;
-mod formats;
 mod log;
-mod memory;
-mod mount_options;
-mod new_array;
-mod open;
+mod nodes;
 mod options;
 mod output;
-mod progress;
-mod size;
-mod strays;
-mod subject;
-mod terminal;
-mod usage;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -35,6 +24,7 @@ use commands::{
     man, mkgroup, mount, mv, overlay, preview, resize, rm, umount, watch,
 };
 use exit::{Exit, Outcome};
+use options::{mount_words, removed, usage};
 
 /// Mounts a Zarr hierarchy so that every array is one flat binary file with a JSON sidecar.
 #[derive(Debug, Parser)]
@@ -89,12 +79,12 @@ fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
     let (arguments, helper) = match helper(&arguments) {
         Some(Helper::Mount) => (mount::from_helper(arguments)?, true),
         Some(Helper::Umount) => (umount::from_helper(arguments)?, true),
-        None => (with_command(arguments), false),
+        None => (removed::replace_arguments(with_command(arguments)), false),
     };
     let Some(command_line) = parse(&arguments)? else { return Ok(()) };
     match command_line.command {
         Command::Mount(first) => {
-            let words = mount_options::read(&first.words, &mount_definition(), first.sloppy)?;
+            let words = mount_words::read(&first.words, &mount_definition(), first.sloppy)?;
             let again = arguments.iter().take(2).cloned();
             let again = again.chain(words.flags.iter().map(OsString::from));
             // Flags after words, so that a flag wins over a word.

@@ -85,8 +85,6 @@ pub struct Options {
     pub cache_limit_bytes: u64,
     /// Decoding threads.
     pub threads: usize,
-    /// Threads that take requests from the kernel.
-    pub session_threads: usize,
     /// Decode ahead of sequential readers.
     pub prefetch: bool,
     /// Order and byte order of the served bytes.
@@ -116,9 +114,9 @@ pub struct Options {
     pub stop_deadline: Duration,
 }
 
-/// One session thread per core, at least 2, so that one receives a request while another replies. At most 8: they
-/// reply from memory only.
-pub fn default_session_threads() -> usize {
+/// Returns how many threads take requests from the kernel: one per core, at least 2, so that one receives a request while another
+/// replies. At most 8: they reply from memory only.
+pub fn session_threads() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8)
 }
 
@@ -143,7 +141,6 @@ impl Options {
             allow_other: AllowOther::Auto,
             cache_limit_bytes: 1 << 30,
             threads: std::thread::available_parallelism().map_or(2, usize::from),
-            session_threads: default_session_threads(),
             prefetch: true,
             layout: Layout::default(),
             revalidate_seconds: 1.0,

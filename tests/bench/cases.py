@@ -314,7 +314,7 @@ def bounds(bench, name):
     cores, store = os.cpu_count(), bench.store(name)
     chunk, codecs = ARRAYS[name]
     runs = codecs[0]["configuration"]["chunk_shape"] if codecs == [SHARDING] else chunk
-    check = [bench.binaries["zarrfs"], "check", store, "--threads", "1"]
+    check = [bench.binaries["zarrfs"], "check", store, "--jobs", "1"]
     stages = bench.alternate({
         "gather": lambda _: gather_seconds(4 * runs[2]),
         "decode": lambda ready: ready() or timed(lambda: subprocess.run(check, check=True, capture_output=True)),

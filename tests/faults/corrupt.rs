@@ -183,7 +183,7 @@ fn check_mounted(mount: &Mount, fault: &Fault) -> Option<String> {
 fn through_one_mount() {
     let (folder, faults) = written();
     let cache = format!("{CACHE_MIB}M");
-    let options = ["--cache-size", cache.as_str(), "--threads", "2", "--log-level", "off"];
+    let options = ["--cache-size", cache.as_str(), "--tune", "threads=2", "--log-level", "off"];
     let Some(mount) = Mount::new(&folder.path().join("stores"), &options, "corrupt stores through a mount")
     else {
         return;

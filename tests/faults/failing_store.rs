@@ -21,7 +21,7 @@ use crate::support::{Numbers, say};
 use serde_json::json;
 use tempfile::TempDir;
 
-const WRITABLE: &[&str] = &["-o", "writable,dirty-limit=16M"];
+const WRITABLE: &[&str] = &["-o", "writable,tune=dirty-limit=16M"];
 
 fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> i32 {
     result.unwrap_err().raw_os_error().unwrap()
@@ -239,7 +239,7 @@ fn writes_are_refused_and_pages_are_not() {
     if own_process::has_run() {
         return;
     }
-    let Some((store, faults, mount)) = faulty_mount(&["-o", "writable,dirty-limit=4K"]) else { return };
+    let Some((store, faults, mount)) = faulty_mount(&["-o", "writable,tune=dirty-limit=4K"]) else { return };
     let file = open(&mount.path("plain"));
     let size_bytes = file.metadata().unwrap().len();
     let new = content(size_bytes, 3);

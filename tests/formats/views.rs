@@ -276,7 +276,7 @@ fn writes_are_seen_at_the_next_open() {
 #[test]
 fn views_are_only_read() {
     let store = store(&[("a", &[5, 3])]);
-    for options in [&["--writable", "--truncate", "zero"][..], &[]] {
+    for options in [&["--writable", "--tune", "truncate=zero"][..], &[]] {
         let Some(mount) = Mount::new(store.path(), options, "writing to views") else { return };
         for path in ["f-order/a", "f-order/a.json", "unpacked/a", "planes/a/000000", "planes/a/000000.json"] {
             let path = mount.path(&format!("__views__/{path}"));

@@ -313,17 +313,15 @@ fn a_plain_user_mounts_and_unmounts() {
 }
 
 #[test]
-fn session_threads_are_by_cores_or_as_many_as_were_asked_for() {
+fn session_threads_are_by_cores_whatever_a_removed_option_says() {
     let place = Place::demo();
-    for (options, expected) in
-        [(&[][..], 2..=8), (&["-o", "session_threads=1"], 1..=1), (&["--session-threads=5"], 5..=5)]
-    {
+    for options in [&[][..], &["-o", "session_threads=1"], &["--session-threads=30"]] {
         let Some(mount) = Mount::new(&place.store(), options, "session threads") else { return };
         assert_eq!(fs::read(mount.path("climate/temperature")).unwrap().len(), 12 * 180 * 360 * 4);
         let config: serde_json::Value =
             serde_json::from_slice(&fs::read(mount.path("__zarrfs__/config.json")).unwrap()).unwrap();
         let configured = config["session-threads"].as_u64().unwrap() as usize;
-        assert!(expected.contains(&configured), "{options:?}: {configured}");
+        assert!((2..=8).contains(&configured), "{options:?}: {configured}");
         // A thread has the name of the thread that started it until it runs and takes its own: a session thread may not have
         // its name yet, and a worker may still have that of a session thread.
         wait_for(|| {

@@ -29,7 +29,7 @@ fn a_missing_mount_point_is_made_and_stays() {
 #[test]
 fn read_only_wins() {
     let place = Place::demo();
-    let Some(mount) = Mount::new(&place.store(), &["--writable", "--read-only"], "read-only") else { return };
+    let Some(mount) = Mount::new(&place.store(), &["--writable", "-o", "ro"], "read-only") else { return };
     let opened = fs::OpenOptions::new().write(true).open(mount.path("small/answer"));
     assert_eq!(opened.unwrap_err().raw_os_error(), Some(30));
     mount.unmount();

@@ -223,7 +223,7 @@ fn nodes_in_order_f_and_big_endian() {
 #[test]
 fn what_cannot_be_saved_is_refused_with_its_reason() {
     let store = store_with_array();
-    let options = ["--writable", "--scratch-limit", "20M"];
+    let options = ["--writable", "--tune", "scratch-limit=20M"];
     let Some(mount) = Mount::new(store.path(), &options, "refused") else { return };
     fs::write(mount.path("t"), "123").unwrap();
     assert_eq!(errno(fs::rename(mount.path("t"), mount.path("a"))), Some(libc::EINVAL));

@@ -32,7 +32,7 @@ fn the_rights_are_those_of_the_store() {
     let new = ["--shape", "8,2", "--dtype", "uint8", "--chunks", "4,2", "--overlay", overlay];
     zarrfs(&[&["create", store, "a.zarr/new"][..], &new].concat());
     let before = stores.all_of_a();
-    let options = ["-o", "writable,revalidate=0,stop-deadline=1", "--overlay", overlay];
+    let options = ["-o", "writable,revalidate=0,tune=stop-deadline=1", "--overlay", overlay];
     let mount = || {
         let mount = Mount::new(stores.folder.path(), &options, SECOND).unwrap();
         fs::set_permissions(mount.point().parent().unwrap(), Permissions::from_mode(0o755)).unwrap();

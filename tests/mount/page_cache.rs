@@ -203,7 +203,7 @@ fn what_was_written_is_what_is_read_whatever_drops_pages() {
     let what = "rows that are written and read";
     let Some(python) = python(what) else { return };
     let gzip = r#"{"name": "bytes"}, {"name": "gzip", "configuration": {"level": 1}}"#;
-    for limits in ["cache-size=8M,dirty-limit=1M", "cache-size=48M,dirty-limit=8M"] {
+    for limits in ["cache-size=8M,tune=dirty-limit=1M", "cache-size=48M,tune=dirty-limit=8M"] {
         let store = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();
         write_document(&store.path().join("rows"), BYTES, 16384, gzip);
         write_document(&store.path().join("other"), BYTES, 262_144, gzip);

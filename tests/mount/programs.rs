@@ -223,8 +223,8 @@ fn other_options() {
         (&["--order", "F", "--byte-order", "big"][..], "F>"),
         (&["--order", "F"], "F<"),
         (&["-o", "byte_order=big"], "C>"),
-        (&["--direct-io", "--threads", "1", "--cache-size", "0"], "C<"),
-        (&["--prefetch=off", "--threads", "3", "--cache-size", "1G"], "C<"),
+        (&["--direct-io", "--tune", "threads=1", "--cache-size", "0"], "C<"),
+        (&["--tune", "prefetch=off:threads=3", "--cache-size", "1G"], "C<"),
     ] {
         let Some(mount) = Mount::new(&fixtures.folder, options, "layouts") else { return };
         for array in &fixtures.arrays {

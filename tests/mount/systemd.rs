@@ -53,7 +53,7 @@ fn readiness_is_exact_and_the_end_is_announced() {
     }
     let place = Place::demo();
     let manager = Manager::new(&place);
-    let mut child = start(&place, &["--foreground", "--stop-deadline", "20"]);
+    let mut child = start(&place, &["--foreground", "--tune", "stop-deadline=20"]);
     let ready = manager.hear();
     // The first thing that anybody does after READY works.
     let answer = fs::read(place.path("small/answer")).unwrap();

@@ -1,5 +1,5 @@
 //! Programs that cut a file short and write all of it, some of it or nothing: which errors they get, and what the array holds
-//! afterwards, in the mount and in the store, with both meanings of `--truncate`.
+//! afterwards, in the mount and in the store, with both values of `--tune truncate`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -379,5 +379,5 @@ fn truncating_makes_all_zero_if_asked_for() {
     if own_process::has_run() {
         return;
     }
-    try_all(&["--writable", "--truncate=zero"], |case| case.zero);
+    try_all(&["--writable", "--tune=truncate=zero"], |case| case.zero);
 }

@@ -70,8 +70,8 @@ impl Stuck {
     }
 }
 
-const SHORT: &[&str] = &["-o", "writable,stop-deadline=1"];
-const LONG: &[&str] = &["-o", "writable,stop-deadline=20"];
+const SHORT: &[&str] = &["-o", "writable,tune=stop-deadline=1"];
+const LONG: &[&str] = &["-o", "writable,tune=stop-deadline=20"];
 
 #[test]
 fn umount_refuses_and_force_goes_through() {
@@ -264,7 +264,7 @@ fn sigterm_takes_dirty_pages_of_living_programs() {
         return;
     }
     let store = new_store();
-    let Some(mut mount) = Mount::new(store.path(), &["-o", "writable,stop-deadline=4"], "a memory map")
+    let Some(mut mount) = Mount::new(store.path(), &["-o", "writable,tune=stop-deadline=4"], "a memory map")
     else {
         return;
     };
@@ -288,7 +288,7 @@ fn sigterm_under_writers_that_do_not_stop() {
         return;
     }
     let store = new_store();
-    let options = ["-o", "writable,stop-deadline=1,dirty-limit=64K"];
+    let options = ["-o", "writable,tune=stop-deadline=1:dirty-limit=64K"];
     let Some(mut mount) = Mount::new(store.path(), &options, "writers at the end") else { return };
     let names = ["plain", "big", "sharded", "nested"];
     let written = std::thread::scope(|scope| {
@@ -339,7 +339,7 @@ fn sigterm_under_a_map_that_is_written_to_without_end() {
         return;
     }
     let store = new_store();
-    let options = ["-o", "writable,stop-deadline=1"];
+    let options = ["-o", "writable,tune=stop-deadline=1"];
     let Some(mut mount) = Mount::new(store.path(), &options, "a memory map") else { return };
     let Some(python) = python("a memory map at the end of a mount") else { return };
     let script = "

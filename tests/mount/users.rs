@@ -17,7 +17,7 @@ use crate::support::{level, skip};
 use serde_json::json;
 
 const READ_ONLY: &[&str] = &["-o", "revalidate=0"];
-const WRITABLE: &[&str] = &["-o", "writable,revalidate=0,stop-deadline=1"];
+const WRITABLE: &[&str] = &["-o", "writable,revalidate=0,tune=stop-deadline=1"];
 
 fn mount(stores: &Stores, options: &[&str], what: &str) -> Option<Mount> {
     if !is_root() {

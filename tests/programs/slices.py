@@ -83,7 +83,7 @@ def slices(program, store, trials, seed):
         name = names[trial % len(names)]
         array = arrays[name]
         text = index(numbers, array.shape)
-        options = ["--cache-size", CACHES[trial % len(CACHES)], "--threads", str(1 + trial % 3)]
+        options = ["--cache-size", CACHES[trial % len(CACHES)], f"--tune=threads={1 + trial % 3}"]
         order = "CF"[trial % 7 == 3]
         big = trial % 5 == 2
         options += ["--order", order, "--byte-order", "big" if big else "little"]

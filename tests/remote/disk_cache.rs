@@ -202,7 +202,7 @@ fn a_filled_cache_has_everything() {
     read_each(&mount, &stored);
     read_all(&mount, &stored, WITHIN);
     mount.unmount();
-    let (code, said) = fill(&scene, &folder, &["--request-deadline", "1"]);
+    let (code, said) = fill(&scene, &folder, &["--tune", "request-deadline=1"]);
     assert!(code == 1 && !said.contains("are in the disk cache"), "{said}");
     let (code, said) = fill(&scene, &folder, &["--offline"]);
     assert!(code == 2 && said.contains("leave it out"), "{said}");

@@ -148,7 +148,7 @@ fn what_passes_is_tried_again_until_the_deadline() {
     assert!(output.status.success(), "{output:?}");
     let server = Canned::start(Box::new(|_, _| xml("503 Slow Down", "", "SlowDown")));
     let started = Instant::now();
-    let arguments = ["ls", "s3://bucket", "--endpoint-url", &server.address, "--request-deadline", "3"];
+    let arguments = ["ls", "s3://bucket", "--endpoint-url", &server.address, "--tune", "request-deadline=3"];
     let sentence = refusal(&arguments, &KEYS);
     assert!(sentence.contains("too busy") && sentence.contains("R17"), "{sentence}");
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
@@ -249,7 +249,7 @@ fn a_refusal_with_an_endless_body_is_still_a_refusal() {
         let head = format!("HTTP/1.1 {status}\r\nContent-Length: 1000000000000\r\n\r\nno");
         let server = Canned::start(Box::new(move |_, _| head.clone()));
         let url = format!("{}/x", server.address);
-        refusal(&["attrs", &url, "/", "--request-deadline", "2"], &[]);
+        refusal(&["attrs", &url, "/", "--tune", "request-deadline=2"], &[]);
     };
     std::thread::scope(|scope| {
         for status in
@@ -264,7 +264,7 @@ fn a_refusal_with_an_endless_body_is_still_a_refusal() {
                 reply("404 Not Found", "", "")
             }
         }));
-        let arguments = ["ls", "s3://bucket", "--endpoint-url", &server.address, "--request-deadline", "2"];
+        let arguments = ["ls", "s3://bucket", "--endpoint-url", &server.address, "--tune", "request-deadline=2"];
         let sentence = refusal(&arguments, &KEYS);
         assert!(sentence.contains("the reply broke off: only 5 bytes came"), "{sentence}");
     });

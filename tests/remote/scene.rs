@@ -18,10 +18,10 @@ use crate::support::misbehaving::{BUCKET, Service};
 use crate::support::mounted::Mount;
 use crate::support::{Numbers, fixtures, level, say};
 
-/// `--request-deadline` of the mounts, unless a test waits for it: the busiest machine is quicker.
-const DEADLINE: &str = "120";
+/// The setting of the mounts, unless a test waits for it: the busiest machine is quicker.
+const DEADLINE: &str = "request-deadline=120";
 /// The option of mounts in tests that wait for the deadline of requests.
-pub const SHORT_DEADLINE: [&str; 2] = ["--request-deadline", "2"];
+pub const SHORT_DEADLINE: [&str; 2] = ["--tune", "request-deadline=2"];
 /// Longer than anything takes that does not hang, on the busiest machine. How long a read through the page cache takes cannot be
 /// said: for each of its pages the kernel may wait for a request that reads ahead, until the deadline, and then for one of its own.
 pub const HANG: Duration = Duration::from_secs(300);
@@ -140,7 +140,7 @@ impl Scene {
     }
 
     fn mount_at(&self, url: &str, options: &[&str], what: &str) -> Option<Mount> {
-        let all = [&["--revalidate", "0", "--request-deadline", DEADLINE], options].concat();
+        let all = [&["--revalidate", "0", "--tune", DEADLINE], options].concat();
         // As a shell leaves it: an empty variable says nothing.
         Mount::with_environment(Path::new(url), &all, &[("AWS_PROFILE", OsString::new())], what)
     }

@@ -46,7 +46,7 @@ fn search(kind: Kind) {
     let log = files.path().join("log");
     let mut options = server.options();
     options.extend(
-        ["--log-level", "trace", "--log-file", log.to_str().unwrap(), "--request-deadline", "2"]
+        ["--log-level", "trace", "--log-file", log.to_str().unwrap(), "--tune", "request-deadline=2"]
             .map(str::to_owned),
     );
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
@@ -213,7 +213,7 @@ fn what_a_reply_repeats_of_a_request_is_not_shown() {
     let of_azure = [("AZURE_STORAGE_ACCOUNT", "account"), ("AZURE_STORAGE_SAS_TOKEN", SAS)];
     for (url, variables) in [("s3://bucket/x", &of_s3[..]), ("az://container/x", &of_azure)] {
         let output = Command::new(env!("CARGO_BIN_EXE_zarrfs"))
-            .args(["ls", url, "--endpoint-url", &address, "--log-level", "trace", "--request-deadline", "2"])
+            .args(["ls", url, "--endpoint-url", &address, "--log-level", "trace", "--tune", "request-deadline=2"])
             .env_clear()
             .envs(variables.iter().copied())
             .env("HOME", "/nonexistent")
@@ -243,7 +243,7 @@ fn what_a_reply_repeats_is_not_shown_by_a_mount() {
         ("AWS_REGION", "eu-west-1".into()),
         ("AWS_PROFILE", "".into()),
     ];
-    let options = ["--endpoint-url", &address, "--log-level", "trace", "--request-deadline", "2"];
+    let options = ["--endpoint-url", &address, "--log-level", "trace", "--tune", "request-deadline=2"];
     let Some(mount) =
         Mount::with_environment(Path::new("s3://bucket/x"), &options, &environment, "repeated secrets")
     else {

@@ -73,7 +73,8 @@ fn a_wrong_command_line_is_one_sentence_and_exit_code_2() {
         ("mount --xyzzy a b", "unknown option '--xyzzy': '--help' lists the options"),
         ("./a b -o cache_sise=2G", "unknown option 'cache_sise' after -o: did you mean 'cache-size'?"),
         ("./a b -o xyzzy", "unknown option 'xyzzy' after -o: 'zarrfs mount --help' lists the options"),
-        ("./a b -o threads", "option 'threads' after -o has no value: write threads=N"),
+        ("./a b -o umask", "option 'umask' after -o has no value: write umask=OCTAL"),
+        ("mount a b --tune threads", "invalid value 'threads' for '--tune <KEY=VALUE>': 'threads' has no value: write threads=N"),
         ("./a b -o remount,ro", "remount is not possible: unmount, then mount again with the new options"),
         ("mont a b", "unknown command 'mont': did you mean 'mount'?"),
         ("lss a", "unknown command 'lss': did you mean 'ls'?"),
@@ -86,16 +87,14 @@ fn a_wrong_command_line_is_one_sentence_and_exit_code_2() {
             "invalid value '2X' for '--cache-size <SIZE>': '2X' is not a size: write a number and a unit, such as 512M or 2G",
         ),
         ("mount a b -o order=G", "invalid value 'G' for '--order <C|F>' [possible values: C, F]"),
-        ("mount a b --threads 0", "invalid value '0' for '--threads <N>': 0 is not in 1..=1024"),
         (
-            "mount a b -o session-threads=65",
-            "invalid value '65' for '--session-threads <N>': 65 is not in 1..=64",
+            "mount a b --tune threads=0",
+            "invalid value 'threads=0' for '--tune <KEY=VALUE>': threads: '0' is not a number from 1 to 1024",
         ),
         (
             "mount a b --revalidate=-1",
             "invalid value '-1' for '--revalidate <SECONDS>': '-1' is not a number of seconds",
         ),
-        ("mount a b -o sidecar=off", "'sidecar' is not in this version: every array has its sidecar"),
         (
             "mount a b --log-level loud",
             "unknown log level 'loud': it is one of off, error, warn, info, debug, trace",

@@ -31,9 +31,9 @@ pub struct Scene {
 }
 
 /// A dirty limit of a few chunks, so that writers have to store.
-pub const AS_STORED: &[&str] = &["-o", "writable,dirty-limit=48K,cache-size=1M"];
+pub const AS_STORED: &[&str] = &["-o", "writable,tune=dirty-limit=48K,cache-size=1M"];
 /// The same, served otherwise than stored.
-pub const TURNED: &[&str] = &["-o", "writable,dirty-limit=48K,cache-size=1M,order=F,byte-order=big"];
+pub const TURNED: &[&str] = &["-o", "writable,tune=dirty-limit=48K,cache-size=1M,order=F,byte-order=big"];
 
 impl Scene {
     /// Makes a scene in a folder of its own.

@@ -7,8 +7,9 @@ use zarrfs::metadata::json;
 use zarrfs::store::overlay::Access;
 
 use crate::cli::exit::{Exit, Outcome};
+use crate::cli::nodes::open;
 use crate::cli::options::{LogArguments, StoreArguments};
-use crate::cli::{log, open, output};
+use crate::cli::{log, output};
 
 /// What help and the man page show.
 const EXAMPLES: &str = "\

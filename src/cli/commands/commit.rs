@@ -12,8 +12,9 @@ use zarrfs::store::overlay::{Access, BaseLocation, OverlayOptions, resolved};
 use zarrfs::store::{self, StoreOptions};
 
 use crate::cli::exit::{Exit, Outcome};
+use crate::cli::log;
 use crate::cli::options::{BaseArguments, LogArguments};
-use crate::cli::{log, output, terminal};
+use crate::cli::output::{self, terminal};
 
 /// What help and the man page show.
 const EXAMPLES: &str = "\

@@ -12,7 +12,9 @@ use zarrfs::store::{Store, join};
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::log;
-use crate::cli::new_array::{Destination, Lengths, PlaceArguments, StorageArguments, lengths, refused};
+use crate::cli::nodes::new_array::{
+    Destination, Lengths, PlaceArguments, StorageArguments, lengths, refused,
+};
 use crate::cli::options::LogArguments;
 
 /// The longest document that is copied.
@@ -83,7 +85,7 @@ impl Arguments {
     fn documents_like(&self, destination: &Destination, path: &str) -> Outcome<Vec<NodeDocument>> {
         let mut documents = Vec::new();
         for name in [".zattrs", "zarr.json", ".zarray"] {
-            let key = join(&crate::cli::open::path(path), name);
+            let key = join(&crate::cli::nodes::open::path(path), name);
             let Some(text) = destination.store.get(&key, MAX_DOCUMENT_BYTES)? else { continue };
             let text = String::from_utf8(text).map_err(|_| Error::metadata(&key, "not UTF-8"))?;
             if name == ".zattrs" || parse_array(&key, text.as_bytes())?.is_some() {

@@ -20,9 +20,10 @@ use zarrfs::metadata::author::ElementType;
 
 use super::create::check;
 use crate::cli::exit::{Exit, Outcome};
-use crate::cli::new_array::{Lengths, PlaceArguments, StorageArguments, lengths, refused};
-use crate::cli::options::{EngineArguments, LogArguments, OrderChoice};
-use crate::cli::{log, progress};
+use crate::cli::log;
+use crate::cli::nodes::new_array::{Lengths, PlaceArguments, StorageArguments, lengths, refused};
+use crate::cli::options::{CacheArguments, LogArguments, OrderChoice};
+use crate::cli::output::progress;
 
 /// Bytes that are read from the file at a time.
 const BLOCK_BYTES: usize = 4 << 20;
@@ -68,7 +69,7 @@ pub struct Arguments {
     storage: StorageArguments,
 
     #[command(flatten)]
-    engine: EngineArguments,
+    cache: CacheArguments,
 
     #[command(flatten)]
     log: LogArguments,
@@ -113,8 +114,8 @@ impl Arguments {
         let documents = self.storage.documents(destination.node(), &source.shape, &source.element)?;
         check(&destination.store, &destination.place.path, &documents)?;
         let layout = Layout { order: source.order, byte_order };
-        let limit_bytes = self.engine.cache_limit_bytes();
-        let options = EngineOptions::new(limit_bytes / 4, self.engine.threads.number());
+        let limit_bytes = self.cache.cache_limit_bytes();
+        let options = EngineOptions::new(limit_bytes / 4, self.place.access.base.tuning().threads());
         // Nothing is read back: most of the memory is for chunks that are not full yet.
         let dirty_limit_bytes = limit_bytes / 4 * 3;
         let engine =

@@ -10,11 +10,14 @@ use zarrfs::formats::json as sidecar;
 use zarrfs::formats::positions::{self, Positions};
 use zarrfs::hierarchy::{Node, Tree};
 
-use crate::cli::describe::{ArrayDescription, Description, tuple};
 use crate::cli::exit::Outcome;
+use crate::cli::log;
+use crate::cli::nodes::describe::{ArrayDescription, Description, tuple};
+use crate::cli::nodes::subject::with_subject;
+use crate::cli::nodes::{open, strays};
+use crate::cli::options::size;
 use crate::cli::options::{LogArguments, StoreArguments};
-use crate::cli::subject::with_subject;
-use crate::cli::{log, open, output, size, strays, terminal};
+use crate::cli::output::{self, terminal};
 
 /// Languages that snippets are for.
 const LANGUAGES: [&str; 7] = ["numpy", "r", "matlab", "julia", "idl", "fortran", "c"];

@@ -6,8 +6,9 @@ use zarrfs::store;
 use zarrfs::store::versions::SnapshotInfo;
 
 use crate::cli::exit::Outcome;
+use crate::cli::log;
 use crate::cli::options::{BaseArguments, LogArguments};
-use crate::cli::{log, output, terminal};
+use crate::cli::output::{self, terminal};
 
 /// What help and the man page show.
 const EXAMPLES: &str = "\

@@ -135,9 +135,9 @@ fn options_of_mount(program: &Command) -> String {
         let default = option.get_default_values().first().filter(|_| takes_value);
         let default =
             default.map_or(String::new(), |default| format!(" [default: {}]", default.to_string_lossy()));
-        let help = option.get_help().map(ToString::to_string).unwrap_or_default();
-        let _ =
-            writeln!(text, ".TP\n.B {}\n{}", escape(&format!("{long}{value}")), escape(&(help + &default)));
+        let help = option.get_long_help().or(option.get_help()).map(ToString::to_string).unwrap_or_default();
+        let help = escape(&(help + &default)).replace('\n', "\n.br\n").replace("\n.br\n\n.br\n", "\n.IP\n");
+        let _ = writeln!(text, ".TP\n.B {}\n{help}", escape(&format!("{long}{value}")));
     }
     text
 }

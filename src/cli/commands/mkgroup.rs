@@ -6,7 +6,7 @@ use zarrfs::metadata::author::group_documents;
 
 use crate::cli::exit::Outcome;
 use crate::cli::log;
-use crate::cli::new_array::{PlaceArguments, refused};
+use crate::cli::nodes::new_array::{PlaceArguments, refused};
 use crate::cli::options::LogArguments;
 
 /// What help and the man page show.

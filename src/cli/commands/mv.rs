@@ -6,9 +6,10 @@ use zarrfs::metadata::ZarrFormat;
 use zarrfs::store::overlay::Access;
 
 use crate::cli::exit::{Exit, Outcome};
-use crate::cli::new_array::existing;
+use crate::cli::log;
+use crate::cli::nodes::new_array::existing;
+use crate::cli::nodes::open;
 use crate::cli::options::{LogArguments, StoreArguments};
-use crate::cli::{log, open};
 
 /// What help and the man page show.
 const EXAMPLES: &str = "\

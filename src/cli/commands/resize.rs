@@ -6,9 +6,10 @@ use zarrfs::hierarchy::author;
 use zarrfs::store::overlay::Access;
 
 use crate::cli::exit::Outcome;
-use crate::cli::new_array::{Lengths, lengths};
-use crate::cli::options::{EngineArguments, LogArguments, StoreArguments};
-use crate::cli::{log, open};
+use crate::cli::log;
+use crate::cli::nodes::new_array::{Lengths, lengths};
+use crate::cli::nodes::open;
+use crate::cli::options::{CacheArguments, LogArguments, StoreArguments};
 
 /// What help and the man page show.
 const EXAMPLES: &str = "\
@@ -41,7 +42,7 @@ pub struct Arguments {
     discard: bool,
 
     #[command(flatten)]
-    engine: EngineArguments,
+    cache: CacheArguments,
 
     #[command(flatten)]
     log: LogArguments,
@@ -54,7 +55,7 @@ impl Arguments {
         let store = open::store_for(&self.store, Access::Write)?;
         let path = open::path(&self.path);
         open::array(&zarrfs::hierarchy::Tree::new(store.clone()), &path)?;
-        let engine = Engine::new(self.engine.cache_limit_bytes(), self.engine.threads.number());
+        let engine = Engine::new(self.cache.cache_limit_bytes(), self.store.access.base.tuning().threads());
         author::resize(&engine, &store, &path, &self.shape.0, self.discard)?;
         Ok(())
     }

@@ -7,9 +7,10 @@ use zarrfs::hierarchy::{Node, Tree, author};
 use zarrfs::store::overlay::Access;
 
 use crate::cli::exit::{Exit, Outcome};
-use crate::cli::new_array::existing;
+use crate::cli::nodes::new_array::existing;
+use crate::cli::nodes::open;
 use crate::cli::options::{LogArguments, StoreArguments};
-use crate::cli::{log, open, output};
+use crate::cli::{log, output};
 
 /// What help and the man page show.
 const EXAMPLES: &str = "\

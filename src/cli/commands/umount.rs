@@ -9,7 +9,8 @@ use zarrfs::mount::daemon::{mounted, session};
 
 use super::commit;
 use crate::cli::exit::{Exit, Outcome};
-use crate::cli::{output, usage};
+use crate::cli::options::usage;
+use crate::cli::output;
 
 /// What help and the man page show.
 const EXAMPLES: &str = "\

@@ -20,7 +20,7 @@ use zarrfs::store::without_known_secrets;
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::options::LogArguments;
-use crate::cli::terminal;
+use crate::cli::output::terminal;
 use file::LogFile;
 pub use file::absolute;
 

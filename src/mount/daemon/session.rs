@@ -30,7 +30,7 @@ use crate::mount::fuse::adapter::Fuse;
 use crate::mount::fuse::executor::{Executor, Limits};
 use crate::mount::fuse::invalidate::SharedNotifier;
 use crate::mount::fuse::passthrough::Passthrough;
-use crate::mount::options::Options;
+use crate::mount::options::{Options, session_threads};
 use crate::store::Store;
 use crate::sys::{self, Fork, SignalSet};
 
@@ -236,7 +236,7 @@ fn start(options: Options, open_store: impl FnOnce(bool) -> Result<Arc<dyn Store
     let mounted = options.clone();
     let device = mount_thread.run(move || attach::mount(&mounted))??;
     let mut config = Config::default();
-    config.n_threads = Some(options.session_threads);
+    config.n_threads = Some(session_threads());
     let notifier = Arc::new(OnceLock::new());
     let may_register = mount_thread.run(|| has_capability(CAP_SYS_ADMIN)).unwrap_or(false);
     let registering = mount_thread.clone();

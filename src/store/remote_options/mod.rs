@@ -36,8 +36,6 @@ pub struct RemoteOptions {
     pub profile: Option<String>,
     /// Whether requests have no signature, for public buckets.
     pub no_sign_request: bool,
-    /// Whether the caller pays for requests to an S3 bucket.
-    pub requester_pays: bool,
     /// object_store's own keys, with their values.
     pub store_options: Vec<(String, String)>,
     /// Whether 403 means that an object is missing, as in buckets without permission to list.
@@ -113,7 +111,6 @@ impl RemoteOptions {
             endpoint_url: self.endpoint_url.clone().filter(|_| has_endpoint),
             region: self.region.clone().filter(|_| is_s3),
             profile: self.profile.clone().filter(|_| is_s3),
-            requester_pays: self.requester_pays && is_s3,
             store_options: self.store_options.iter().filter(|(key, _)| is_of_service(key)).cloned().collect(),
             ..self.clone()
         }

@@ -30,7 +30,7 @@ pub struct Mounting {
     pub has_folder: bool,
     /// Over the folder.
     pub has_overlay: bool,
-    /// `--truncate=zero`
+    /// `--tune truncate=zero`
     pub truncate_zeroes: bool,
     /// `--create`
     pub creates: bool,

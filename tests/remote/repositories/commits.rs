@@ -270,7 +270,7 @@ const CHUNK_BYTES: usize = 20 * 47 * 8;
 fn writers_go_on_while_commits_are_made() {
     const COMMITS: u64 = 8;
     let Some(scene) = Scene::new("commits while others write") else { return };
-    let mount = scene.mount(&["--dirty-limit", "1M"]);
+    let mount = scene.mount(&["--tune", "dirty-limit=1M"]);
     let (is_over, synced) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -74,11 +74,23 @@ fn slips_of_mount_are_named() {
 }
 
 #[test]
-fn what_is_not_in_this_version_is_not_suggested() {
-    let (code, _, stderr) = outcome(&run(&["mount", "a", "b", "--sidecars", "json"]));
-    assert!(code == 2 && !stderr.contains("--sidecar'"), "{stderr}");
-    let (code, _, stderr) = outcome(&run(&["mount", "a", "b", "-o", "sidecars=json"]));
-    assert!(code == 2 && !stderr.contains("'sidecar'"), "{stderr}");
+fn a_removed_option_is_accepted_with_a_warning() {
+    let (_folder, store) = sample();
+    let store = store.to_str().unwrap();
+    for (arguments, warning) in [
+        (
+            ["--request-deadline", "5"],
+            "zarrfs: warning: the option 'request-deadline' will be removed in the next release: write --tune=request-deadline=5\n",
+        ),
+        (
+            ["--session-threads", "5"],
+            "zarrfs: warning: the option 'session-threads' has no effect and will be removed in the next release\n",
+        ),
+    ] {
+        let (code, stdout, stderr) = outcome(&run(&[&["ls"], &arguments[..], &[store]].concat()));
+        assert_eq!((code, stderr.as_str()), (0, warning));
+        assert!(stdout.contains("climate"), "{stdout}");
+    }
 }
 
 #[test]

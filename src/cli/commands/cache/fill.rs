@@ -20,8 +20,11 @@ use zarrfs::store::overlay::Access;
 use zarrfs::store::{Store, Traffic, Wanted, join};
 
 use crate::cli::exit::{Exit, Outcome};
+use crate::cli::log;
+use crate::cli::nodes::open;
+use crate::cli::options::size;
 use crate::cli::options::{LogArguments, StoreArguments};
-use crate::cli::{log, open, output, progress, size};
+use crate::cli::output::{self, progress};
 
 /// The most objects at one time, each with two pieces in memory.
 const MAX_JOBS: u64 = 32;
@@ -76,7 +79,8 @@ impl Arguments {
                 return Err(open::unknown_node(&tree, path));
             }
         }
-        let jobs = self.store.access.base.remote.max_connections.clamp(1, MAX_JOBS);
+        let jobs =
+            options.remote.max_connections.map_or(MAX_JOBS, |connections| MAX_JOBS.min(connections as u64));
         // Of a web server that does not list, all chunks are asked for that the documents declare.
         let is_listed =
             !matches!(store.each_name("", &mut |_| ControlFlow::Break(())), Err(Error::Unlisted { .. }));

@@ -11,7 +11,8 @@ use zarrfs::error::grouped;
 use zarrfs::store::DiskCache;
 
 use crate::cli::exit::{Exit, Outcome};
-use crate::cli::{output, progress, size, terminal};
+use crate::cli::options::size;
+use crate::cli::output::{self, progress, terminal};
 
 /// What help and the man page show.
 const EXAMPLES: &str = "\

@@ -9,9 +9,10 @@ use zarrfs::formats::{self, Content, FORMATS, Format};
 use zarrfs::hierarchy::{Node, Tree};
 
 use crate::cli::exit::{Exit, Outcome};
+use crate::cli::nodes::open;
+use crate::cli::nodes::subject::with_subject;
+use crate::cli::output::progress;
 use crate::cli::output::{self, BLOCK_BYTES, Reader};
-use crate::cli::subject::with_subject;
-use crate::cli::{open, progress};
 
 /// The format with this name.
 pub fn format(name: &str) -> Outcome<&'static Format> {

@@ -15,9 +15,11 @@ use zarrfs::hierarchy::{Node, Tree};
 use zarrfs::metadata::ArrayMetadata;
 
 use crate::cli::exit::{Exit, Outcome};
-use crate::cli::options::{EngineArguments, LayoutArguments, LogArguments, StoreArguments};
+use crate::cli::log;
+use crate::cli::nodes::open;
+use crate::cli::options::{CacheArguments, LayoutArguments, LogArguments, StoreArguments};
+use crate::cli::output::progress;
 use crate::cli::output::{self, BLOCK_BYTES, Reader};
-use crate::cli::{log, open, progress};
 use index::Slice;
 
 /// What help and the man page show.
@@ -49,7 +51,7 @@ pub struct Arguments {
     layout: LayoutArguments,
 
     #[command(flatten)]
-    engine: EngineArguments,
+    cache: CacheArguments,
 
     #[command(flatten)]
     log: LogArguments,
@@ -61,7 +63,8 @@ impl Arguments {
         log::start(&self.log)?;
         let format = self.format.as_deref().map(companion::format).transpose()?;
         let tree = Tree::new(open::store(&self.store)?);
-        let options = EngineOptions::new(self.engine.cache_limit_bytes(), self.engine.threads.number());
+        let options =
+            EngineOptions::new(self.cache.cache_limit_bytes(), self.store.access.base.tuning().threads());
         let engine = Engine::with_options(EngineOptions { page_cache_keeps: true, ..options });
         let whole = open::path(&self.path);
         // A node with this very name wins over an index.

@@ -14,8 +14,10 @@ use zarrfs::hierarchy::{Node, Tree};
 use zarrfs::store::Store;
 
 use crate::cli::exit::Outcome;
+use crate::cli::log;
+use crate::cli::nodes::open;
 use crate::cli::options::{LogArguments, StoreArguments};
-use crate::cli::{log, open, progress};
+use crate::cli::output::progress;
 use report::{ArrayFindings, Missing, Report, Style};
 
 /// The most chunks at a time.
@@ -54,7 +56,7 @@ pub struct Arguments {
     missing: Missing,
 
     /// Number of chunks to read and decode at a time [default: one per core; 16 if the store is remote]
-    #[arg(short, long, alias = "threads", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_JOBS))]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_JOBS))]
     jobs: Option<u64>,
 
     /// Print one JSON object, with an entry for each array
@@ -121,8 +123,8 @@ impl Arguments {
 
     fn jobs(&self, store: &dyn Store) -> usize {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        match self.jobs {
-            Some(jobs) => jobs as usize,
+        match self.jobs.map(|jobs| jobs as usize).or(self.store.access.base.tuning().threads) {
+            Some(jobs) => jobs,
             None if store.is_remote() => cores().max(REMOTE_JOBS),
             None => cores(),
         }

@@ -6,7 +6,8 @@ use zarrfs::array::{CheckOutcome, Strays};
 use zarrfs::error::Error;
 
 use crate::cli::exit::{Exit, Outcome};
-use crate::cli::{open, output, strays, terminal};
+use crate::cli::nodes::{open, strays};
+use crate::cli::output::{self, terminal};
 
 /// The most arrays that a line for people names.
 const MAX_NAMED: usize = 12;

@@ -21,8 +21,9 @@ use zarrfs::store::overlay::{Access, BaseLocation, OverlayOptions};
 use zarrfs::store::{self, Store, StoreOptions, is_remote};
 
 use crate::cli::exit::{Exit, Outcome};
+use crate::cli::nodes::open;
 use crate::cli::options::{AccessArguments, BaseArguments};
-use crate::cli::{open, output};
+use crate::cli::output;
 use line::{Line, Quote, Shell};
 use mountpoints::Whose;
 

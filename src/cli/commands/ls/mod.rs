@@ -13,12 +13,14 @@ use zarrfs::formats::json;
 use zarrfs::hierarchy::{Node, Tree};
 use zarrfs::store::overlay::Access;
 
-use crate::cli::describe::Description;
 use crate::cli::exit::{Exit, Outcome};
+use crate::cli::log;
+use crate::cli::nodes::describe::Description;
+use crate::cli::nodes::open;
+use crate::cli::nodes::subject::with_subject;
 use crate::cli::options::{LogArguments, StoreArguments};
+use crate::cli::output::terminal;
 use crate::cli::output::{self, Reader};
-use crate::cli::subject::with_subject;
-use crate::cli::{log, open, terminal};
 use glob::Glob;
 use table::Style;
 

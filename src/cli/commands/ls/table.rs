@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
-use crate::cli::describe::{Description, tuple};
-use crate::cli::{size, terminal};
+use crate::cli::nodes::describe::{Description, tuple};
+use crate::cli::options::size;
+use crate::cli::output::terminal;
 
 /// How the table is drawn.
 #[derive(Clone, Copy, Debug, Default)]
@@ -215,7 +216,7 @@ fn depth(path: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::describe::{ArrayDescription, Sizes};
+    use crate::cli::nodes::describe::{ArrayDescription, Sizes};
 
     fn group(path: &str) -> Description {
         Description { path: path.to_owned(), zarr_format: None, array: None, broken: None, error: None }

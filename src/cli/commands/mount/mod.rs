@@ -2,11 +2,9 @@
 
 mod warnings;
 
+use clap::{Args, Parser, ValueEnum};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use clap::{Args, Parser, ValueEnum};
 use zarrfs::array::Layout;
 use zarrfs::mount::daemon::{session, syslog};
 use zarrfs::mount::options::{AllowOther, Options, Ownership};
@@ -14,13 +12,14 @@ use zarrfs::store::overlay::{Access, resolved};
 use zarrfs::store::{StoreOptions, is_remote, is_repository, local_path};
 
 use crate::cli::exit::{Exit, Outcome};
-use crate::cli::formats::{self, FormatList};
 use crate::cli::log::{Log, absolute};
-use crate::cli::mount_options::MountOptions;
-use crate::cli::options::{
-    AccessArguments, EngineArguments, LayoutArguments, LogArguments, Switch, deadline, seconds,
-};
-use crate::cli::{open, output, size, usage};
+use crate::cli::nodes::open;
+use crate::cli::options::formats::{self, FormatList};
+use crate::cli::options::mount_words::MountWords;
+use crate::cli::options::values::{Switch, seconds};
+use crate::cli::options::{AccessArguments, CacheArguments, LayoutArguments, LogArguments};
+use crate::cli::options::{size, usage};
+use crate::cli::output;
 
 /// The part of the cache's memory that a remote store may use for transfers: this fraction, and at most this many bytes.
 const TRANSFERS_PART_OF_CACHE: u64 = 4;
@@ -29,9 +28,6 @@ const MAX_TRANSFERS_BYTES: u64 = 512 << 20;
 /// Seconds until metadata is checked again: of a folder, and of a store that is far away.
 const REVALIDATE_SECONDS: f64 = 1.0;
 const REMOTE_REVALIDATE_SECONDS: f64 = 60.0;
-
-/// The most session threads: they reply from memory only, and more would wait for each other.
-const MAX_SESSION_THREADS: u64 = 64;
 
 /// Which users may enter.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -101,12 +97,8 @@ pub struct Arguments {
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
     pub delete: Switch,
 
-    /// Mount read-only, which is the default, whatever else is given
-    #[arg(long)]
-    pub read_only: bool,
-
     #[command(flatten)]
-    pub engine: EngineArguments,
+    pub cache: CacheArguments,
 
     #[command(flatten)]
     pub layout: LayoutArguments,
@@ -139,33 +131,9 @@ pub struct Arguments {
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
     pub direct_io: Switch,
 
-    /// Decode ahead of programs that read in order
-    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "on", default_missing_value = "on", hide_possible_values = true)]
-    pub prefetch: Switch,
-
-    /// Number of threads that take requests from the kernel [default: one per core, at least 2 and at most 8]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_SESSION_THREADS))]
-    pub session_threads: Option<u64>,
-
-    /// Memory for changes that are not stored yet; above it, writers wait [default: a quarter of cache-size]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    pub dirty_limit: Option<u64>,
-
-    /// Seconds that open files are served after SIGTERM, and that write-back may make no progress before it gives up
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = deadline)]
-    pub stop_deadline: Duration,
-
-    /// What truncating an array's file does: with keep, bytes keep their values until they are written again; with zero, every byte becomes zero
-    #[arg(long, value_name = "keep|zero", default_value = "keep", hide_possible_values = true)]
-    pub truncate: TruncateChoice,
-
     /// What chmod and chown do where the store cannot take the change: refuse fails with EPERM, ignore succeeds and changes nothing
     #[arg(long, value_name = "refuse|ignore", default_value = "refuse", hide_possible_values = true)]
     pub chmod: ChmodChoice,
-
-    /// Maximum size of all scratch files together: files on a writable mount that are not arrays
-    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size::parse)]
-    pub scratch_limit: u64,
 
     #[command(flatten)]
     pub log: LogArguments,
@@ -190,15 +158,6 @@ fn permission_bits(text: &str) -> std::result::Result<u32, String> {
         .ok_or_else(|| format!("'{text}' is not an octal number from 0 to 777"))
 }
 
-/// `truncate`.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum TruncateChoice {
-    /// Sets the written end.
-    Keep,
-    /// Makes every byte zero.
-    Zero,
-}
-
 /// `chmod`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum ChmodChoice {
@@ -210,7 +169,7 @@ pub enum ChmodChoice {
 
 impl Arguments {
     /// Mounts. `words` are the `-o` options that are not long flags; `helper` is set when mount(8) called.
-    pub fn run(self, words: MountOptions, helper: bool) -> Outcome {
+    pub fn run(self, words: MountWords, helper: bool) -> Outcome {
         if words.rw && !helper && !self.is_writable() {
             output::note(format_args!(
                 "zarrfs: note: the mount is read-only; 'rw' alone never enables writing, 'writable' does"
@@ -342,7 +301,7 @@ impl Arguments {
         [self.writable, self.create, self.delete].iter().any(|switch| switch.is_on())
     }
 
-    fn options(&self, words: &MountOptions, log: &Log) -> Options {
+    fn options(&self, words: &MountWords, log: &Log) -> Options {
         let mut options = Options::new(
             words.source_name.clone().unwrap_or_else(|| self.store.clone()),
             absolute(&self.mountpoint),
@@ -354,34 +313,37 @@ impl Arguments {
             AllowOtherChoice::On => AllowOther::On,
             AllowOtherChoice::Off => AllowOther::Off,
         };
-        options.cache_limit_bytes = self.engine.cache_limit_bytes();
-        let may_write = !words.ro && !self.read_only;
+        options.cache_limit_bytes = self.cache.cache_limit_bytes();
+        let may_write = !words.ro;
         options.writable = self.is_writable() && may_write;
         options.create = self.create.is_on() && may_write;
         options.delete = self.delete.is_on() && may_write;
-        options.scratch_limit_bytes = self.scratch_limit;
         options.make_mountpoint = self.mkdir.is_on();
         options.ownership = Ownership { uid: self.uid, gid: self.gid, umask: self.umask };
-        options.truncate_zeroes = matches!(self.truncate, TruncateChoice::Zero);
         options.ignores_chmod = matches!(self.chmod, ChmodChoice::Ignore);
-        options.dirty_limit_bytes = self.dirty_limit.unwrap_or(options.cache_limit_bytes / 4);
-        options.threads = self.engine.threads.number();
-        if let Some(threads) = self.session_threads {
-            options.session_threads = threads as usize;
-        }
-        options.prefetch = self.prefetch.is_on();
+        self.tune(&mut options);
         options.layout = self.layout.layout();
         let default = if is_remote(&self.store) { REMOTE_REVALIDATE_SECONDS } else { REVALIDATE_SECONDS };
         options.revalidate_seconds = self.revalidate.unwrap_or(default);
         options.follows_branch = self.revalidate.is_some() && !options.writable;
         options.formats = formats::merged(&self.formats);
         options.direct_io = self.direct_io.is_on();
-        options.request_deadline = self.access.base.remote.request_deadline;
-        options.stop_deadline = self.stop_deadline;
         options.kernel_words.clone_from(&words.kernel);
         options.utab_words.clone_from(&words.utab);
         options.log_file = log.file().map(Path::to_owned);
         options
+    }
+
+    /// Sets what `--tune` gives. The other options keep their defaults.
+    fn tune(&self, options: &mut Options) {
+        let tuning = self.access.base.tuning();
+        options.threads = tuning.threads();
+        options.dirty_limit_bytes = tuning.dirty_limit_bytes.unwrap_or(options.cache_limit_bytes / 4);
+        options.prefetch = tuning.prefetch.unwrap_or(options.prefetch);
+        options.request_deadline = tuning.request_deadline.unwrap_or(options.request_deadline);
+        options.scratch_limit_bytes = tuning.scratch_limit_bytes.unwrap_or(options.scratch_limit_bytes);
+        options.stop_deadline = tuning.stop_deadline.unwrap_or(options.stop_deadline);
+        options.truncate_zeroes = tuning.truncate_zeroes.unwrap_or(options.truncate_zeroes);
     }
 }
 

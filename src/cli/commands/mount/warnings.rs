@@ -11,7 +11,9 @@ use zarrfs::hierarchy::{DOCUMENT_NAMES, Node, Tree};
 use zarrfs::store::{Store, is_remote, is_repository};
 use zarrfs::sys;
 
-use crate::cli::{open, output, size};
+use crate::cli::nodes::open;
+use crate::cli::options::size;
+use crate::cli::output;
 
 /// The time and the number of nodes for finding arrays that the cache is too small for, or that cannot be written.
 const SEARCH_TIME: Duration = Duration::from_millis(300);

@@ -21,7 +21,7 @@ pub struct OverlayArguments {
     pub folder: PathBuf,
 
     #[command(flatten)]
-    base: BaseArguments,
+    pub base: BaseArguments,
 
     #[command(flatten)]
     log: LogArguments,

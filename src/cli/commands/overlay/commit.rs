@@ -7,7 +7,7 @@ use zarrfs::store::overlay::Access;
 
 use super::arguments::{OverlayArguments, count};
 use crate::cli::exit::{Exit, Outcome};
-use crate::cli::{output, terminal};
+use crate::cli::output::{self, terminal};
 
 /// Write the changes into the store
 ///

@@ -18,12 +18,12 @@ use zarrfs::store::Store;
 use zarrfs::store::overlay::{Access, Change, OverlayStore};
 
 use super::arguments::{OverlayArguments, count};
-use crate::cli::describe::data_type;
 use crate::cli::exit::Outcome;
-use crate::cli::open;
-use crate::cli::options::EngineArguments;
+use crate::cli::nodes::describe::data_type;
+use crate::cli::nodes::open;
+use crate::cli::options::CacheArguments;
+use crate::cli::output::terminal;
 use crate::cli::output::{self, Reader};
-use crate::cli::terminal;
 
 /// Bytes of elements that are compared at one time, unless a row has more.
 const PART_BYTES: u64 = 16 << 20;
@@ -49,7 +49,7 @@ pub struct Arguments {
     json: bool,
 
     #[command(flatten)]
-    engine: EngineArguments,
+    cache: CacheArguments,
 }
 
 /// How one node differs.
@@ -73,7 +73,7 @@ impl Arguments {
     /// Shows them.
     pub fn run(self) -> Outcome {
         let store = self.overlay.open(Access::Read)?;
-        let engine = Engine::new(self.engine.cache_limit_bytes(), self.engine.threads.number());
+        let engine = Engine::new(self.cache.cache_limit_bytes(), self.overlay.base.tuning().threads());
         let (tree, below) = (Tree::for_one_look(store.clone()), Tree::for_one_look(store.base().clone()));
         let wanted: Vec<String> = self.nodes.iter().map(|name| open::path(name)).collect();
         let mut objects = Vec::new();

@@ -11,7 +11,8 @@ use zarrfs::store::overlay::{Access, Change, OverlayStore};
 
 use super::arguments::{OverlayArguments, count};
 use crate::cli::exit::{Exit, Outcome};
-use crate::cli::{open, output};
+use crate::cli::nodes::open;
+use crate::cli::output;
 
 /// Discard the changes
 ///

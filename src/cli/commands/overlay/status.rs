@@ -14,7 +14,9 @@ use zarrfs::store::overlay::{Access, Change, ChangeKind, OverlayStore, RemovalSt
 
 use super::arguments::{OverlayArguments, count};
 use crate::cli::exit::Outcome;
-use crate::cli::{open, output, size, terminal};
+use crate::cli::nodes::open;
+use crate::cli::options::size;
+use crate::cli::output::{self, terminal};
 
 /// List the changed nodes, with the number of chunks and bytes of each
 ///

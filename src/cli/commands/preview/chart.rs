@@ -7,7 +7,7 @@ use super::font;
 use super::plane::{Plane, ShownAxis};
 use super::raster::Raster;
 use super::statistics::Kind;
-use crate::cli::terminal;
+use crate::cli::output::terminal;
 
 const PAPER: Rgb = [0xff, 0xff, 0xff];
 const INK: Rgb = [0x20, 0x20, 0x20];

@@ -22,9 +22,12 @@ use zarrfs::metadata::{ArrayMetadata, DataType};
 
 use super::cat::index::{self, Slice};
 use crate::cli::exit::{Exit, Outcome};
+use crate::cli::log;
+use crate::cli::nodes::open;
+use crate::cli::nodes::subject::with_subject;
+use crate::cli::options::size;
 use crate::cli::options::{LogArguments, StoreArguments};
-use crate::cli::subject::with_subject;
-use crate::cli::{log, open, output, progress, size, terminal};
+use crate::cli::output::{self, progress, terminal};
 use chart::Picture;
 use colour::ColourMap;
 use plane::{Plane, Reading, stored_example};

@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::chart::Picture;
 use super::colour::Rgb;
 use super::raster::Raster;
-use crate::cli::terminal;
+use crate::cli::output::terminal;
 
 /// Bytes of base64 in one command of kitty's protocol.
 const KITTY_PART: usize = 4096;

@@ -21,7 +21,7 @@ use zarrfs::sys::{self, KeyInput};
 use super::frame::{Line, SORT_KEYS, SortBy, View};
 use super::sample::Sample;
 use crate::cli::exit::{Exit, Outcome};
-use crate::cli::options::deadline;
+use crate::cli::options::values::deadline;
 
 /// How often keys, signals and new samples are looked for.
 const TICK_MS: i32 = 100;

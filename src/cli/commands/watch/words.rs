@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::cli::{size, terminal};
+use crate::cli::options::size;
+use crate::cli::output::terminal;
 
 /// A number of bytes.
 pub fn bytes(value: f64) -> String {

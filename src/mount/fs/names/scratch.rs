@@ -327,7 +327,7 @@ impl ScratchFile {
         if !self.count(size_bytes) {
             let limit = self.budget.limit;
             let reason =
-                format!("scratch files may have {limit} bytes in all: --scratch-limit is the option");
+                format!("scratch files may have {limit} bytes in all: raise it with --tune scratch-limit=SIZE");
             return self.log.refuse_name("write", &self.path(), libc::ENOSPC, reason);
         }
         if let ScratchContent::Memory(bytes) = content {

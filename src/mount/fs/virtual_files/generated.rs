@@ -14,7 +14,7 @@ use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::open_file::HandleTable;
 use crate::mount::fs::request::RequestLog;
 use crate::mount::metrics::{ArrayCounters, Metric, store_requests};
-use crate::mount::options::Options;
+use crate::mount::options::{Options, session_threads};
 use crate::store::{DiskCacheCounts, LatencyCounts, Remote, RemoteOptions, Traffic};
 
 /// The folder of this mount's own files, at the root.
@@ -70,7 +70,6 @@ fn remote(options: &RemoteOptions) -> serde_json::Value {
         "region": options.region,
         "profile": options.profile,
         "no-sign-request": options.no_sign_request,
-        "requester-pays": options.requester_pays,
         "store-option": pairs.collect::<Vec<_>>(),
         "missing-status": if options.is_forbidden_missing { 403 } else { 404 },
         "max-connections": options.max_connections,
@@ -280,7 +279,7 @@ impl OwnFiles {
             "allow-other": options.allow_other.word(),
             "cache-size": options.cache_limit_bytes,
             "threads": options.threads,
-            "session-threads": options.session_threads,
+            "session-threads": session_threads(),
             "prefetch": options.prefetch,
             "byte-order": if options.layout.byte_order == ByteOrder::Big { "big" } else { "little" },
             "order": if options.layout.order == Order::F { "F" } else { "C" },

@@ -322,11 +322,6 @@ fn add_options(service: Service, options: &RemoteOptions, settings: &mut Vec<Set
     if options.profile.is_some() && service != Service::S3 {
         return only_s3("--profile");
     }
-    match (options.requester_pays, service) {
-        (true, Service::S3) => settings.push(Setting::new("aws_request_payer", "true", "--requester-pays")),
-        (true, _) => return only_s3("--requester-pays"),
-        (false, _) => {}
-    }
     for (key, value) in &options.store_options {
         let key = key.to_ascii_lowercase();
         if client_key(&key).is_some_and(|key| !CLIENT_KEYS.contains(&key)) {

@@ -12,9 +12,10 @@ use zarrfs::nearest::nearest;
 use zarrfs::store::overlay::Access;
 use zarrfs::store::{Store, StoreOptions};
 
-use super::exit::{Exit, Outcome};
-use super::options::StoreArguments;
-use super::{strays, terminal};
+use super::strays;
+use crate::cli::exit::{Exit, Outcome};
+use crate::cli::options::StoreArguments;
+use crate::cli::output::terminal;
 
 /// How many folders are searched for a first trace of Zarr before a store is accepted without one.
 const MAX_FOLDERS_SEARCHED: usize = 10_000;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use zarrfs::array::Strays;
 
-use super::terminal;
+use crate::cli::output::terminal;
 
 /// What is said of them; `None` if there are none.
 pub fn sentence(strays: &Strays) -> Option<String> {

@@ -7,7 +7,8 @@ use clap::{Arg, ArgAction, Command};
 use zarrfs::formats::find_by_any_name;
 use zarrfs::nearest::nearest;
 
-use super::exit::{Exit, Outcome};
+use super::removed::replace_word;
+use crate::cli::exit::{Exit, Outcome};
 
 /// How an option of mount(8) or fstab(5) is treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,22 +52,12 @@ const KNOWN: &[(&str, Meaning)] = &[
 /// Flags of mount(8)'s helper protocol, which are not `-o` options.
 const HELPER_ONLY: [&str; 2] = ["sloppy", "fake"];
 
-/// Options of the contract that this version does not have, and what it says to them. clap does not know them, so that
-/// nothing suggests or completes them.
-const NOT_IN_THIS_VERSION: [(&str, &str); 1] =
-    [("sidecar", "'sidecar' is not in this version: every array has its sidecar")];
-
 /// The flag whose value is a list, which users may write with commas.
 const FORMATS_FLAG: &str = "--formats=";
 
-/// What to say to an option of [`NOT_IN_THIS_VERSION`].
-pub fn not_in_this_version(name: &str) -> Option<&'static str> {
-    NOT_IN_THIS_VERSION.iter().find(|(option, _)| *option == name).map(|(_, sentence)| *sentence)
-}
-
 /// The meaning of a list of `-o` options.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct MountOptions {
+pub struct MountWords {
     /// Long flags for clap.
     pub flags: Vec<String>,
     /// Options for the kernel: the restrictions that remain (`nosuid` unless a later `suid`).
@@ -85,13 +76,12 @@ pub struct MountOptions {
 }
 
 /// Reads the values of `-o`. `mount` is clap's definition of `zarrfs mount`; `sloppy` is mount(8)'s `-s`.
-pub fn read(values: &[String], mount: &Command, sloppy: bool) -> Outcome<MountOptions> {
-    let mut words = MountOptions::default();
+pub fn read(values: &[String], mount: &Command, sloppy: bool) -> Outcome<MountWords> {
+    let mut words = MountWords::default();
     for word in values.iter().flat_map(|value| split(value)) {
-        let (name, value) = match word.split_once('=') {
-            Some((name, value)) => (name, Some(value)),
-            None => (word.as_str(), None),
-        };
+        let (name, value) = name_and_value(&word);
+        let word = replace_word(name, value).unwrap_or(word);
+        let (name, value) = name_and_value(&word);
         if word == "_netdev" {
             words.utab.push(word.clone());
         }
@@ -102,8 +92,6 @@ pub fn read(values: &[String], mount: &Command, sloppy: bool) -> Outcome<MountOp
             known_word(&mut words, name, value, *meaning)?;
         } else if let Some(option) = option(mount, &name.replace('_', "-")) {
             words.flags.push(flag(option, value)?);
-        } else if let Some(sentence) = not_in_this_version(&name.replace('_', "-")) {
-            return Err(Exit::Usage(sentence.to_owned()));
         } else if sloppy {
             words.ignored.push(word);
         } else if words.flags.last().is_some_and(|flag| flag.starts_with(FORMATS_FLAG))
@@ -119,7 +107,11 @@ pub fn read(values: &[String], mount: &Command, sloppy: bool) -> Outcome<MountOp
     Ok(words)
 }
 
-fn known_word(words: &mut MountOptions, name: &str, value: Option<&str>, meaning: Meaning) -> Outcome {
+fn name_and_value(word: &str) -> (&str, Option<&str>) {
+    word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)))
+}
+
+fn known_word(words: &mut MountWords, name: &str, value: Option<&str>, meaning: Meaning) -> Outcome {
     match meaning {
         Meaning::Ignore => {}
         Meaning::Kernel => {
@@ -210,9 +202,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn words(values: &[&str]) -> Outcome<MountOptions> {
+    fn words(values: &[&str]) -> Outcome<MountWords> {
         let values: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
-        read(&values, &super::super::mount_definition(), false)
+        read(&values, &crate::cli::mount_definition(), false)
     }
 
     #[test]
@@ -260,14 +252,21 @@ mod tests {
     }
 
     #[test]
+    fn removed_options_are_replaced() {
+        let read = words(&["threads=2,read-only,prefetch,session_threads=3"]).unwrap();
+        assert_eq!(read.flags, ["--tune=threads=2", "--tune=prefetch=on"]);
+        assert!(read.ro);
+    }
+
+    #[test]
     fn unknown_words_are_refused_with_the_nearest() {
         let Err(Exit::Usage(sentence)) = words(&["cache_sise=2G"]) else { unreachable!() };
         assert_eq!(sentence, "unknown option 'cache_sise' after -o: did you mean 'cache-size'?");
-        let Err(Exit::Usage(sentence)) = words(&["threads"]) else { unreachable!() };
-        assert_eq!(sentence, "option 'threads' after -o has no value: write threads=N");
+        let Err(Exit::Usage(sentence)) = words(&["umask"]) else { unreachable!() };
+        assert_eq!(sentence, "option 'umask' after -o has no value: write umask=OCTAL");
         assert!(words(&["sloppy"]).is_err());
         assert!(matches!(words(&["remount"]), Err(Exit::Usage(sentence)) if sentence.contains("unmount")));
-        let sloppy = read(&["zap,ro".to_owned()], &super::super::mount_definition(), true).unwrap();
+        let sloppy = read(&["zap,ro".to_owned()], &crate::cli::mount_definition(), true).unwrap();
         assert_eq!(sloppy.ignored, ["zap"]);
     }
 }

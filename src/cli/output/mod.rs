@@ -3,14 +3,17 @@
 //! What somebody else wrote (names of nodes, attributes, answers of services) never reaches a terminal as it is: `terminal.rs` escapes it,
 //! here for all commands. A name within lines is made `printable` where the line is made, so that it cannot begin another line.
 
+pub mod progress;
+pub mod terminal;
+
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use zarrfs::store::without_known_secrets;
 
-use super::exit::{Exit, Outcome};
 use super::terminal;
+use crate::cli::exit::{Exit, Outcome};
 
 /// How many bytes of a long file are written at a time.
 pub const BLOCK_BYTES: u64 = 1 << 20;

@@ -2,8 +2,6 @@
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use super::mount_options;
-
 /// clap's error as one sentence, without what URLs in it may hold of secrets.
 pub fn sentence(error: &clap::Error) -> String {
     zarrfs::store::without_secrets(&plain_sentence(error))
@@ -24,9 +22,6 @@ fn plain_sentence(error: &clap::Error) -> String {
             let unknown = context(error, ContextKind::InvalidArg).unwrap_or_default();
             if !unknown.starts_with('-') {
                 return format!("unexpected argument '{unknown}'");
-            }
-            if let Some(sentence) = mount_options::not_in_this_version(unknown.trim_start_matches('-')) {
-                return sentence.to_owned();
             }
             match context(error, ContextKind::SuggestedArg) {
                 Some(near) => format!("unknown option '{unknown}': did you mean '{near}'?"),

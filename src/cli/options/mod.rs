@@ -1,48 +1,36 @@
 //! The options that several commands share, as clap defines them: the one table for the command line, `-o` options,
 //! help, the man page, the completions and the table of docs/reference.md. Uses `array` and `mount` for the types of the values.
 
+pub mod formats;
+mod memory;
+pub mod mount_words;
+pub mod removed;
+pub mod size;
+pub mod tune;
+pub mod usage;
+pub mod values;
+
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use clap::{Args, ValueEnum};
-
-use super::exit::{Exit, Outcome};
-use super::{memory, size};
 use zarrfs::array::{ByteOrder, Layout, Order};
 use zarrfs::store::overlay::{Access, OverlayOptions, resolved};
 use zarrfs::store::versions::VersionChoice;
 use zarrfs::store::{DiskCacheOptions, RemoteOptions, StoreOptions};
 
+use crate::cli::exit::{Exit, Outcome};
+use tune::Tuning;
+use values::Switch;
+
 /// The cache size where the machine's memory is unknown.
 const CACHE_BYTES_WHERE_MEMORY_IS_UNKNOWN: u64 = 1 << 30;
-/// The most requests at one time.
-const MAX_CONNECTIONS: u64 = 1024;
-/// The most decoding threads.
-const MAX_THREADS: u64 = 1024;
 
 /// What help lists after a command's own options, under these headings. (clap keeps `next_help_heading` for the options that follow a
 /// flattened struct, so each option names its own.)
 const STORE: &str = "Store";
 const OBJECT_STORES: &str = "Object stores";
 const ICECHUNK: &str = "Icechunk repositories";
-
-/// `on` or `off`; the bare flag means `on`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Switch {
-    /// Yes.
-    #[value(alias = "yes", alias = "true", alias = "1")]
-    On,
-    /// No.
-    #[value(alias = "no", alias = "false", alias = "0")]
-    Off,
-}
-
-impl Switch {
-    /// Whether it is on.
-    pub fn is_on(self) -> bool {
-        self == Switch::On
-    }
-}
 
 /// Where the store is.
 #[derive(Args, Clone, Debug)]
@@ -76,6 +64,10 @@ pub struct BaseArguments {
     /// A folder or URL that references and virtual chunks may read, in addition to their own folder or bucket; may be repeated
     #[arg(long, help_heading = STORE, value_name = "PREFIX")]
     pub allow_references: Vec<String>,
+
+    /// Settings that are rarely needed, such as threads=2:prefetch=off; --help lists them; may be repeated
+    #[arg(long, help_heading = STORE, value_name = "KEY=VALUE", value_parser = tune::parse, long_help = tune::long_help())]
+    pub tune: Vec<Tuning>,
 
     #[command(flatten)]
     pub remote: RemoteArguments,
@@ -136,10 +128,15 @@ impl AccessArguments {
 }
 
 impl BaseArguments {
+    /// Returns the settings of all `--tune` together.
+    pub fn tuning(&self) -> Tuning {
+        Tuning::merged(&self.tune)
+    }
+
     /// The options for the store at `location`; a secret in them, or in the location, is refused.
     pub fn options(&self, location: &str) -> Outcome<StoreOptions> {
         let follow_symlinks = self.follow_symlinks.is_on();
-        let remote = self.remote.options()?;
+        let remote = self.remote.options(&self.tuning())?;
         remote.check(location).map_err(|error| Exit::Usage(error.to_string()))?;
         let allowed_references = self.allow_references.clone();
         let version = self.version.choice();
@@ -151,10 +148,6 @@ impl BaseArguments {
 /// How the service of a remote store is reached.
 #[derive(Args, Clone, Debug)]
 pub struct RemoteArguments {
-    /// Seconds until a request that the store does not answer fails with EIO
-    #[arg(long, help_heading = STORE, value_name = "SECONDS", default_value = "120", value_parser = deadline)]
-    pub request_deadline: Duration,
-
     /// URL of a service that is not the provider's own
     #[arg(long, help_heading = OBJECT_STORES, value_name = "URL")]
     pub endpoint_url: Option<String>,
@@ -171,10 +164,6 @@ pub struct RemoteArguments {
     #[arg(long, help_heading = OBJECT_STORES)]
     pub no_sign_request: bool,
 
-    /// Agree to pay for requests to an S3 bucket whose owner does not pay
-    #[arg(long, help_heading = OBJECT_STORES)]
-    pub requester_pays: bool,
-
     /// Option of the Rust library object_store, by its name; secrets are refused; may be repeated
     #[arg(long, help_heading = OBJECT_STORES, value_name = "KEY=VALUE")]
     pub store_option: Vec<String>,
@@ -182,10 +171,6 @@ pub struct RemoteArguments {
     /// HTTP status that means a missing object: 404 alone, or 403 as well if the caller may not list
     #[arg(long, help_heading = OBJECT_STORES, value_name = "403|404", default_value = "404", hide_possible_values = true)]
     pub missing_status: MissingStatus,
-
-    /// Maximum number of concurrent requests
-    #[arg(long, help_heading = OBJECT_STORES, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u64).range(1..=MAX_CONNECTIONS))]
-    pub max_connections: u64,
 
     /// Keep what is fetched in this folder, for later mounts and other processes; it is created if it is missing
     #[arg(long, help_heading = OBJECT_STORES, value_name = "DIR")]
@@ -212,7 +197,7 @@ pub enum MissingStatus {
 }
 
 impl RemoteArguments {
-    fn options(&self) -> Outcome<RemoteOptions> {
+    fn options(&self, tuning: &Tuning) -> Outcome<RemoteOptions> {
         let pair = |option: &String| match option.split_once('=') {
             Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
             // The whole may be a secret.
@@ -223,11 +208,10 @@ impl RemoteArguments {
             region: self.region.clone(),
             profile: self.profile.clone(),
             no_sign_request: self.no_sign_request,
-            requester_pays: self.requester_pays,
             store_options: self.store_option.iter().map(pair).collect::<Outcome<_>>()?,
             is_forbidden_missing: self.missing_status == MissingStatus::Forbidden,
-            max_connections: Some(self.max_connections as usize),
-            request_deadline: Some(self.request_deadline),
+            max_connections: tuning.max_connections,
+            request_deadline: tuning.request_deadline,
             disk_cache: self.disk_cache.as_deref().map(|folder| self.disk_cache(folder)),
             ..RemoteOptions::default()
         })
@@ -242,22 +226,6 @@ impl RemoteArguments {
             is_offline: self.offline,
             must_keep: false,
         }
-    }
-}
-
-/// Seconds, fractions allowed.
-pub fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => Ok(seconds),
-        _ => Err(format!("'{text}' is not a number of seconds")),
-    }
-}
-
-/// A time limit: a tenth of a second to a day.
-pub fn deadline(text: &str) -> Result<Duration, String> {
-    match seconds(text) {
-        Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err(format!("'{text}' is not a number of seconds from 0.1 to 86400")),
     }
 }
 
@@ -309,39 +277,18 @@ impl LayoutArguments {
     }
 }
 
-/// What decoding may use.
+/// How much memory decoded chunks may take.
 #[derive(Args, Clone, Debug)]
-pub struct EngineArguments {
+pub struct CacheArguments {
     /// Memory for decoded chunks, such as 512M, 2G or 25% of the memory this process may use [default: a quarter of the memory this process may use beyond 64 MiB]
     #[arg(long, value_name = "SIZE", value_parser = cache_size)]
     pub cache_size: Option<u64>,
-
-    #[command(flatten)]
-    pub threads: ThreadsArguments,
-}
-
-/// How many threads decode.
-#[derive(Args, Clone, Debug)]
-pub struct ThreadsArguments {
-    /// Number of decoding threads [default: one per core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_THREADS))]
-    pub threads: Option<u64>,
-}
-
-impl ThreadsArguments {
-    /// The number.
-    pub fn number(&self) -> usize {
-        match self.threads {
-            Some(threads) => threads as usize,
-            None => std::thread::available_parallelism().map_or(1, usize::from),
-        }
-    }
 }
 
 /// Memory of a mount besides its cache (docs/operations.md, "Memory"); it is subtracted from the memory limit first.
 const BESIDES_THE_CACHE_BYTES: u64 = 64 << 20;
 
-impl EngineArguments {
+impl CacheArguments {
     /// Limit of the chunk cache in bytes.
     pub fn cache_limit_bytes(&self) -> u64 {
         self.cache_size
@@ -391,18 +338,6 @@ mod tests {
         assert_eq!(cache_size("2G"), Ok(2 << 30));
         for text in ["101%", "-1%", "%", "many%", "nan%"] {
             assert!(cache_size(text).is_err_and(|sentence| sentence.contains("before %")), "{text}");
-        }
-    }
-
-    #[test]
-    fn seconds_are_read() {
-        assert_eq!(seconds("0.5"), Ok(0.5));
-        for text in ["-1", "inf", "nan", "soon"] {
-            assert!(seconds(text).is_err(), "{text}");
-        }
-        assert_eq!(deadline("2.5"), Ok(Duration::from_millis(2500)));
-        for text in ["0", "1e300", "soon"] {
-            assert!(deadline(text).is_err(), "{text}");
         }
     }
 }

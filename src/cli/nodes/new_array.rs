@@ -12,10 +12,10 @@ use zarrfs::metadata::{ZarrFormat, json};
 use zarrfs::store::overlay::Access;
 use zarrfs::store::{Store, StoreOptions, is_remote, is_repository, join, local_path};
 
-use super::exit::{Exit, Outcome};
 use super::open;
-use super::options::AccessArguments;
-use super::output;
+use crate::cli::exit::{Exit, Outcome};
+use crate::cli::options::AccessArguments;
+use crate::cli::output;
 
 /// Where a new node comes.
 #[derive(Args, Clone, Debug)]

@@ -1,0 +1,7 @@
+//! What commands do with the stores and nodes that a user names: opening, describing and declaring them.
+
+pub mod describe;
+pub mod new_array;
+pub mod open;
+pub mod strays;
+pub mod subject;
