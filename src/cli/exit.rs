@@ -1,13 +1,13 @@
-//! How a command ends when it does not succeed: exit code 2 for a command line that makes no sense, 1 for the rest.
+//! The ways in which a command fails: exit code 2 for an invalid command line, 1 for everything else.
 
 use zarrfs::error::Error;
 
-/// Why a command ended early.
+/// The reason why a command failed.
 #[derive(Debug)]
 pub enum Exit {
-    /// The command line makes no sense; the sentence says what to write instead.
+    /// The command line is invalid. The sentence says what to write instead.
     Usage(String),
-    /// The command line makes no sense, and the command has said so.
+    /// The command line is invalid, and the command has printed the reason.
     Misused,
     /// The command failed, for this reason.
     Failed(String),

@@ -1,7 +1,8 @@
 //! The command line: clap's definitions, the other ways to call `zarrfs mount`, and the exit code.
 //!
-//! One file per command; each command is a struct of arguments with a `run`. Everything a user may type is defined
-//! once, here and in `options`: help, man page, completions, `-o` words and the tables of `docs/reference.md` come from it.
+//! `commands` has one file for each command: a struct of arguments with a `run`. `options` reads what several commands take, `nodes` opens
+//! and describes stores and nodes, `output` writes to standard output and standard error, and `log` sets up logging. Everything that a
+//! user may type is defined once: help, the man pages, completions, `-o` words and the tables of `docs/reference.md` come from it.
 
 mod commands;
 mod exit;
@@ -77,8 +78,8 @@ fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
         return reply;
     }
     let (arguments, helper) = match helper(&arguments) {
-        Some(Helper::Mount) => (mount::from_helper(arguments)?, true),
-        Some(Helper::Umount) => (umount::from_helper(arguments)?, true),
+        Some(Helper::Mount) => (mount::translate_helper_call(arguments)?, true),
+        Some(Helper::Umount) => (umount::translate_helper_call(arguments)?, true),
         None => (removed::replace_arguments(with_command(arguments)), false),
     };
     let Some(command_line) = parse(&arguments)? else { return Ok(()) };
@@ -120,7 +121,7 @@ fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
     }
 }
 
-/// The other names that the program can be called by.
+/// Another name that the program can be called by.
 #[derive(Debug, PartialEq, Eq)]
 enum Helper {
     /// mount(8): `mount.zarrfs` or `mount.fuse.zarrfs`.
@@ -155,21 +156,21 @@ fn with_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// The commands that help shows.
+/// Returns the names of the commands that help shows.
 fn shown_commands() -> Vec<String> {
     let definition = CommandLine::command();
     let shown = definition.get_subcommands().filter(|command| !command.is_hide_set());
     shown.map(|command| command.get_name().to_owned()).collect()
 }
 
-/// clap's definition of `zarrfs mount`.
+/// Returns clap's definition of `zarrfs mount`.
 fn mount_definition() -> clap::Command {
     let mut definition = CommandLine::command();
     definition.build();
     definition.find_subcommand("mount").cloned().unwrap_or_default()
 }
 
-/// Parses; prints help or the version itself, and then gives `None`.
+/// Parses a command line. Returns `None` after printing help or the version.
 fn parse(arguments: &[OsString]) -> Outcome<Option<CommandLine>> {
     let error = match CommandLine::try_parse_from(arguments) {
         Ok(command_line) => return Ok(Some(command_line)),
@@ -177,7 +178,7 @@ fn parse(arguments: &[OsString]) -> Outcome<Option<CommandLine>> {
     };
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // A reader that has gone does not need the help.
+            // If the reader has gone, the help is not needed.
             let _ = error.print();
             Ok(None)
         }
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_holds_together() {
+    fn the_definition_is_consistent() {
         CommandLine::command().debug_assert();
     }
 
@@ -240,7 +241,7 @@ mod tests {
 
     const REFERENCE: &str = include_str!("../../docs/reference.md");
 
-    /// The value in `text [default: value]`, and the text.
+    /// Splits `text [default: value]` into the text and the value.
     fn split_default(help: &str) -> (&str, Option<&str>) {
         let split = help.strip_suffix(']').and_then(|help| help.rsplit_once(" [default: "));
         split.map_or((help, None), |(text, default)| (text, Some(default)))
@@ -274,9 +275,8 @@ mod tests {
         assert!(REFERENCE.contains(&table), "docs/reference.md does not have this table:\n{table}");
     }
 
-    /// `--help` ends a command's own options.
     #[test]
-    fn options_of_stores_come_after_a_commands_own() {
+    fn options_of_stores_come_after_help() {
         let mut definition = CommandLine::command();
         definition.build();
         let mut count = 0;

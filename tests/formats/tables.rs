@@ -29,7 +29,8 @@ fn tables_of_zarr_python() {
     run(&python, &["make", folder.path().to_str().unwrap()]);
     let store = folder.path().join("tables.zarr");
     let mut texts = Vec::new();
-    for options in [&[][..], &["--order", "F", "--byte-order", "big", "--cache-size", "4M", "--tune=prefetch=off"]]
+    for options in
+        [&[][..], &["--order", "F", "--byte-order", "big", "--cache-size", "4M", "--tune=prefetch=off"]]
     {
         let Some(mount) = Mount::new(&store, options, what) else { return };
         let report = run(&python, &["check", store.to_str().unwrap(), mount.point().to_str().unwrap()]);

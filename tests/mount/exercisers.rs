@@ -21,7 +21,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Small enough that chunks leave the cache and writers wait.
-const OPTIONS: [&str; 6] = ["--writable", "--cache-size", "256K", "--tune", "dirty-limit=64K", "--revalidate=1"];
+const OPTIONS: [&str; 6] =
+    ["--writable", "--cache-size", "256K", "--tune", "dirty-limit=64K", "--revalidate=1"];
 
 fn is_long() -> bool {
     std::env::var("ZARRFS_EXERCISE").is_ok_and(|value| value == "long")

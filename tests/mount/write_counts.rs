@@ -257,7 +257,9 @@ fn writing_along_rows_with_little_room_is_bounded() {
     const SLAB_BYTES: u64 = 64 * 256 * 4;
     // A dirty chunk counts the pages that it takes: one row of them takes 20 KiB.
     const LIMIT_BYTES: u64 = 32 << 10;
-    let Some(scene) = Scene::new("rows", &["--cache-size", "1M", "--tune", "dirty-limit=32K"]) else { return };
+    let Some(scene) = Scene::new("rows", &["--cache-size", "1M", "--tune", "dirty-limit=32K"]) else {
+        return;
+    };
     let bytes = data(scene.size("rows"), 3);
     let mut since = BTreeMap::new();
     for block in [1024, 1000, 4096] {

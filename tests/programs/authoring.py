@@ -340,7 +340,7 @@ def names(folder):
     make = ["--shape", "4", "--dtype", "int16"]
     refused("no such folder", "create", store, "a", *make)
     done("create", store, "a", "--new", *make)
-    refused("is not empty: '--new' makes a store that is not there yet", "create", store, "a", "--new", *make)
+    refused("is not empty: '--new' makes a store that does not exist yet", "create", store, "a", "--new", *make)
     for path, sentence in [
         ("a", "'a' exists in"), ("a/b", "'a' is an array: nothing can be below it"), ("g/b", "no group 'g'"),
         ("__x", "Zarr v3 reserves names with '__'"), ("..", "it has dots only"), ("x//y", "it is empty"),

@@ -44,7 +44,8 @@ fn peak(mount: &Mount, what: &str, limit_mib: u64) {
 fn many_large_objects() {
     let Some(scene) = Scene::new(&["large"], "memory") else { return };
     let cache = format!("{CACHE_MIB}M");
-    let Some(mount) = scene.mount(&["--cache-size", &cache, "--tune", "request-deadline=60"], "memory") else {
+    let Some(mount) = scene.mount(&["--cache-size", &cache, "--tune", "request-deadline=60"], "memory")
+    else {
         return;
     };
     for copy in 0..4 {
@@ -80,7 +81,8 @@ fn many_files_in_order() {
         link(&scene.path("zstd"), &scene.path(&format!("copy{copy}")));
     }
     let cache = format!("{CACHE_MIB}M");
-    let Some(mount) = scene.mount(&["--cache-size", &cache, "--tune", "request-deadline=60"], "memory") else {
+    let Some(mount) = scene.mount(&["--cache-size", &cache, "--tune", "request-deadline=60"], "memory")
+    else {
         return;
     };
     let bytes = scene.bytes("zstd", 0);

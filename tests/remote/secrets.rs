@@ -213,7 +213,16 @@ fn what_a_reply_repeats_of_a_request_is_not_shown() {
     let of_azure = [("AZURE_STORAGE_ACCOUNT", "account"), ("AZURE_STORAGE_SAS_TOKEN", SAS)];
     for (url, variables) in [("s3://bucket/x", &of_s3[..]), ("az://container/x", &of_azure)] {
         let output = Command::new(env!("CARGO_BIN_EXE_zarrfs"))
-            .args(["ls", url, "--endpoint-url", &address, "--log-level", "trace", "--tune", "request-deadline=2"])
+            .args([
+                "ls",
+                url,
+                "--endpoint-url",
+                &address,
+                "--log-level",
+                "trace",
+                "--tune",
+                "request-deadline=2",
+            ])
             .env_clear()
             .envs(variables.iter().copied())
             .env("HOME", "/nonexistent")

@@ -74,7 +74,10 @@ fn a_wrong_command_line_is_one_sentence_and_exit_code_2() {
         ("./a b -o cache_sise=2G", "unknown option 'cache_sise' after -o: did you mean 'cache-size'?"),
         ("./a b -o xyzzy", "unknown option 'xyzzy' after -o: 'zarrfs mount --help' lists the options"),
         ("./a b -o umask", "option 'umask' after -o has no value: write umask=OCTAL"),
-        ("mount a b --tune threads", "invalid value 'threads' for '--tune <KEY=VALUE>': 'threads' has no value: write threads=N"),
+        (
+            "mount a b --tune threads",
+            "invalid value 'threads' for '--tune <KEY=VALUE>': 'threads' has no value: write threads=N",
+        ),
         ("./a b -o remount,ro", "remount is not possible: unmount, then mount again with the new options"),
         ("mont a b", "unknown command 'mont': did you mean 'mount'?"),
         ("lss a", "unknown command 'lss': did you mean 'ls'?"),

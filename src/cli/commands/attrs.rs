@@ -65,7 +65,7 @@ impl Arguments {
     }
 }
 
-/// `KEY=JSON`, or `KEY=` for none.
+/// Reads `KEY=JSON`, or `KEY=` without a value.
 fn read(change: &str) -> Outcome<(String, Option<String>)> {
     let Some((key, value)) = change.split_once('=') else {
         return Err(Exit::Usage(format!("'{change}' is not of the form KEY=JSON")));
@@ -80,7 +80,7 @@ fn read(change: &str) -> Outcome<(String, Option<String>)> {
         let hint = if value.starts_with(['"', '[', '{']) {
             String::new()
         } else {
-            format!("; a text is written {key}='\"{value}\"'")
+            format!("; write text as {key}='\"{value}\"'")
         };
         return Err(Exit::Usage(format!("the value of '{key}' is {fault}{hint}")));
     }

@@ -1,4 +1,4 @@
-//! `zarrfs commit MOUNTPOINT|DIR -m TEXT`: a snapshot of the changes that a mount has taken, or that an overlay has.
+//! `zarrfs commit MOUNTPOINT|DIR -m TEXT`: commits the changes of a mount or an overlay as a snapshot.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
@@ -30,7 +30,7 @@ Examples:
 
 /// Commit the changes to an Icechunk repository as a snapshot
 ///
-/// Takes a mount point, or the folder of an overlay. All changes become one snapshot of the branch, or none: if the branch has
+/// Takes a mount point, or the folder of an overlay. All changes become one snapshot of the branch, or none does: if the branch has
 /// another version of something by now, each conflict is listed, the exit code is 1, and all changes stay in the overlay.
 /// With a mount, the snapshot has everything that was written before.
 #[derive(Args, Clone, Debug)]
@@ -56,12 +56,12 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Commits.
+    /// Commits the changes.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
         let version = &self.base.version;
         if version.tag.is_some() || version.snapshot.is_some() || version.at.is_some() {
-            let sentence = "a snapshot goes on a branch: name it with --branch";
+            let sentence = "changes are committed to a branch: name it with --branch";
             return Err(Exit::Usage(sentence.to_owned()));
         }
         let request = Request { message: self.message.clone(), branch: version.branch.clone() };
@@ -70,12 +70,12 @@ impl Arguments {
             None => Some(self.place.clone()),
             Some(_) => committing::mount_of_overlay(&resolved(&self.place))?,
         };
-        let told = match (mountpoint, over) {
+        let result = match (mountpoint, over) {
             (Some(mountpoint), _) => committing::commit(&mountpoint, &request)?,
             (None, Some(over)) => self.commit_overlay(over, request)?,
             (None, None) => Value::Null,
         };
-        report(&told, self.json)
+        report(&result, self.json)
     }
 
     /// Commits an overlay that no mount uses.
@@ -87,13 +87,13 @@ impl Arguments {
         if !store::is_repository(&over.location) {
             let shown = self.place.display();
             return Err(Exit::Failed(format!(
-                "{} keeps no versions: 'zarrfs overlay commit {shown}' writes the changes into it",
+                "{} does not keep versions: 'zarrfs overlay commit {shown}' writes the changes into it",
                 over.location
             )));
         }
         if request.branch.is_none() {
             return Err(Exit::Usage(
-                "a tag or a snapshot was mounted, which stays as it is: name the branch with --branch"
+                "a tag or a snapshot was mounted, to which nothing can be committed: name a branch with --branch"
                     .to_owned(),
             ));
         }
@@ -104,12 +104,12 @@ impl Arguments {
     }
 }
 
-/// Prints what became of a commit.
-fn report(told: &Value, as_json: bool) -> Outcome {
+/// Prints the result of a commit.
+fn report(result: &Value, as_json: bool) -> Outcome {
     let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
-    let conflicts = told.get("conflicts").and_then(Value::as_array);
+    let conflicts = result.get("conflicts").and_then(Value::as_array);
     if as_json {
-        output::json(&format!("{told:#}\n"))?;
+        output::json(&format!("{result:#}\n"))?;
         return if conflicts.is_some() { Err(Exit::Reported) } else { Ok(()) };
     }
     if let Some(conflicts) = conflicts {
@@ -123,22 +123,21 @@ fn report(told: &Value, as_json: bool) -> Outcome {
         output::note(format_args!("zarrfs: {count} {noun}: nothing is committed, and all changes are kept"));
         return Err(Exit::Reported);
     }
-    let Some(snapshot) = text(told, "snapshot") else {
+    let Some(snapshot) = text(result, "snapshot") else {
         output::note("nothing to commit");
         return Ok(());
     };
-    let (branch, changes) =
-        (text(told, "branch").unwrap_or_default(), told.get("changes").and_then(Value::as_u64));
-    let changes = changes.unwrap_or_default();
+    let branch = text(result, "branch").unwrap_or_default();
+    let changes = result.get("changes").and_then(Value::as_u64).unwrap_or_default();
     let noun = if changes == 1 { "change" } else { "changes" };
     output::line(format_args!("{snapshot}: {} {noun} committed to {branch}", grouped(changes)))?;
     Ok(())
 }
 
-/// Commits what a mount has taken, before it is unmounted.
+/// Commits the changes of a mount before it is unmounted.
 pub fn before_unmounting(mountpoint: &Path, message: String) -> Outcome {
-    let told = committing::commit(mountpoint, &Request { message, branch: None })?;
-    report(&told, false).map_err(|exit| match exit {
+    let result = committing::commit(mountpoint, &Request { message, branch: None })?;
+    report(&result, false).map_err(|exit| match exit {
         Exit::Reported => {
             Exit::Failed(format!("not unmounted: {} still has the changes", mountpoint.display()))
         }

@@ -60,13 +60,13 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Makes it.
+    /// Makes the array.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
         let element = self.dtype.as_deref().map(ElementType::parse).transpose().map_err(refused)?;
         let array = element.as_ref().zip(self.shape.as_ref());
         if let (Some(zarr_format), Some((element, shape))) = (self.place.format_in_new_store(), array) {
-            // What cannot be made makes no store.
+            // An array that cannot be made leaves no new store behind.
             self.storage.documents((zarr_format, &self.place.attributes()?), &shape.0, element)?;
         }
         let destination = self.place.destination()?;
@@ -76,7 +76,7 @@ impl Arguments {
                 self.storage.warn_without_names(&destination);
                 self.storage.documents(destination.node(), &shape.0, element)?
             }
-            (None, None) => return Err(Exit::Usage("--shape and --dtype say what the array is".to_owned())),
+            (None, None) => return Err(Exit::Usage("--shape and --dtype are missing".to_owned())),
         };
         check(&destination.store, &destination.place.path, &documents)?;
         Ok(author::create(&destination.store, &destination.place, documents)?)
@@ -104,7 +104,7 @@ impl Arguments {
     }
 }
 
-/// Refuses an array that could not be read and written.
+/// Refuses documents of an array that zarrfs could not read and write.
 pub fn check(store: &Arc<dyn Store>, path: &str, documents: &[NodeDocument]) -> Outcome {
     let Some(main) = documents.last() else { return Ok(()) };
     let key = join(path, main.name);

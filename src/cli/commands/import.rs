@@ -75,15 +75,15 @@ pub struct Arguments {
     log: LogArguments,
 }
 
-/// Where bytes are read.
+/// The bytes that are imported.
 enum Input {
-    /// A file that is read anywhere; the offset of its first element, and the bytes from there to its end.
+    /// A file that can be read at any offset: `start` is the offset of its first element, and `left_bytes` follow from there.
     File { file: File, start: u64, left_bytes: u64 },
-    /// What comes in order only, read up to the first element.
+    /// A stream, which is read in order. Its header has been read.
     Stream(Box<dyn Read + Send>),
 }
 
-/// A file of elements.
+/// The elements that are imported, and their type, shape and order.
 struct Source {
     name: String,
     file: Input,
@@ -93,19 +93,19 @@ struct Source {
 }
 
 impl Arguments {
-    /// Imports it.
+    /// Imports the elements.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
         let source = self.source()?;
         let byte_order = match source.element.byte_order() {
             Some(byte_order) => byte_order,
             None => {
-                let sentence = "its fields have different byte orders; save it in one";
+                let sentence = "its fields have different byte orders; save it with one byte order";
                 return Err(Exit::Usage(format!("{}: {sentence}", source.name)));
             }
         };
         if let Some(zarr_format) = self.place.format_in_new_store() {
-            // What cannot be made makes no store.
+            // An array that cannot be made leaves no new store behind.
             let attributes = self.place.attributes()?;
             self.storage.documents((zarr_format, &attributes), &source.shape, &source.element)?;
         }
@@ -116,12 +116,12 @@ impl Arguments {
         let layout = Layout { order: source.order, byte_order };
         let limit_bytes = self.cache.cache_limit_bytes();
         let options = EngineOptions::new(limit_bytes / 4, self.place.access.base.tuning().threads());
-        // Nothing is read back: most of the memory is for chunks that are not full yet.
+        // Nothing is read back, so most of the memory is for chunks that are not full yet.
         let dirty_limit_bytes = limit_bytes / 4 * 3;
         let engine =
             Engine::with_options(EngineOptions { dirty_limit_bytes, writeback_delay: None, ..options });
         let new = NewArray::begin(&engine, &destination.store, &destination.place, documents, layout)?;
-        // No user knows the name that the array has until it is published.
+        // Until the array is published it has a name that the user does not know, which errors must not show.
         write(new.array(), source).map_err(|error| Exit::Failed(new.shown(&error)))?;
         Ok(new.publish()?)
     }
@@ -165,7 +165,7 @@ impl Arguments {
     }
 }
 
-/// Elements of a file, and the bar that shows how many were read.
+/// The elements of a file, and the bar that shows how many were read.
 struct FileElements<'a> {
     name: &'a str,
     file: &'a File,
@@ -207,7 +207,7 @@ fn wrong_size(name: &str, has: u64, wanted: u64) -> Error {
     Error::Usage(format!("{name} has {has} bytes of elements, and the array {wanted}"))
 }
 
-/// Writes all elements of a stream. Another thread reads it meanwhile.
+/// Writes all elements of a stream, while another thread reads it.
 fn write_stream(
     array: &Array,
     (name, mut file): (String, Box<dyn Read + Send>),
@@ -246,7 +246,7 @@ fn write_stream(
             array.writer().write_at(offset, &block)?;
             offset = end;
             bar.set_position(offset);
-            // A reader that has all it needs takes none back.
+            // A reader that has ended takes no buffer back.
             let _ = used.try_send(block);
         }
         if offset < wanted { Err(wrong_size(&name, offset, wanted)) } else { Ok(()) }

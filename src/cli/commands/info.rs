@@ -1,4 +1,4 @@
-//! `zarrfs info STORE [PATH]`: all that is known of one node.
+//! `zarrfs info STORE [PATH]`: shows everything known about one node.
 
 use std::fmt::Write as _;
 
@@ -68,18 +68,18 @@ pub struct Arguments {
 /// How many of an array's objects are stored.
 struct Objects {
     all: u64,
-    /// `None` where the store cannot list.
+    /// How many are stored; `None` if the store cannot list them.
     stored: Option<u64>,
 }
 
-/// Objects of an array, and those that belong to none.
+/// The objects of a node: those of its chunks, and those that belong to no chunk.
 #[derive(Default)]
 struct Stored {
     objects: Option<Objects>,
     strays: Strays,
 }
 
-/// All that is known.
+/// Everything known about a node.
 struct Facts {
     row: Description,
     sidecar: Map<String, Value>,
@@ -89,7 +89,7 @@ struct Facts {
 }
 
 impl Arguments {
-    /// Shows it.
+    /// Shows the node.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
         let tree = Tree::for_one_look(open::store(&self.store)?);
@@ -129,7 +129,7 @@ fn facts(tree: &Tree, path: &str, node: Node) -> Outcome<Facts> {
         Node::Group { .. } => tree.children(path)?.into_iter().map(|child| child.name).collect(),
         Node::Array { .. } | Node::Broken { .. } => Vec::new(),
     };
-    let row = Description::of(&engine, tree.store(), path, &Ok(node));
+    let row = Description::new(&engine, tree.store(), path, &Ok(node));
     Ok(Facts { row, sidecar: sidecar?, positions, stored, children })
 }
 
@@ -141,20 +141,21 @@ fn stored(array: &Array) -> Stored {
     Stored { objects: Some(Objects { all: array.objects(), stored: count }), strays }
 }
 
-/// The text, made of names and values.
+/// The text that is shown: lines of names and values.
 struct Page {
     text: String,
     width: usize,
 }
 
 impl Page {
-    /// Writing to a text does not fail.
+    /// Writes a title.
     fn head(&mut self, title: &str) {
         let gap = if self.text.is_empty() { "" } else { "\n" };
+        // Writing to a String does not fail.
         let _ = writeln!(self.text, "{gap}{}", terminal::printable(title));
     }
 
-    /// A value that is broken into lines where it is too long.
+    /// Writes a value, broken into lines if it is too long.
     fn line(&mut self, name: &str, value: &str) {
         let name_width = NAME_WIDTH.max(terminal::width(name));
         let room = self.width.saturating_sub(name_width + 4).max(16);
@@ -165,7 +166,7 @@ impl Page {
         }
     }
 
-    /// A value, without its middle if it is too long.
+    /// Writes a value, without its middle if it is too long.
     fn short_line(&mut self, name: &str, name_width: usize, value: &str) {
         let room = self.width.saturating_sub(name_width + 4).max(16);
         let value = terminal::shortened(&terminal::printable(value), room);
@@ -173,7 +174,7 @@ impl Page {
             writeln!(self.text, "  {}  {value}", terminal::padded(&terminal::printable(name), name_width));
     }
 
-    /// Lines of a map, under a title.
+    /// Writes the lines of a map under a title.
     fn section(&mut self, title: &str, lines: &[(String, String)]) {
         if lines.is_empty() {
             return;
@@ -213,7 +214,7 @@ impl Facts {
         members
     }
 
-    /// How many times smaller it is stored.
+    /// Returns how many times smaller the stored size is than the flat size.
     fn ratio(&self) -> Option<f64> {
         let sizes = self.row.sizes()?;
         let (flat, stored) = (sizes.flat_bytes?, sizes.stored_bytes.filter(|&stored| stored > 0)?);
@@ -294,8 +295,8 @@ impl Facts {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let holds = if shown.is_empty() { "nothing".to_owned() } else { shown.join(", ") + &more };
-        page.line("group of", &holds);
+        let children = if shown.is_empty() { "nothing".to_owned() } else { shown.join(", ") + &more };
+        page.line("group of", &children);
         self.write_strays(page);
     }
 
@@ -328,14 +329,14 @@ impl Facts {
         let snippet = self.sidecar.get("snippets").and_then(|snippets| snippets.get(language));
         page.head(language);
         match snippet.and_then(Value::as_str) {
-            // As it is, to be pasted.
+            // As it is, because users paste it.
             Some(snippet) => page.text.push_str(&format!("{}\n", snippet.trim_end())),
             None => page.line("none", "this language cannot read the node"),
         }
     }
 }
 
-/// `time 12 × lat 180 × lon 360`.
+/// Returns a shape as text: `time 12 × lat 180 × lon 360`.
 fn shape_text(array: &ArrayDescription) -> String {
     let names = array.dimension_names.as_deref().unwrap_or_default();
     let axis = |(index, length): (usize, &u64)| match names.get(index).and_then(Option::as_deref) {
@@ -375,7 +376,7 @@ fn coordinate_line((index, positions): (usize, &Positions)) -> Option<(String, S
     Some((name, format!("{} to {}{unit}{step}", positions.text(first), positions.text(last))))
 }
 
-/// To three digits.
+/// Rounds to three digits.
 fn round(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
 }

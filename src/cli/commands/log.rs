@@ -1,4 +1,4 @@
-//! `zarrfs log STORE`: the snapshots of a repository of Icechunk, the newest first.
+//! `zarrfs log STORE`: lists the snapshots of an Icechunk repository, newest first.
 
 use clap::Args;
 use serde_json::json;
@@ -47,7 +47,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Lists them.
+    /// Lists the snapshots.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
         let options = self.base.options(&self.store)?;
@@ -59,7 +59,7 @@ impl Arguments {
     }
 }
 
-/// The time with all its digits: `--at` with it names the snapshot.
+/// Returns the time with all its digits, which `--at` takes to select the snapshot.
 fn time(snapshot: &SnapshotInfo) -> String {
     jiff::Timestamp::try_from(snapshot.time).map_or_else(|_| "?".to_owned(), |time| time.to_string())
 }

@@ -1,7 +1,7 @@
 //! `zarrfs man [PAGE]`: the man pages, for packagers and `scripts/install`.
 //!
-//! The definition of the command line gives most of them; the rest is in `pages/`. The examples of a command are what help shows
-//! after the options (`after_long_help`).
+//! Most of their text comes from the definition of the command line; the rest is in `pages/`. The examples of a command are the ones that
+//! help shows after the options (`after_long_help`).
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ const FORMAT_PAGE: &str = include_str!("../pages/zarrfs.5");
 const HELPER_PAGE: &str = include_str!("../pages/mount.zarrfs.8");
 const PROGRAM_REST: &str = include_str!("../pages/zarrfs.1");
 
-/// What a command's examples begin with, in help.
+/// The first line of a command's examples in help.
 const EXAMPLES_LEAD: &str = "Examples:\n";
 const EXIT_STATUS: &str =
     ".SH EXIT STATUS\n0; 1 with the reason on standard error; 2 for an invalid command line.\n";
@@ -30,13 +30,13 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Prints it.
+    /// Prints the page.
     pub fn run(self, definition: &Command) -> Outcome {
         output::bytes(page(&self.page, definition)?.as_bytes()).map(|_| ())
     }
 }
 
-/// The commands that help shows, with `help` left out.
+/// Returns the commands that help shows, without `help`.
 fn commands(definition: &Command) -> Vec<Command> {
     // Only the program's page lists the flags for help.
     let mut definition = definition.clone().disable_help_flag(true);
@@ -78,7 +78,7 @@ fn page(name: &str, definition: &Command) -> Outcome<String> {
                 command.get_subcommands().map(|within| within.get_name().to_owned()).collect();
             let mut text = render(command.after_long_help(Resettable::<StyledStr>::Reset))?;
             for within in within {
-                // They have no pages of their own.
+                // Subcommands have no pages of their own.
                 let page = format!("zarrfs\\-{name}\\-{within}(1)");
                 text = text.replace(&page, &format!("zarrfs {name} {within}"));
             }
@@ -87,7 +87,7 @@ fn page(name: &str, definition: &Command) -> Outcome<String> {
     }
 }
 
-/// What the page of a command has after the options: examples, exit status, and the pages to read next.
+/// Returns the sections after a command's options: examples, exit status, and related pages.
 fn sections(command: &Command, commands: &[Command]) -> String {
     let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
     let examples = help.strip_prefix(EXAMPLES_LEAD).unwrap_or_default();
@@ -100,7 +100,7 @@ fn sections(command: &Command, commands: &[Command]) -> String {
         let _ = writeln!(text, ".fi");
     }
     let _ = writeln!(text, "{EXIT_STATUS}.SH SEE ALSO");
-    // The commands of the examples, too.
+    // The pages of the commands that the examples use are related pages.
     let named = commands.iter().map(|other| other.get_name().to_owned());
     let named = named
         .filter(|other| other != command.get_name() && examples.contains(&format!("zarrfs {other} ")))
@@ -116,7 +116,7 @@ fn render(definition: Command) -> Outcome<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// The options of `zarrfs mount` as words for fstab.
+/// Returns the options of `zarrfs mount` as words for fstab.
 fn options_of_mount(program: &Command) -> String {
     let mut text = String::new();
     let mut program = program.clone();
@@ -146,12 +146,12 @@ fn is_word(option: &Arg) -> bool {
     !option.is_hide_set() && option.get_long().is_some_and(|long| long != "help")
 }
 
-/// A line of a shell as roff takes it: no typographic quotes.
+/// Escapes a line of a shell for roff, so that quotes stay plain.
 fn code(line: &str) -> String {
     escape(line).replace('\'', "\\(aq").replace('^', "\\(ha").replace('~', "\\(ti").replace('`', "\\(ga")
 }
 
-/// Text as roff takes it: no hyphens of typography, no requests.
+/// Escapes text for roff: hyphens stay plain, and no line is a request.
 fn escape(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-");
     if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }
@@ -183,7 +183,7 @@ mod tests {
         assert!(page("nothing").is_err());
     }
 
-    /// The words of a line of a shell, up to the first `|`, `>` or `#`.
+    /// Returns the words of a line of a shell, up to the first `|`, `>` or `#`.
     fn words(line: &str) -> Vec<String> {
         let mut words = vec![String::new()];
         let mut quoted = false;

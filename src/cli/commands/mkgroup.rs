@@ -27,7 +27,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Makes it.
+    /// Makes the group.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
         let destination = self.place.destination()?;

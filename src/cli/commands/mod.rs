@@ -1,4 +1,4 @@
-//! The commands: one file each, a struct of arguments with a `run`. Use the rest of `cli` and the library.
+//! The commands, one file each: a struct of arguments with a `run`. They use the rest of `cli` and the library.
 
 pub mod attrs;
 pub mod cache;

@@ -37,7 +37,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Renames it.
+    /// Renames the node.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
         let store = open::store_for(&self.store, Access::Write)?;
@@ -53,7 +53,7 @@ impl Arguments {
         if let (Some(above), Some(own)) = (place.parent_format, here)
             && above != own
         {
-            return Err(Exit::Usage(format!("'{}' is in a group of another version of Zarr", self.to)));
+            return Err(Exit::Usage(format!("'{}' is in a group of another Zarr version", self.to)));
         }
         let _locks = author::keep_writers_out(&store, &from)?;
         Ok(author::rename(&store, &from, &place)?)

@@ -49,7 +49,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Resizes it.
+    /// Resizes the array.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
         let store = open::store_for(&self.store, Access::Write)?;

@@ -40,7 +40,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Removes it, if the user agrees.
+    /// Removes the node if the user agrees.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
         let store = open::store_for(&self.store, Access::Write)?;
@@ -55,7 +55,7 @@ impl Arguments {
                 _ => format!("the array '{}'", open::shown(&path)),
             };
             if !agrees(&what)? {
-                return Err(Exit::Failed("nothing is removed".to_owned()));
+                return Err(Exit::Failed("nothing was removed".to_owned()));
             }
         }
         let _locks = author::keep_writers_out(&store, &path)?;

@@ -1,4 +1,4 @@
-//! `zarrfs umount MOUNTPOINT`, and `umount.fuse.zarrfs` as umount(8) calls it: umount(8) then waits until everything is stored.
+//! `zarrfs umount MOUNTPOINT`, and `umount.fuse.zarrfs`, which umount(8) calls so that it waits until everything is stored.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -50,14 +50,14 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Unmounts.
+    /// Unmounts the store.
     pub fn run(self) -> Outcome {
         match &self.mountpoint {
             Some(mountpoint) => {
                 if let Some(message) = &self.commit_message {
                     commit::before_unmounting(mountpoint, message.clone())?;
                 }
-                if let Some(warning) = self.unmount(mountpoint).map_err(listed)? {
+                if let Some(warning) = self.unmount(mountpoint).map_err(report_error)? {
                     output::note_lines(format_args!("zarrfs: warning: {warning}"));
                 }
                 Ok(())
@@ -67,9 +67,10 @@ impl Arguments {
     }
 
     fn unmount(&self, mountpoint: &Path) -> Result<Option<String>> {
-        match self.stale {
-            true => session::unmount_stale(mountpoint).map(|()| None),
-            false => session::unmount(mountpoint, self.force),
+        if self.stale {
+            session::unmount_stale(mountpoint).map(|()| None)
+        } else {
+            session::unmount(mountpoint, self.force)
         }
     }
 
@@ -78,13 +79,13 @@ impl Arguments {
         for mountpoint in mounted::own_mountpoints()? {
             let shown = mountpoint.display();
             match self.unmount(&mountpoint) {
-                // A mount that is alive is left alone.
+                // A mount with a running daemon stays.
                 Ok(_) if self.stale && mounted::at(&mountpoint).is_ok() => {}
                 Ok(None) => output::line(format_args!("{shown}: unmounted")).map(|_| ())?,
                 Ok(Some(warning)) => output::note_lines(format_args!("zarrfs: warning: {warning}")),
                 Err(error) => {
                     has_failed = true;
-                    drop(listed(error));
+                    drop(report_error(error));
                 }
             }
         }
@@ -92,8 +93,8 @@ impl Arguments {
     }
 }
 
-/// Prints an error of unmounting, which may have a list of what is not stored; the daemon has escaped the names in it.
-fn listed(error: zarrfs::error::Error) -> Exit {
+/// Prints why unmounting failed, perhaps with a list of what is not stored, in which the daemon has escaped the names.
+fn report_error(error: zarrfs::error::Error) -> Exit {
     output::note_lines(format_args!("zarrfs: {error}"));
     Exit::Reported
 }
@@ -126,8 +127,8 @@ struct Helper {
     words: Vec<OsString>,
 }
 
-/// The command line of `zarrfs umount` for one of umount(8).
-pub fn from_helper(arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
+/// Returns the command line of `zarrfs umount` that means the same as umount(8)'s call.
+pub fn translate_helper_call(arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
     let helper = match Helper::try_parse_from(arguments) {
         Ok(helper) => helper,
         Err(error) if !error.use_stderr() => {
@@ -152,8 +153,10 @@ mod tests {
 
     #[test]
     fn umount_8_is_understood() {
-        let of = |line: &str| from_helper(line.split(' ').map(OsString::from).collect()).unwrap();
-        assert_eq!(of("umount.fuse.zarrfs /mnt -n -v -t fuse.zarrfs"), ["zarrfs", "umount", "--", "/mnt"]);
-        assert_eq!(of("umount.fuse.zarrfs -l /mnt"), ["zarrfs", "umount", "--force", "--", "/mnt"]);
+        let translated =
+            |line: &str| translate_helper_call(line.split(' ').map(OsString::from).collect()).unwrap();
+        let plain = translated("umount.fuse.zarrfs /mnt -n -v -t fuse.zarrfs");
+        assert_eq!(plain, ["zarrfs", "umount", "--", "/mnt"]);
+        assert_eq!(translated("umount.fuse.zarrfs -l /mnt"), ["zarrfs", "umount", "--force", "--", "/mnt"]);
     }
 }

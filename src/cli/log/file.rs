@@ -1,6 +1,6 @@
 //! The file of `--log-file`: a regular file, a terminal, or a pipe with a reader.
 //!
-//! A daemon of root must not write to a file that another user chose, nor wait for a reader that does not read. Hence:
+//! A daemon of root must not write to a file that another user chose, and must not wait for a reader that does not read. Therefore:
 //! - The name itself must not be a link, except to this process's own descriptors (`/dev/stderr`, `/dev/fd/3`). A link in the path
 //!   is followed if it and its folder belong to root or to the daemon's user, and no other user may write to the folder.
 //! - In a folder that others may write to, an existing file must belong to the daemon's user and have one name.
@@ -23,7 +23,7 @@ const APPEND: i32 =
 /// The most links in a path, as in path_resolution(7).
 const MAX_LINKS: usize = 40;
 
-/// A log file that may be moved away under the daemon: the next line then begins a new one (logrotate need not send a signal).
+/// A log file that may be moved away while the daemon runs: the next line then begins a new file (logrotate need not send a signal).
 pub struct LogFile {
     path: PathBuf,
     file: File,
@@ -32,7 +32,7 @@ pub struct LogFile {
 }
 
 impl LogFile {
-    /// Opens it for appending; the error says why a file is not acceptable.
+    /// Opens a log file for appending. The error says why a file is not acceptable.
     pub fn open(path: PathBuf) -> io::Result<Self> {
         let own = own_descriptor(&path);
         let file = match own {
@@ -60,7 +60,7 @@ impl LogFile {
 impl Write for LogFile {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.may_move {
-            // Where there is no new file, the old one still takes the line.
+            // If no new file can be opened, the old one still takes the line.
             let _ = self.follow();
         }
         self.file.write(line)
@@ -71,7 +71,7 @@ impl Write for LogFile {
     }
 }
 
-/// The absolute path, which a daemon needs.
+/// Returns the absolute path, which a daemon needs.
 pub fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
@@ -80,7 +80,7 @@ fn refusal(reason: impl Into<String>) -> io::Error {
     io::Error::other(reason.into())
 }
 
-/// The number of the descriptor of this process that a path names.
+/// Returns the number of the descriptor of this process that a path names.
 fn own_descriptor(path: &Path) -> Option<u32> {
     match path.to_str()? {
         "/dev/stdout" => Some(1),
@@ -98,7 +98,7 @@ fn open_own(number: u32) -> io::Result<File> {
         .open(format!("/proc/self/fd/{number}"));
     let file = match (again, number) {
         (Ok(file), _) => file,
-        // A socket, or a terminal of another user.
+        // Standard output or error may be a socket, or a terminal of another user, which cannot be opened again.
         (Err(_), 1) => File::from(io::stdout().as_fd().try_clone_to_owned()?),
         (Err(_), 2) => File::from(io::stderr().as_fd().try_clone_to_owned()?),
         (Err(error), _) => return Err(explain(error)),
@@ -148,26 +148,27 @@ fn check_kind(file: &File) -> io::Result<()> {
     let found = file.metadata()?;
     let kind: FileType = found.file_type();
     let is_null = kind.is_char_device() && found.rdev() == libc::makedev(1, 3);
-    match kind.is_file() || kind.is_fifo() || is_null || file.is_terminal() {
-        true => Ok(()),
-        false => Err(refusal("it is not a regular file, terminal or pipe")),
+    if kind.is_file() || kind.is_fifo() || is_null || file.is_terminal() {
+        Ok(())
+    } else {
+        Err(refusal("it is not a regular file, terminal or pipe"))
     }
 }
 
-/// Whether others than root and the daemon's user may change what is in a folder. The group of a user's own folder often has no
-/// other member.
+/// Returns whether users other than root and the daemon's may change what is in a folder. The group of a user's own folder often has
+/// no other member.
 fn may_be_changed(folder: &Metadata) -> bool {
     let (us, _) = sys::effective_ids();
     let others = if us == 0 { 0o022 } else { 0o002 };
     !is_trusted(folder) || folder.mode() & others != 0
 }
 
-/// Whether it belongs to root or the daemon's user.
+/// Returns whether a file belongs to root or to the daemon's user.
 fn is_trusted(found: &Metadata) -> bool {
     found.uid() == 0 || found.uid() == sys::effective_ids().0
 }
 
-/// The path of a folder without links.
+/// Returns the path of a folder without links.
 fn resolved(folder: &Path) -> io::Result<PathBuf> {
     let names = |path: &Path| -> Vec<OsString> {
         path.components().map(|part| part.as_os_str().to_owned()).collect()

@@ -1,7 +1,7 @@
-//! Sets up logging: `--log-level`, `--log-file`, `RUST_LOG`. Messages go to the file, or to standard error; where that is the
-//! journal of systemd, with their priority in front (sd-daemon(3)).
+//! Logging: `--log-level`, `--log-file`, `RUST_LOG`. Messages go to the file, or to standard error. If standard error is the journal of
+//! systemd, each message begins with its priority (sd-daemon(3)).
 //!
-//! One message is one line, whatever names it has in it.
+//! One message is one line, whatever names it contains.
 
 mod file;
 
@@ -26,7 +26,7 @@ pub use file::absolute;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// The requested logging, checked. Nothing has been opened or written yet.
+/// The checked options for logging. Nothing has been opened or written yet.
 pub struct Log {
     filter: String,
     file: Option<PathBuf>,
@@ -42,12 +42,12 @@ impl Log {
         Ok(Log { filter, file: arguments.log_file.as_deref().map(absolute) })
     }
 
-    /// The file that messages go to, as an absolute path.
+    /// Returns the file that messages go to, as an absolute path.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// Whether messages go to standard error, which of a daemon is the system log.
+    /// Returns whether messages go to standard error, which for a daemon is the system log.
     pub fn needs_system_log(&self) -> bool {
         self.file.is_none() && self.filter != "off"
     }
@@ -63,26 +63,26 @@ impl Log {
         } else if is_journal() {
             builder.format(write_journal_line);
         }
-        // A second start in one process (tests) keeps the first.
+        // In tests, one process may start logging twice; the first start counts.
         let _ = builder.try_init();
         Ok(())
     }
 }
 
-/// Whether standard error leads to the journal: systemd says which file that is.
+/// Returns whether standard error is the journal: systemd says which file that is.
 fn is_journal() -> bool {
     let Ok(named) = env::var("JOURNAL_STREAM") else { return false };
     let stream = io::stderr().as_fd().try_clone_to_owned().and_then(|stream| File::from(stream).metadata());
     stream.is_ok_and(|stream| named == format!("{}:{}", stream.dev(), stream.ino()))
 }
 
-/// The message without secrets, which libraries log with a request, and without line ends and control characters, which names in a store
-/// may contain.
+/// Returns the message without the secrets that libraries log with a request, and without the line ends and control characters that names
+/// in a store may contain.
 fn text(record: &Record<'_>) -> String {
     terminal::one_line(&without_known_secrets(&record.args().to_string()))
 }
 
-/// Whether fuser reports that the kernel did not know the request of a reply. That is harmless, and happens when a program
+/// Returns whether fuser reports that the kernel did not know the request of a reply. That is harmless, and happens when a program
 /// is killed: fuser rejects the kernel's FUSE_INTERRUPT, and its request may already have been replied to.
 fn is_late_reply(record: &Record<'_>) -> bool {
     record.target() == "fuser::reply" && record.args().to_string().ends_with("(os error 2)")
@@ -110,12 +110,12 @@ fn write_journal_line(out: &mut Formatter, record: &Record<'_>) -> io::Result<()
     writeln!(out, "<{priority}>{}", text(record))
 }
 
-/// For a command without a mount: reads the options and starts.
+/// Reads the options and starts logging, for a command without a mount.
 pub fn start(arguments: &LogArguments) -> Outcome {
     Ok(Log::new(arguments)?.start()?)
 }
 
-/// A level by name, or a filter in the syntax of RUST_LOG (`zarrfs::array=debug,info`).
+/// Checks a level, or a filter in the syntax of RUST_LOG (`zarrfs::array=debug,info`).
 fn filter(level: &str) -> Outcome<String> {
     if level.contains('=') || level.contains(',') || LEVELS.contains(&level.to_lowercase().as_str()) {
         return Ok(level.to_owned());

@@ -13,7 +13,7 @@ use zarrfs::store::{Store, join};
 
 use super::open;
 
-/// How many objects of a folder are looked at in one batch.
+/// How many objects of a folder are looked up in one batch.
 const BATCH_OBJECTS: usize = 1000;
 
 /// Summary of one node.
@@ -22,9 +22,9 @@ pub struct Description {
     pub path: String,
     /// The version of its document.
     pub zarr_format: Option<ZarrFormat>,
-    /// Of an array.
+    /// The summary of the array, if the node is one.
     pub array: Option<ArrayDescription>,
-    /// Of a node with a document that cannot be read.
+    /// The sizes of a node with a document that cannot be read.
     pub broken: Option<Sizes>,
     /// Why it cannot be read.
     pub error: Option<String>,
@@ -49,7 +49,7 @@ pub struct ArrayDescription {
     pub dimension_names: Option<Vec<Option<String>>>,
     /// The shape of the chunks, or the lengths of a rectilinear grid.
     pub chunk_shape: Value,
-    /// The shape of the shards, `null` without.
+    /// The shape of the shards; `null` if there are none.
     pub shard_shape: Value,
     /// The fill value, as in the sidecar.
     pub fill_value: Value,
@@ -57,15 +57,15 @@ pub struct ArrayDescription {
     pub codecs: Vec<String>,
     /// The sizes.
     pub sizes: Sizes,
-    /// The memory of one pass over it.
+    /// The memory that one pass over the array takes.
     pub slab_bytes: Option<u64>,
-    /// The file of a mount that has its elements as text, where it has no flat file.
+    /// The file of a mount that has the elements as text, if there is no flat file.
     pub text_form: Option<String>,
 }
 
 impl Description {
-    /// The summary of a node that a walk met at a path.
-    pub fn of(engine: &Arc<Engine>, store: &Arc<dyn Store>, path: &str, node: &Result<Node>) -> Self {
+    /// Describes a node that a walk met at a path.
+    pub fn new(engine: &Arc<Engine>, store: &Arc<dyn Store>, path: &str, node: &Result<Node>) -> Self {
         let row =
             Description { path: path.to_owned(), zarr_format: None, array: None, broken: None, error: None };
         match node {
@@ -81,7 +81,7 @@ impl Description {
                     text_form,
                     ..describe_array(metadata, stored_bytes, opened.as_deref().ok())
                 };
-                let error = opened.err().map(|error| open::refusal(store, path, metadata, &error));
+                let error = opened.err().map(|error| open::no_flat_bytes(store, path, metadata, &error));
                 let zarr_format = Some(metadata.zarr_format);
                 Description { zarr_format, array: Some(array), error, ..row }
             }
@@ -94,12 +94,12 @@ impl Description {
         }
     }
 
-    /// The sizes, where the node has some.
+    /// Returns the sizes of an array or of a broken node.
     pub fn sizes(&self) -> Option<&Sizes> {
         self.array.as_ref().map(|array| &array.sizes).or(self.broken.as_ref())
     }
 
-    /// `array`, `group` or `broken`.
+    /// Returns `array`, `group` or `broken`.
     pub fn kind(&self) -> &'static str {
         match (&self.array, &self.error) {
             (Some(_), _) => "array",
@@ -108,7 +108,7 @@ impl Description {
         }
     }
 
-    /// For programs: what is listed, and then all other members of the sidecar.
+    /// Returns the summary for programs, followed by the other members of the sidecar.
     pub fn to_json(&self, sidecar: Map<String, Value>) -> Map<String, Value> {
         let mut members = Map::new();
         members.insert("path".into(), format!("/{}", self.path).into());
@@ -158,7 +158,7 @@ fn describe_array(
     }
 }
 
-/// The data type as the document spells it; of a structured one, the names of the fields.
+/// Returns the data type as the document spells it, and for a structured type the names of the fields.
 pub fn data_type(document: &Map<String, Value>) -> String {
     match document.get("data_type").or_else(|| document.get("dtype")) {
         Some(Value::String(name)) => name.clone(),
@@ -175,7 +175,7 @@ pub fn data_type(document: &Map<String, Value>) -> String {
     }
 }
 
-/// `zstd`, `blosc(lz4)`, `sharding_indexed(bytes, zstd)`.
+/// Returns a codec as text: `zstd`, `blosc(lz4)`, `sharding_indexed(bytes, zstd)`.
 fn codec_name(name: &str, configuration: &Map<String, Value>) -> String {
     let inside = match (configuration.get("cname"), configuration.get("codecs")) {
         (Some(Value::String(compressor)), _) => compressor.clone(),
@@ -193,7 +193,7 @@ fn codec_name(name: &str, configuration: &Map<String, Value>) -> String {
     format!("{name}({inside})")
 }
 
-/// Sizes of all stored objects of an array, its metadata documents left out.
+/// Returns the size of all stored objects of an array together, without its metadata documents.
 fn stored_bytes(store: &dyn Store, array: &str) -> Result<u64> {
     const DOCUMENTS: [&str; 6] = ["zarr.json", ".zarray", ".zattrs", ".zmetadata", "meta", "attrs"];
     let mut bytes = 0u64;
@@ -222,7 +222,7 @@ fn stored_bytes(store: &dyn Store, array: &str) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Sizes of these objects.
+/// Returns the size of these objects together.
 fn total_bytes(store: &dyn Store, keys: &[String]) -> Result<u64> {
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let mut bytes = 0u64;
@@ -232,7 +232,7 @@ fn total_bytes(store: &dyn Store, keys: &[String]) -> Result<u64> {
     Ok(bytes)
 }
 
-/// `(12, 180, 360)`; `-` where there is none; the varying chunk lengths of a rectilinear grid as `varying`.
+/// Returns a shape as text: `(12, 180, 360)`, `varying` for the chunks of a rectilinear grid, and `-` if there is none.
 pub fn tuple(shape: &Value) -> String {
     match shape {
         Value::Array(lengths) if lengths.iter().any(Value::is_array) => "varying".to_owned(),

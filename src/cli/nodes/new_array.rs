@@ -1,4 +1,4 @@
-//! What a new array is like, as `create` and `import` take it. Uses `metadata` and `hierarchy`.
+//! The place, the storage and the attributes of a new node, as `create`, `import` and `mkgroup` take them. Uses `metadata` and `hierarchy`.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::cli::exit::{Exit, Outcome};
 use crate::cli::options::AccessArguments;
 use crate::cli::output;
 
-/// Where a new node comes.
+/// The place of a new node.
 #[derive(Args, Clone, Debug)]
 pub struct PlaceArguments {
     /// The store: a folder, or a URL (s3:, gs:, az:, file:); with --overlay also a zip file or a web server
@@ -73,7 +73,7 @@ pub struct StorageArguments {
 }
 
 impl Destination {
-    /// What the documents of the new node depend on.
+    /// Returns the Zarr version and the attributes of the new node.
     pub fn node(&self) -> (ZarrFormat, &[(String, String)]) {
         (self.zarr_format, &self.attributes)
     }
@@ -83,7 +83,7 @@ impl Destination {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lengths(pub Vec<u64>);
 
-/// `12,180,360`; empty for no dimension.
+/// Reads lengths such as `12,180,360`; an empty text means no dimensions.
 pub fn lengths(text: &str) -> Result<Lengths, String> {
     let refused = |part: &str| format!("'{part}' is not a length: write whole numbers with ',' between them");
     if text.trim().is_empty() {
@@ -93,25 +93,25 @@ pub fn lengths(text: &str) -> Result<Lengths, String> {
     parts.collect::<Result<_, _>>().map(Lengths)
 }
 
-/// A store, and a place for a node in it.
+/// A store, and the place of a new node in it.
 pub struct Destination {
     /// The store.
     pub store: Arc<dyn Store>,
     /// The place.
     pub place: Place,
-    /// The version of the new node.
+    /// The Zarr version of the new node.
     pub zarr_format: ZarrFormat,
     /// Attributes of the new node.
     pub attributes: Vec<(String, String)>,
 }
 
-/// The sentence for what the command line asks for and cannot be.
+/// Returns the error for a node that cannot be made as the command line describes it.
 pub fn refused(error: ParseError) -> Exit {
     Exit::Usage(error.to_string())
 }
 
 impl PlaceArguments {
-    /// The version of a node in a store that is new.
+    /// Returns the Zarr version of a node in a new store; `None` if the store is not new.
     pub fn format_in_new_store(&self) -> Option<ZarrFormat> {
         self.new.then(|| self.given_format().unwrap_or(ZarrFormat::V3))
     }
@@ -120,12 +120,12 @@ impl PlaceArguments {
         self.zarr_format.map(|version| if version == 2 { ZarrFormat::V2 } else { ZarrFormat::V3 })
     }
 
-    /// The attributes of the new node.
+    /// Returns the attributes of the new node.
     pub fn attributes(&self) -> Outcome<Vec<(String, String)>> {
         self.attributes.iter().map(|text| attribute(text)).collect()
     }
 
-    /// Finds the place, and makes the store and groups above it where that was asked for.
+    /// Finds the place, and makes the store and the groups above it if the options say so.
     pub fn destination(&self) -> Outcome<Destination> {
         let attributes = self.attributes()?;
         let names = names(&self.path);
@@ -181,7 +181,7 @@ impl PlaceArguments {
     }
 }
 
-/// A place for a node that the caller of this program makes.
+/// Finds the place of a node with the permissions that the user's umask gives it.
 fn place(store: &Arc<dyn Store>, path: &str) -> Outcome<Place> {
     let place = Place::find(store, path)?;
     Ok(match zarrfs::sys::umask() {
@@ -200,12 +200,12 @@ fn make_group(
     Ok(author::create(store, &place, group_documents(zarr_format, attributes).map_err(refused)?)?)
 }
 
-/// Makes the folder of a store; a prefix of an object store needs none. Nothing may be there.
+/// Makes the folder of a store, which must be missing or empty. A prefix of an object store needs no folder.
 fn new_store(location: &str, options: &StoreOptions) -> Outcome<Arc<dyn Store>> {
     let exists =
-        || Exit::Failed(format!("{location} is not empty: '--new' makes a store that is not there yet"));
+        || Exit::Failed(format!("{location} is not empty: '--new' makes a store that does not exist yet"));
     if is_repository(location) {
-        let sentence = format!("{location}: '--new' makes no repositories: Icechunk's own package does");
+        let sentence = format!("{location}: '--new' does not make repositories; use Icechunk's own package");
         return Err(Exit::Usage(sentence));
     }
     if !is_remote(location) {
@@ -223,7 +223,7 @@ fn new_store(location: &str, options: &StoreOptions) -> Outcome<Arc<dyn Store>> 
     if !store.list("")?.is_empty() { Err(exists()) } else { Ok(store) }
 }
 
-/// `KEY=JSON`.
+/// Reads `KEY=JSON`.
 fn attribute(text: &str) -> Outcome<(String, String)> {
     let (key, value) = text
         .split_once('=')
@@ -231,14 +231,14 @@ fn attribute(text: &str) -> Outcome<(String, String)> {
         .ok_or_else(|| Exit::Usage(format!("'{text}' is not of the form KEY=JSON")))?;
     if let Err(fault) = json::parse(value.as_bytes()) {
         return Err(Exit::Usage(format!(
-            "the value of '{key}' is {fault}; a text is written {key}='\"{value}\"'"
+            "the value of '{key}' is {fault}; write text as {key}='\"{value}\"'"
         )));
     }
     Ok((key.to_owned(), value.to_owned()))
 }
 
 impl StorageArguments {
-    /// The documents of an array of this version, with these attributes, this shape and type.
+    /// Returns the documents of an array.
     pub fn documents(
         &self,
         (zarr_format, attributes): (ZarrFormat, &[(String, String)]),
@@ -260,12 +260,12 @@ impl StorageArguments {
         spec.documents().map_err(refused)
     }
 
-    /// Says so where the new array is the only one without names of dimensions. A remote store is not asked.
+    /// Warns if the new array has no dimension names and other arrays of its group have. A remote store is not asked.
     pub fn warn_without_names(&self, destination: &Destination) {
         let (store, place) = (&destination.store, &destination.place);
         if self.dims.is_none() && !store.is_remote() && author::has_named_siblings(store, place) {
             output::note(format_args!(
-                "zarrfs: '{}' has no dimension names, and other arrays of its group have: xarray does not open a group that mixes the two; name them with '--dims'",
+                "zarrfs: warning: '{}' has no dimension names, but other arrays of its group have: xarray does not open such a group; name them with '--dims'",
                 place.path
             ));
         }
@@ -279,7 +279,7 @@ fn dimension_names(text: &str) -> Vec<Option<String>> {
     text.split(',').map(|name| (!name.is_empty()).then(|| name.to_owned())).collect()
 }
 
-/// The node at a path that must be there; refuses the root.
+/// Returns the node at a path. A missing node is an error.
 pub fn existing(store: &Arc<dyn Store>, path: &str) -> Outcome<Node> {
     let tree = Tree::new(store.clone());
     match tree.node(path)? {

@@ -1,4 +1,4 @@
-//! Opening what a user names: a store, an array in it. Uses `store` and `hierarchy`.
+//! Opening the stores and nodes that a user names. Uses `store` and `hierarchy`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,16 +17,16 @@ use crate::cli::exit::{Exit, Outcome};
 use crate::cli::options::StoreArguments;
 use crate::cli::output::terminal;
 
-/// How many folders are searched for a first trace of Zarr before a store is accepted without one.
+/// How many folders are searched for a Zarr document before a folder is accepted as a store without one.
 const MAX_FOLDERS_SEARCHED: usize = 10_000;
 /// The same for a remote store, where each folder costs several round trips.
 const MAX_REMOTE_FOLDERS_SEARCHED: usize = 20;
-/// And for how long: folders of a file server may be slow, and those of /proc never end.
+/// How long they are searched: folders of a file server may be slow, and those of /proc never end.
 const SEARCH_TIME: Duration = Duration::from_secs(3);
-/// The most names of a group that an error sentence lists.
+/// The most names of a group that an error message lists.
 const MAX_NAMES_SHOWN: usize = 12;
 
-/// Opens a store; a folder without any Zarr in it is an error.
+/// Opens a store. A folder without a Zarr document in it is an error.
 pub fn zarr_store(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
     with_zarr(zarrfs::store::open_with(location, options)?)
 }
@@ -49,22 +49,22 @@ fn with_zarr(store: Arc<dyn Store>) -> Result<Arc<dyn Store>> {
             && store.is_remote()
             && visit.path.is_empty()
         {
-            // A service that cannot be reached says nothing of what is there.
+            // The service cannot be reached, so it is unknown whether this is a store.
             let (url, reason) = (store.describe(), error.to_string());
             let is_named = reason.starts_with(&url);
             return Err(Error::Usage(if is_named { reason } else { format!("{url}: {reason}") }));
         }
-        let is_trace = match visit.node {
+        let is_zarr = match visit.node {
             Ok(Node::Group { metadata, .. }) => metadata.zarr_format.is_some(),
             Ok(Node::Array { .. }) => true,
             Ok(Node::Broken { error, .. }) | Err(error) => {
-                let is_document = is_of_document(store.as_ref(), &error);
+                let is_document = is_broken_document(store.as_ref(), &error);
                 not_entered = not_entered.or(Some(error));
                 is_document
             }
         };
         let is_enough = folders > folders_searched(store.as_ref()) || started.elapsed() > SEARCH_TIME;
-        if is_trace || is_enough {
+        if is_zarr || is_enough {
             return Ok(store);
         }
     }
@@ -75,7 +75,7 @@ fn with_zarr(store: Arc<dyn Store>) -> Result<Arc<dyn Store>> {
     if let Some(sentence) = strays::sentence(&Strays::in_group(store.as_ref(), "")) {
         return Err(Error::Usage(format!("{}: not a Zarr store: {sentence}", store.describe())));
     }
-    let not_entered = not_entered.map(|error| format!("; not all of these can be entered: {error}"));
+    let not_entered = not_entered.map(|error| format!("; not all of them can be entered: {error}"));
     Err(Error::Usage(format!(
         "{}: not a Zarr store: no zarr.json (Zarr v3), .zgroup or .zarray (v2) or meta (v1) is in it or in the folders below it{}",
         store.describe(),
@@ -83,7 +83,7 @@ fn with_zarr(store: Arc<dyn Store>) -> Result<Arc<dyn Store>> {
     )))
 }
 
-/// Whether a store has the folders of a repository of Icechunk.
+/// Returns whether a store has the folders of an Icechunk repository.
 fn is_repository(store: &dyn Store) -> bool {
     let names: Vec<String> = store.list("").unwrap_or_default().into_iter().map(|entry| entry.name).collect();
     ["snapshots", "manifests"].iter().all(|folder| names.iter().any(|name| name == folder))
@@ -93,9 +93,9 @@ fn folders_searched(store: &dyn Store) -> usize {
     if store.is_remote() { MAX_REMOTE_FOLDERS_SEARCHED } else { MAX_FOLDERS_SEARCHED }
 }
 
-/// Whether a node is broken by a document that is there, and not because its folder cannot be entered: many folders
+/// Returns whether a node is broken because of a document that exists, and not because its folder cannot be entered: many folders
 /// without any Zarr in them have links that cannot be followed.
-fn is_of_document(store: &dyn Store, error: &Error) -> bool {
+fn is_broken_document(store: &dyn Store, error: &Error) -> bool {
     match error {
         Error::Store { key, .. } => {
             let (folder, document) = key.rsplit_once('/').unwrap_or(("", key));
@@ -111,17 +111,17 @@ fn is_of_document(store: &dyn Store, error: &Error) -> bool {
     }
 }
 
-/// A path in the store for display.
+/// Returns a path in the store as it is shown.
 pub fn shown(path: &str) -> String {
     if path.is_empty() { "/".to_owned() } else { terminal::printable(path) }
 }
 
-/// The path in the store for a user's spelling; `""`, `.` and `/` are the root.
+/// Returns the path in the store that a user means. `""`, `.` and `/` are the root.
 pub fn path(name: &str) -> String {
     name.split('/').filter(|part| !part.is_empty() && *part != ".").collect::<Vec<_>>().join("/")
 }
 
-/// The array at a path.
+/// Returns the array at a path.
 pub fn array(tree: &Tree, path: &str) -> Outcome<Arc<ArrayMetadata>> {
     match tree.node(path)? {
         Some(Node::Array { metadata, .. }) => Ok(metadata),
@@ -132,11 +132,11 @@ pub fn array(tree: &Tree, path: &str) -> Outcome<Arc<ArrayMetadata>> {
             }
             None => format!("'{}' is a group, not an array", shown(path)),
         })),
-        None => Err(unknown(tree, path)),
+        None => Err(unknown_array(tree, path)),
     }
 }
 
-/// The node at a path.
+/// Returns the node at a path.
 pub fn node(tree: &Tree, path: &str) -> Outcome<Node> {
     match tree.node(path)? {
         Some(Node::Broken { error, .. }) => Err(error.into()),
@@ -145,16 +145,21 @@ pub fn node(tree: &Tree, path: &str) -> Outcome<Node> {
     }
 }
 
-/// Why an array has no flat bytes, and which file of a mount has its elements as text instead.
-pub fn refusal(store: &Arc<dyn Store>, path: &str, metadata: &Arc<ArrayMetadata>, error: &Error) -> String {
+/// Returns why an array has no flat bytes, and which file of a mount has its elements as text instead.
+pub fn no_flat_bytes(
+    store: &Arc<dyn Store>,
+    path: &str,
+    metadata: &Arc<ArrayMetadata>,
+    error: &Error,
+) -> String {
     match text_file(store, path, metadata) {
         Some(file) => format!("{error}; 'zarrfs cat --format jsonl' and a mount have it as text: {file}"),
         None => error.to_string(),
     }
 }
 
-/// The error for a path without an array.
-pub fn unknown(tree: &Tree, path: &str) -> Exit {
+/// Returns the error for a path without an array.
+pub fn unknown_array(tree: &Tree, path: &str) -> Exit {
     let place = tree.store().describe();
     let known: Vec<String> = arrays(tree, "").take(folders_searched(tree.store().as_ref())).collect();
     Exit::Failed(match nearest(path, known) {
@@ -163,12 +168,12 @@ pub fn unknown(tree: &Tree, path: &str) -> Exit {
     })
 }
 
-/// The error for a path with neither an array nor a group: it says what is there instead.
+/// Returns the error for a path without a node. It says what is there instead.
 pub fn unknown_node(tree: &Tree, path: &str) -> Exit {
     let place = tree.store().describe();
     if path.contains('=') {
         return Exit::Usage(format!(
-            "'{path}' is in the place of NODE: write 'zarrfs attrs {place} NODE {path}'"
+            "NODE is missing before '{path}': write 'zarrfs attrs {place} NODE {path}'"
         ));
     }
     let mut above = path;
@@ -187,16 +192,17 @@ pub fn unknown_node(tree: &Tree, path: &str) -> Exit {
             let more = if names.len() > MAX_NAMES_SHOWN { ", …" } else { "" };
             let names: Vec<String> =
                 names.into_iter().take(MAX_NAMES_SHOWN).map(|child| child.name).collect();
-            match names.is_empty() {
-                true => format!("'{}' is an empty group", shown(above)),
-                false => format!("'{}' holds {}{more}", shown(above), names.join(", ")),
+            if names.is_empty() {
+                format!("'{}' is an empty group", shown(above))
+            } else {
+                format!("'{}' contains {}{more}", shown(above), names.join(", "))
             }
         }
     };
     Exit::Failed(format!("no array or group '{path}' in {place}: {there}"))
 }
 
-/// The paths of the arrays below a group.
+/// Returns the paths of the arrays below a group.
 fn arrays(tree: &Tree, path: &str) -> impl Iterator<Item = String> {
     tree.walk(path, usize::MAX).filter_map(|visit| match visit.node {
         Ok(Node::Array { .. } | Node::Broken { .. }) => Some(visit.path),

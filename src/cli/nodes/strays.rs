@@ -1,11 +1,11 @@
-//! Objects that belong to no chunk, as a sentence and as JSON. Uses `terminal`.
+//! Objects that belong to no chunk, as a sentence and as JSON. Uses `output`.
 
 use serde_json::{Value, json};
 use zarrfs::array::Strays;
 
 use crate::cli::output::terminal;
 
-/// What is said of them; `None` if there are none.
+/// Returns a sentence about stray objects; `None` if there are none.
 pub fn sentence(strays: &Strays) -> Option<String> {
     if strays.count() == 0 {
         return None;
@@ -21,12 +21,12 @@ pub fn sentence(strays: &Strays) -> Option<String> {
     let at_least = if strays.is_cut() { "at least " } else { "" };
     let reason = strays.reason().unwrap_or_else(|| "not named as chunks are".to_owned());
     Some(format!(
-        "{at_least}{count} {noun} to no chunk, so nobody reads them ({reason}): {}{more}",
+        "{at_least}{count} {noun} to no chunk and cannot be read ({reason}): {}{more}",
         names.join(", ")
     ))
 }
 
-/// The same for programs.
+/// Returns the same as JSON.
 pub fn to_json(strays: &Strays) -> Value {
     json!({"count": strays.count(), "is_cut": strays.is_cut(), "names": strays.names(), "reason": strays.reason()})
 }

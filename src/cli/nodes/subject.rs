@@ -1,4 +1,4 @@
-//! A node as `formats` describes it, without a mount. Uses `formats` and `hierarchy`.
+//! A node as the formats see it, without a mount. Uses `formats` and `hierarchy`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use zarrfs::error::{Error, Result};
 use zarrfs::formats::{self, Place, Subject, Surroundings};
 use zarrfs::hierarchy::{Child, Node, NodeState, OpenArrays, SharedArray, Tree};
 
-/// Calls `work` with a node, as if its companions were in the same folder.
+/// Calls `work` with a node whose companions are, as far as it sees, in the node's own folder.
 pub fn with_subject<T>(
     engine: &Arc<Engine>,
     tree: &Tree,
@@ -34,7 +34,7 @@ pub fn with_subject<T>(
     })
 }
 
-/// All that is in a store: its one reader may read everything.
+/// A whole store, of which the caller may read everything.
 struct WholeTree<'a> {
     arrays: &'a OpenArrays,
     tree: &'a Tree,

@@ -1,32 +1,32 @@
 //! The value of `--formats`: names of companion formats. Uses `formats`.
 //!
-//! A comma or a colon separates names: in `-o` options and fstab(5) a comma begins the next option, and a colon does not.
+//! A comma or a colon separates names. In `-o` options and fstab(5), where a comma begins the next option, only a colon does.
 
 use zarrfs::formats::{FORMATS, Format, JSON, find_by_any_name};
 use zarrfs::nearest::nearest;
 
-/// Some formats, in the order in which they were named.
+/// Formats in the order in which they were named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormatList(pub Vec<&'static Format>);
 
-/// Reads names of formats or their suffixes.
+/// Reads names or suffixes of formats.
 pub fn parse(text: &str) -> Result<FormatList, String> {
     let words = text.split([',', ':']).map(str::trim).filter(|word| !word.is_empty());
-    let formats: Vec<_> = words.map(format_beside).collect::<Result<_, _>>()?;
+    let formats: Vec<_> = words.map(format_next_to_arrays).collect::<Result<_, _>>()?;
     if formats.is_empty() {
-        Err(format!("it names no format; the formats are {}", known()))
+        Err(format!("no format is named; the formats are {}", known()))
     } else {
         Ok(FormatList(formats))
     }
 }
 
-/// The formats of all these lists, once each.
+/// Returns the formats of all these lists, once each.
 pub fn merged(lists: &[FormatList]) -> Vec<&'static Format> {
     let named: Vec<_> = lists.iter().flat_map(|list| list.0.iter().copied()).collect();
     FORMATS.iter().copied().filter(|format| named.contains(format)).collect()
 }
 
-fn format_beside(word: &str) -> Result<&'static Format, String> {
+fn format_next_to_arrays(word: &str) -> Result<&'static Format, String> {
     let lower = word.to_ascii_lowercase();
     let Some(format) = find_by_any_name(&lower) else {
         return Err(match nearest(&lower, names()) {
@@ -40,7 +40,7 @@ fn format_beside(word: &str) -> Result<&'static Format, String> {
     }
 }
 
-/// Names and suffixes.
+/// Returns the names and the suffixes of all formats.
 fn names() -> impl Iterator<Item = &'static str> {
     FORMATS.iter().flat_map(|format| [format.name, format.suffix.trim_start_matches('.')])
 }
@@ -64,7 +64,7 @@ mod tests {
         for (text, sentence) in [
             ("safetensor", "'safetensor' is not a format: did you mean 'safetensors'?"),
             ("geojson", "'geojson' is not one of "),
-            (",:", "it names no format; the formats are "),
+            (",:", "no format is named; the formats are "),
             ("npy,envi", "envi files cannot be listed next to the arrays: GDAL takes"),
             ("hdr", "envi files cannot be listed next to the arrays: GDAL takes"),
             ("json", "json files cannot be listed next to the arrays: every node has its sidecar next to it"),

@@ -1,4 +1,4 @@
-//! How much memory this process may use: the machine's, or less where a control group says so.
+//! The memory that this process may use: the machine's, or less where a control group has a limit.
 //!
 //! cgroup v2 gives `memory.max`, v1 `memory.limit_in_bytes`, in each folder from the process's own group up to the
 //! root. Inside a container the path of `/proc/self/cgroup` may not exist; walking up ends at the container's own root,
@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Bytes this process may use, `None` where that is unknown.
+/// Returns how many bytes this process may use; `None` where that is unknown.
 pub fn limit_bytes() -> Option<u64> {
     limit_bytes_below(Path::new("/"))
 }
@@ -21,7 +21,7 @@ fn limit_bytes_below(root: &Path) -> Option<u64> {
     groups.lines().filter_map(|line| group_limit_bytes(root, line)).chain(total).min()
 }
 
-/// The smallest limit from the group of one line of `/proc/self/cgroup` (`ID:CONTROLLERS:PATH`) upward.
+/// Returns the smallest limit of the group in a line of `/proc/self/cgroup` (`ID:CONTROLLERS:PATH`) and of the groups above it.
 fn group_limit_bytes(root: &Path, line: &str) -> Option<u64> {
     let mut parts = line.splitn(3, ':');
     let (_id, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
@@ -64,7 +64,7 @@ mod tests {
     const MEMINFO: (&str, &str) = ("proc/meminfo", "MemTotal:       8388608 kB\nMemFree: 1 kB\n");
 
     #[test]
-    fn without_groups_it_is_the_machine() {
+    fn without_groups_it_is_the_machines_memory() {
         let root = machine(&[MEMINFO]);
         assert_eq!(limit_bytes_below(root.path()), Some(8 << 30));
         assert_eq!(limit_bytes_below(machine(&[]).path()), None);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_and_a_path_that_is_not_there() {
+    fn version_1_with_a_missing_path() {
         let root = machine(&[
             MEMINFO,
             ("proc/self/cgroup", "5:cpu:/docker/abc\n4:cpuset,memory:/docker/abc\n"),

@@ -1,5 +1,5 @@
-//! The options that several commands share, as clap defines them: the one table for the command line, `-o` options,
-//! help, the man page, the completions and the table of docs/reference.md. Uses `array` and `mount` for the types of the values.
+//! The options that several commands share, as clap defines them. This is the one definition for the command line, `-o` words,
+//! help, the man pages, completions and the table of docs/reference.md. Uses `array` and `store` for the types of the values.
 
 pub mod formats;
 mod memory;
@@ -26,8 +26,8 @@ use values::Switch;
 /// The cache size where the machine's memory is unknown.
 const CACHE_BYTES_WHERE_MEMORY_IS_UNKNOWN: u64 = 1 << 30;
 
-/// What help lists after a command's own options, under these headings. (clap keeps `next_help_heading` for the options that follow a
-/// flattened struct, so each option names its own.)
+/// Headings of the options that help lists after a command's own. (clap keeps `next_help_heading` for the options that follow a
+/// flattened struct, so each option names its own heading.)
 const STORE: &str = "Store";
 const OBJECT_STORES: &str = "Object stores";
 const ICECHUNK: &str = "Icechunk repositories";
@@ -43,7 +43,7 @@ pub struct StoreArguments {
     pub access: AccessArguments,
 }
 
-/// How the store is read.
+/// How a store is opened.
 #[derive(Args, Clone, Debug)]
 pub struct AccessArguments {
     /// Keep every change in this folder and only read the store; the first writer makes the folder
@@ -54,7 +54,7 @@ pub struct AccessArguments {
     pub base: BaseArguments,
 }
 
-/// How a store without an overlay is read.
+/// How a store without an overlay is opened.
 #[derive(Args, Clone, Debug)]
 pub struct BaseArguments {
     /// Follow symbolic links that lead out of the store; without it they are errors
@@ -76,7 +76,7 @@ pub struct BaseArguments {
     pub version: VersionArguments,
 }
 
-/// Which snapshot of a repository is read.
+/// The snapshot of a repository that is opened.
 #[derive(Args, Clone, Debug)]
 pub struct VersionArguments {
     /// Show the newest snapshot of this branch [default: main]
@@ -103,7 +103,7 @@ impl VersionArguments {
     }
 }
 
-/// A time of RFC 3339, or a date.
+/// Reads a time in the format of RFC 3339, or a date, which means the end of that day.
 fn time(text: &str) -> Result<SystemTime, String> {
     if let Ok(time) = text.parse::<jiff::Timestamp>() {
         return Ok(time.into());
@@ -119,8 +119,7 @@ fn time(text: &str) -> Result<SystemTime, String> {
 }
 
 impl AccessArguments {
-    /// The options for the store at `location`, with `access` to its overlay; a secret in them, or in the location, is
-    /// refused.
+    /// Returns the options for the store at `location`, with `access` to its overlay. Refuses secrets in the options and in the location.
     pub fn options(&self, location: &str, access: Access) -> Outcome<StoreOptions> {
         let overlay = self.overlay.clone().map(|folder| OverlayOptions { folder, access });
         Ok(StoreOptions { overlay, ..self.base.options(location)? })
@@ -133,7 +132,7 @@ impl BaseArguments {
         Tuning::merged(&self.tune)
     }
 
-    /// The options for the store at `location`; a secret in them, or in the location, is refused.
+    /// Returns the options for the store at `location`. Refuses secrets in the options and in the location.
     pub fn options(&self, location: &str) -> Outcome<StoreOptions> {
         let follow_symlinks = self.follow_symlinks.is_on();
         let remote = self.remote.options(&self.tuning())?;
@@ -185,13 +184,13 @@ pub struct RemoteArguments {
     pub offline: bool,
 }
 
-/// `missing-status`.
+/// The values of `--missing-status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum MissingStatus {
-    /// Forbidden is missing, too.
+    /// 403 also means missing.
     #[value(name = "403")]
     Forbidden,
-    /// Not found.
+    /// Only 404 means missing.
     #[value(name = "404")]
     NotFound,
 }
@@ -200,7 +199,7 @@ impl RemoteArguments {
     fn options(&self, tuning: &Tuning) -> Outcome<RemoteOptions> {
         let pair = |option: &String| match option.split_once('=') {
             Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-            // The whole may be a secret.
+            // The option may be a secret, so the message does not repeat it.
             _ => Err(Exit::Usage("--store-option: write KEY=VALUE".to_owned())),
         };
         Ok(RemoteOptions {
@@ -218,7 +217,7 @@ impl RemoteArguments {
     }
 
     fn disk_cache(&self, folder: &Path) -> DiskCacheOptions {
-        // The daemon leaves its working folder.
+        // The daemon changes its working folder.
         let folder = resolved(folder);
         DiskCacheOptions {
             folder,
@@ -229,7 +228,7 @@ impl RemoteArguments {
     }
 }
 
-/// Byte order of the served file.
+/// The byte order of the served file.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum ByteOrderChoice {
     /// Least significant byte first.
@@ -238,7 +237,7 @@ pub enum ByteOrderChoice {
     Big,
 }
 
-/// Which index varies fastest in the served file.
+/// The index that varies fastest in the served file.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum OrderChoice {
     /// Last index fastest.
@@ -262,7 +261,7 @@ pub struct LayoutArguments {
 }
 
 impl LayoutArguments {
-    /// The layout for the array layer.
+    /// Returns the layout for the array layer.
     pub fn layout(&self) -> Layout {
         Layout {
             order: match self.order {
@@ -285,36 +284,35 @@ pub struct CacheArguments {
     pub cache_size: Option<u64>,
 }
 
-/// Memory of a mount besides its cache (docs/operations.md, "Memory"); it is subtracted from the memory limit first.
-const BESIDES_THE_CACHE_BYTES: u64 = 64 << 20;
+/// Memory of a mount outside its cache (docs/operations.md, "Memory"). It is subtracted from the memory limit first.
+const OUTSIDE_THE_CACHE_BYTES: u64 = 64 << 20;
 
 impl CacheArguments {
-    /// Limit of the chunk cache in bytes.
+    /// Returns the limit of the chunk cache in bytes.
     pub fn cache_limit_bytes(&self) -> u64 {
         self.cache_size
-            .or_else(|| Some(memory::limit_bytes()?.saturating_sub(BESIDES_THE_CACHE_BYTES) / 4))
+            .or_else(|| Some(memory::limit_bytes()?.saturating_sub(OUTSIDE_THE_CACHE_BYTES) / 4))
             .unwrap_or(CACHE_BYTES_WHERE_MEMORY_IS_UNKNOWN)
     }
 }
 
-/// A size, or a percentage of the memory that this process may use.
+/// Reads a size, or a percentage of the memory that this process may use.
 fn cache_size(text: &str) -> Result<u64, String> {
     match text.trim().strip_suffix('%') {
-        Some(number) => percentage(number, memory::limit_bytes()).ok_or_else(|| {
-            format!("'{text}' is not a part of the memory: write a number from 0 to 100 before %")
-        }),
+        Some(number) => percentage(number, memory::limit_bytes())
+            .ok_or_else(|| format!("'{text}' is not a percentage: write a number from 0 to 100 before %")),
         None => size::parse(text),
     }
 }
 
-/// A percentage of the memory; of an unknown one, of four times the usual cache.
+/// Returns a percentage of the memory. Where the memory is unknown, takes it to be four times the default cache.
 fn percentage(number: &str, memory_bytes: Option<u64>) -> Option<u64> {
     let number: f64 = number.trim().parse().ok().filter(|number| (0.0..=100.0).contains(number))?;
     let memory_bytes = memory_bytes.unwrap_or(4 * CACHE_BYTES_WHERE_MEMORY_IS_UNKNOWN);
     Some((memory_bytes as f64 * number / 100.0) as u64)
 }
 
-/// Which messages are logged, and where. Help lists these after all other options of a command.
+/// The messages that are logged, and where they go. Help lists these options after all others of a command.
 #[derive(Args, Clone, Debug)]
 pub struct LogArguments {
     /// Messages to write: off, error, warn, info, debug or trace; or a filter as in RUST_LOG, which it overrides [default: warn]

@@ -1,6 +1,6 @@
-//! `-o` options: those of mount(8) and fstab(5), and those of `zarrfs mount`, which are its long flags in another spelling.
+//! The words of `-o`: those of mount(8) and fstab(5), and the options of `zarrfs mount`, which are its long flags in another spelling.
 //!
-//! Options become long flags, and clap parses the command line once more with them; so there is one table of options.
+//! An option becomes a long flag, and clap parses the command line once more with it, so that options are defined once.
 
 use clap::{Arg, ArgAction, Command};
 
@@ -10,20 +10,20 @@ use zarrfs::nearest::nearest;
 use super::removed::replace_word;
 use crate::cli::exit::{Exit, Outcome};
 
-/// How an option of mount(8) or fstab(5) is treated.
+/// How a word of mount(8) or fstab(5) is treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Meaning {
-    /// For mount(8), systemd or the boot scripts; ignored here.
+    /// It is for mount(8), systemd or the boot scripts, and is ignored here.
     Ignore,
-    /// Passed to the kernel.
+    /// It is passed to the kernel.
     Kernel,
-    /// Read-only, which is the default.
+    /// It makes the mount read-only, which is the default.
     ReadOnly,
-    /// mount(8) always passes it; it never enables writing.
+    /// It takes back an earlier `ro`. It never enables writing, because mount(8) always passes it.
     ReadWrite,
-    /// The name that mount(8) and df show.
+    /// Its value is the name that mount(8) and df show.
     SourceName,
-    /// An error, with this sentence.
+    /// It is an error with this message.
     Refuse(&'static str),
 }
 
@@ -36,7 +36,7 @@ const KNOWN: &[(&str, Meaning)] = &[
     ("owner", Meaning::Ignore), ("noowner", Meaning::Ignore), ("group", Meaning::Ignore), ("nogroup", Meaning::Ignore),
     ("comment", Meaning::Ignore), ("uhelper", Meaning::Ignore), ("helper", Meaning::Ignore),
     ("silent", Meaning::Ignore), ("loud", Meaning::Ignore), ("subtype", Meaning::Ignore),
-    // On whenever others may enter.
+    // It is on whenever other users may enter.
     ("default_permissions", Meaning::Ignore),
     ("fsname", Meaning::SourceName),
     ("ro", Meaning::ReadOnly), ("rw", Meaning::ReadWrite),
@@ -49,33 +49,33 @@ const KNOWN: &[(&str, Meaning)] = &[
     ("remount", Meaning::Refuse("remount is not possible: unmount, then mount again with the new options")),
 ];
 
-/// Flags of mount(8)'s helper protocol, which are not `-o` options.
+/// Flags of mount(8)'s helper protocol, which are not words of `-o`.
 const HELPER_ONLY: [&str; 2] = ["sloppy", "fake"];
 
-/// The flag whose value is a list, which users may write with commas.
+/// The flag with a list as its value, which users may write with commas.
 const FORMATS_FLAG: &str = "--formats=";
 
-/// The meaning of a list of `-o` options.
+/// The meaning of the words of `-o`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct MountWords {
     /// Long flags for clap.
     pub flags: Vec<String>,
-    /// Options for the kernel: the restrictions that remain (`nosuid` unless a later `suid`).
+    /// Words for the kernel: the restrictions that remain (`nosuid` unless `suid` follows).
     pub kernel: Vec<String>,
-    /// Options that mount(8) keeps for other programs: `_netdev`, by which systemd unmounts before the network goes. It keeps `x-…`
-    /// words, too, and does not pass them on.
+    /// Words that mount(8) keeps for other programs: `_netdev`, by which systemd unmounts before the network goes. mount(8) also keeps
+    /// `x-…` words, and does not pass them on.
     pub utab: Vec<String>,
-    /// `fsname=`.
+    /// The value of `fsname=`.
     pub source_name: Option<String>,
-    /// `ro` was given.
+    /// Whether `ro` was given.
     pub ro: bool,
-    /// `rw` was given.
+    /// Whether `rw` was given.
     pub rw: bool,
-    /// Unknown options that `-s` allows.
+    /// Unknown words that `-s` allows.
     pub ignored: Vec<String>,
 }
 
-/// Reads the values of `-o`. `mount` is clap's definition of `zarrfs mount`; `sloppy` is mount(8)'s `-s`.
+/// Reads the values of `-o`. `mount` is clap's definition of `zarrfs mount`, and `sloppy` is mount(8)'s `-s`.
 pub fn read(values: &[String], mount: &Command, sloppy: bool) -> Outcome<MountWords> {
     let mut words = MountWords::default();
     for word in values.iter().flat_map(|value| split(value)) {
@@ -136,12 +136,12 @@ fn known_word(words: &mut MountWords, name: &str, value: Option<&str>, meaning: 
     Ok(())
 }
 
-/// `norelatime` and the like only cancel an earlier option.
+/// Returns whether a word such as `norelatime` only cancels an earlier one.
 fn is_opposite_of_default(name: &str) -> bool {
     ["norelatime", "nostrictatime", "nolazytime"].contains(&name)
 }
 
-/// Splits at commas; `\,` is a comma inside a value.
+/// Splits at commas. `\,` is a comma inside a value.
 fn split(value: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut characters = value.chars().peekable();
@@ -158,7 +158,7 @@ fn split(value: &str) -> Vec<String> {
     words
 }
 
-/// The option of `zarrfs mount` with this name.
+/// Returns the option of `zarrfs mount` with this name.
 fn option<'a>(mount: &'a Command, name: &str) -> Option<&'a Arg> {
     mount
         .get_arguments()
@@ -167,7 +167,7 @@ fn option<'a>(mount: &'a Command, name: &str) -> Option<&'a Arg> {
         .find(|argument| argument.get_long() == Some(name))
 }
 
-/// The long flag for an option.
+/// Returns the long flag for an option.
 fn flag(option: &Arg, value: Option<&str>) -> Outcome<String> {
     let long = option.get_long().unwrap_or_default();
     match value {
@@ -184,7 +184,7 @@ fn flag(option: &Arg, value: Option<&str>) -> Outcome<String> {
     }
 }
 
-/// The sentence for an unknown `-o` option.
+/// Returns the message about an unknown word.
 fn unknown(name: &str, mount: &Command) -> String {
     let shown = mount
         .get_arguments()

@@ -1,10 +1,10 @@
-//! Sizes as users write them (`512M`, `2G`, `2GiB`) and as they are displayed. Uses nothing.
+//! Sizes as users write them (`512M`, `2G`, `2GiB`) and as they are shown. Uses nothing.
 //!
 //! All units are powers of 1024, with or without `i` and `B`: they measure memory.
 
 const UNITS: [&str; 5] = ["K", "M", "G", "T", "P"];
 
-/// Bytes from `4096`, `512M`, `1.5G`, `2GiB`; a sentence where it is not a size.
+/// Reads a size such as `4096`, `512M`, `1.5G` or `2GiB`.
 pub fn parse(text: &str) -> Result<u64, String> {
     let sentence = || format!("'{text}' is not a size: write a number and a unit, such as 512M or 2G");
     let trimmed = text.trim();
@@ -35,7 +35,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
-/// `1.5 MiB`, `17 B`: at most four characters of number.
+/// Returns a size as text, such as `1.5 MiB` or `17 B`, with at most four characters of number.
 pub fn show(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes} B");
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn other_text_is_rejected() {
+    fn other_text_is_refused() {
         for text in ["", "M", "-1", "1X", "2GG", "1.2.3", "nan", "inf", "99999999P", "1e9", "2 G 3", "BB"] {
             assert!(parse(text).is_err(), "{text}");
         }

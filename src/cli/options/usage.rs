@@ -1,13 +1,13 @@
-//! What clap says of a command line that makes no sense, as one sentence.
+//! clap's errors about a command line, as one sentence.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// clap's error as one sentence, without what URLs in it may hold of secrets.
+/// Returns clap's error as one sentence, without the secrets that URLs in it may have.
 pub fn sentence(error: &clap::Error) -> String {
     zarrfs::store::without_secrets(&plain_sentence(error))
 }
 
-/// What an error says of one kind: the first where there are several.
+/// Returns an error's context of one kind; the first text if there are several.
 pub fn context(error: &clap::Error, kind: ContextKind) -> Option<String> {
     match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),

@@ -1,7 +1,7 @@
-//! Standard output and standard error; the reader may close either early (`zarrfs cat … | head`).
+//! Standard output and standard error. A reader may close either early (`zarrfs cat … | head`).
 //!
-//! What somebody else wrote (names of nodes, attributes, answers of services) never reaches a terminal as it is: `terminal.rs` escapes it,
-//! here for all commands. A name within lines is made `printable` where the line is made, so that it cannot begin another line.
+//! Text from stores and services (names of nodes, attributes, replies) never reaches a terminal as it is: the functions here escape it by
+//! `terminal.rs`. A name within lines is made `printable` where the line is made, so that it cannot begin another line.
 
 pub mod progress;
 pub mod terminal;
@@ -12,7 +12,6 @@ use std::process::ExitCode;
 
 use zarrfs::store::without_known_secrets;
 
-use super::terminal;
 use crate::cli::exit::{Exit, Outcome};
 
 /// How many bytes of a long file are written at a time.
@@ -23,7 +22,7 @@ pub const BLOCK_BYTES: u64 = 1 << 20;
 pub enum Reader {
     /// Yes.
     Reads,
-    /// It closed its end: the rest is not needed, and that is not an error.
+    /// It closed its end. The rest is not needed, and that is not an error.
     HasGone,
 }
 
@@ -42,7 +41,7 @@ pub fn json(text: &str) -> Outcome<Reader> {
     bytes(terminal::json(text).as_bytes())
 }
 
-/// Writes all of it as it is, unless the reader has gone: elements, files and pictures.
+/// Writes bytes as they are, unless the reader has gone: elements, files and pictures.
 pub fn bytes(bytes: &[u8]) -> Outcome<Reader> {
     let mut output = io::stdout().lock();
     match output.write_all(bytes).and_then(|()| output.flush()) {
@@ -52,23 +51,23 @@ pub fn bytes(bytes: &[u8]) -> Outcome<Reader> {
     }
 }
 
-/// The system's words for an error, without its number.
+/// Returns the system's text for an error, without its number.
 pub fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
-/// Writes a line to standard error, without secrets; if that is closed, the line is lost.
+/// Writes a line to standard error, without secrets. If standard error is closed, the line is lost.
 pub fn note(line: impl Display) {
     let _ = writeln!(io::stderr(), "{}", terminal::one_line(&without_known_secrets(&line.to_string())));
 }
 
-/// As [`note`], of several lines.
+/// Writes several lines to standard error, as [`note`] writes one.
 pub fn note_lines(text: impl Display) {
     let _ = writeln!(io::stderr(), "{}", terminal::lines(&without_known_secrets(&text.to_string())));
 }
 
-/// Prints why a command ended, unless it has said so, and returns the exit code.
+/// Prints why a command failed, unless it has printed that itself, and returns the exit code.
 pub fn report(exit: Exit) -> ExitCode {
     match exit {
         Exit::Usage(sentence) => {

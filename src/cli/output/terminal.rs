@@ -1,13 +1,13 @@
-//! What the terminal can show: its width, pictures, and text that fits into it. Uses nothing.
+//! The size of the terminal, and text that it can show. Uses nothing.
 
 use std::io::IsTerminal;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Stands for what was left out.
+/// The sign for the part that is left out.
 const ELLIPSIS: char = '…';
 
-/// Columns and rows of the terminal on standard output; `None` if that is not a terminal.
+/// Returns the columns and rows of the terminal on standard output; `None` if that is not a terminal.
 pub fn size() -> Option<(usize, usize)> {
     if !std::io::stdout().is_terminal() {
         return None;
@@ -16,17 +16,17 @@ pub fn size() -> Option<(usize, usize)> {
     (width.0 > 0 && height.0 > 0).then_some((width.0.into(), height.0.into()))
 }
 
-/// Columns that a text takes.
+/// Returns how many columns a text takes.
 pub fn width(text: &str) -> usize {
     UnicodeWidthStr::width(text)
 }
 
-/// The text with spaces after it, up to this many columns.
+/// Pads a text with spaces to this many columns.
 pub fn padded(text: &str, columns: usize) -> String {
     format!("{text}{}", " ".repeat(columns.saturating_sub(width(text))))
 }
 
-/// The text in at most this many columns: its middle is left out.
+/// Shortens a text to at most this many columns by leaving out its middle.
 pub fn shortened(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -38,7 +38,7 @@ pub fn shortened(text: &str, columns: usize) -> String {
     format!("{head}{ELLIPSIS}{tail}")
 }
 
-/// The first characters that take at most this many columns.
+/// Returns the first characters that take at most this many columns.
 fn within(characters: impl Iterator<Item = char>, columns: usize) -> String {
     let mut used = 0;
     let fits = |character: &char| {
@@ -48,7 +48,7 @@ fn within(characters: impl Iterator<Item = char>, columns: usize) -> String {
     characters.take_while(fits).collect()
 }
 
-/// The lines of a text that is broken between words. A longer word has a line to itself.
+/// Breaks a text into lines between words. A longer word has a line to itself.
 pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
@@ -63,18 +63,18 @@ pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// A name, or another text that somebody else wrote, as `ls --quoting-style=escape` has it: no character breaks a line, controls the
-/// terminal or changes the order of what it shows, and no other text looks the same.
+/// Escapes a name or another text from a store, as `ls --quoting-style=escape` does: no character breaks a line, controls the terminal or
+/// changes the order of what it shows, and no two texts look the same.
 pub fn printable(text: &str) -> String {
     one_line(&text.replace('\\', "\\\\"))
 }
 
-/// A sentence with texts from stores in it, on one line. A backslash stays as it is.
+/// Escapes a sentence that has text from stores in it, so that it stays on one line. A backslash stays as it is.
 pub fn one_line(text: &str) -> String {
     escaped(text, is_unsafe)
 }
 
-/// A sentence that may begin with the name that it is about.
+/// Escapes a sentence that may begin with the name that it is about.
 pub fn about(name: &str, sentence: &str) -> String {
     match sentence.strip_prefix(name) {
         Some(rest) => printable(name) + &one_line(rest),
@@ -82,12 +82,12 @@ pub fn about(name: &str, sentence: &str) -> String {
     }
 }
 
-/// Lines with texts from stores in them.
+/// Escapes lines that have text from stores in them.
 pub fn lines(text: &str) -> String {
     escaped(text, |character| character != '\n' && is_unsafe(character))
 }
 
-/// JSON, in which strings may have what controls the terminal.
+/// Escapes JSON with strings that may control the terminal.
 pub fn json(text: &str) -> String {
     let mut units = [0; 2];
     let mut escape = |character: char| -> String {
@@ -95,7 +95,7 @@ pub fn json(text: &str) -> String {
     };
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
-        // Blanks between values are not part of them, and strings have others escaped.
+        // White space occurs only between values: in strings it is escaped already.
         if is_unsafe(character) && !matches!(character, '\n' | '\r' | '\t') {
             safe.push_str(&escape(character));
         } else {
@@ -105,8 +105,8 @@ pub fn json(text: &str) -> String {
     safe
 }
 
-/// Whether a terminal may take a character for something else than itself: control characters, ends of lines, and marks that turn
-/// the direction of the text.
+/// Returns whether a character may control the terminal: a control character, the end of a line, or a mark that turns the direction of
+/// the text.
 fn is_unsafe(character: char) -> bool {
     let is_mark = matches!(
         character,

@@ -70,7 +70,7 @@ fn ls_takes_paths_globs_and_stores() {
         &["ls", store, "climate/latt"],
         1,
         &format!(
-            "no array or group 'climate/latt' in {store}: 'climate' holds lat, lon, packed_temperature, temperature, time"
+            "no array or group 'climate/latt' in {store}: 'climate' contains lat, lon, packed_temperature, temperature, time"
         ),
     );
 }
@@ -306,7 +306,5 @@ fn what_preview_cannot_show_is_one_sentence() {
         text.contains("\u{1b}[38;2;") && text.contains('▀') && text.contains("lat (degrees_north)"),
         "{text}"
     );
-    assert!(shown(&["preview", store, "climate/lat", "--picture", "sixel"]).contains("\u{1b}Pq\"1;1;"));
-    assert!(shown(&["preview", store, "climate/lat", "--picture", "kitty"]).contains("\u{1b}_Ga=T,f=100,"));
     assert!(!shown(&["preview", store, "climate/lat"]).contains('\u{1b}'));
 }

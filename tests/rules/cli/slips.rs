@@ -32,16 +32,16 @@ fn attrs_lists_what_is_there() {
     let (_folder, store) = sample();
     let store = store.to_str().unwrap();
     for (node, there) in [
-        ("climate/temp", "'climate' holds lat, lon, packed_temperature, temperature, time"),
+        ("climate/temp", "'climate' contains lat, lon, packed_temperature, temperature, time"),
         ("climate/temperature/units", "'climate/temperature' is an array, and nothing is below it"),
-        ("weather", "'/' holds climate, microscope, small, version_2"),
+        ("weather", "'/' contains climate, microscope, small, version_2"),
     ] {
         refused(&["attrs", store, node], 1, &format!("no array or group '{node}' in {store}: {there}"));
     }
     refused(
         &["attrs", store, "units=1"],
         2,
-        &format!("'units=1' is in the place of NODE: write 'zarrfs attrs {store} NODE units=1'"),
+        &format!("NODE is missing before 'units=1': write 'zarrfs attrs {store} NODE units=1'"),
     );
     refused(&["attrs", store, "climate", "time"], 2, "'time' is not of the form KEY=JSON");
 }
@@ -62,7 +62,7 @@ fn slips_of_mount_are_named() {
     for (option, sentence) in [
         (
             "--cache-size=101%",
-            "invalid value '101%' for '--cache-size <SIZE>': '101%' is not a part of the memory: write a number from 0 to 100 before %",
+            "invalid value '101%' for '--cache-size <SIZE>': '101%' is not a percentage: write a number from 0 to 100 before %",
         ),
         (
             "--umask=999",

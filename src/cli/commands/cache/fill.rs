@@ -1,7 +1,7 @@
-//! `zarrfs cache fill STORE`: fetches everything that is stored, so that the disk cache has all of it.
+//! `zarrfs cache fill STORE`: fetches all stored objects into the disk cache.
 //!
-//! Uses `hierarchy` and `store`. Objects are fetched as they are, and nothing is decoded. What the command says at its end has been
-//! tried: all is read once more without the service, because the cache may be too small, and others may remove what was kept.
+//! Uses `hierarchy` and `store`. Objects are fetched as they are, and nothing is decoded. At the end, everything is read once more without the
+//! service, because the cache may be too small, and because other processes may remove what was kept.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -30,13 +30,13 @@ use crate::cli::output::{self, progress};
 const MAX_JOBS: u64 = 32;
 /// Longer objects are fetched in pieces.
 const PIECE_BYTES: u64 = 4 << 20;
-/// Of an array that the service does not list, at most this many objects are asked for.
+/// The most objects that are requested of an array that the service does not list.
 const MAX_DECLARED: u64 = 1 << 20;
 /// Keys that are listed and wait to be fetched.
 const KEYS_AHEAD: usize = 4096;
-/// Files of the cache are counted in blocks of this size, and begin with one.
+/// Files of the cache are counted in blocks of this size. Each file begins with a block of its own.
 const BLOCK_BYTES: u64 = 4096;
-/// How often an object is fetched again because other processes learn something else about it meanwhile.
+/// How often an object is fetched if other processes find another version of it meanwhile.
 const MAX_ATTEMPTS: u32 = 5;
 
 /// The arguments of the command.
@@ -81,7 +81,7 @@ impl Arguments {
         }
         let jobs =
             options.remote.max_connections.map_or(MAX_JOBS, |connections| MAX_JOBS.min(connections as u64));
-        // Of a web server that does not list, all chunks are asked for that the documents declare.
+        // A web server that does not list is asked for all chunks that the documents declare.
         let is_listed =
             !matches!(store.each_name("", &mut |_| ControlFlow::Break(())), Err(Error::Unlisted { .. }));
         let fill = Fill::new(store.as_ref(), progress::fetched(!self.quiet), Pass::Fetch, is_listed);
@@ -107,28 +107,28 @@ impl Arguments {
     }
 }
 
-/// What is done with each object.
+/// What a pass over the store does with each object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pass {
-    /// It is fetched and kept.
+    /// Fetches it, and keeps it in the cache.
     Fetch,
-    /// It is read from the cache. The first that is not there ends the pass.
+    /// Reads it from the cache. The first missing object ends the pass.
     Check,
 }
 
-/// What was fetched so far.
+/// A pass over the store, and what it has counted so far.
 struct Fill<'a> {
     store: &'a dyn Store,
     bar: ProgressBar,
     objects: AtomicU64,
     bytes: AtomicU64,
-    /// What they take in the cache, at least.
+    /// The room that the objects take in the cache, at least.
     room_bytes: AtomicU64,
     pass: Pass,
     /// Whether the store says what is in a folder.
     is_listed: bool,
     failed: AtomicU64,
-    /// Nothing more can be kept, or need be looked at.
+    /// Whether the pass has ended early.
     is_ended: AtomicBool,
 }
 
@@ -140,7 +140,7 @@ impl<'a> Fill<'a> {
         Fill { store, bar, objects, bytes, room_bytes, pass, is_listed, failed, is_ended }
     }
 
-    /// Does it with all below these paths and the metadata above them; everything, if there are none.
+    /// Goes through all objects below these paths and the metadata above them. Without paths, goes through everything.
     fn run(&self, tree: &Tree, paths: &[String], jobs: u64) {
         let (sender, receiver) = sync_channel::<String>(KEYS_AHEAD);
         let receiver = Mutex::new(receiver);
@@ -151,25 +151,23 @@ impl<'a> Fill<'a> {
                         let next = receiver.lock().recv();
                         let Ok(key) = next else { return };
                         if !self.is_ended.load(Ordering::Relaxed) {
-                            self.note(again(|| fetch(self.store, &key)));
+                            self.count(retry(|| fetch(self.store, &key)));
                         }
                     }
                 });
             }
-            match paths {
-                [] => self.below(tree, "", &sender),
-                paths => {
-                    for path in paths {
-                        let mut above = path.as_str();
-                        while !above.is_empty() {
-                            above = above.rsplit_once('/').map_or("", |(above, _)| above);
-                            if self.is_listed {
-                                self.folder(above, &sender);
-                            }
-                        }
-                        self.below(tree, path, &sender);
+            if paths.is_empty() {
+                self.send_below(tree, "", &sender);
+            }
+            for path in paths {
+                let mut above = path.as_str();
+                while !above.is_empty() {
+                    above = above.rsplit_once('/').map_or("", |(above, _)| above);
+                    if self.is_listed {
+                        self.send_folder(above, &sender);
                     }
                 }
+                self.send_below(tree, path, &sender);
             }
             drop(sender);
         });
@@ -177,19 +175,19 @@ impl<'a> Fill<'a> {
     }
 
     /// Sends the keys of all objects below a path.
-    fn below(&self, tree: &Tree, path: &str, keys: &SyncSender<String>) {
-        // A mount asks for documents that are missing, and some web servers list none that begin with a dot.
+    fn send_below(&self, tree: &Tree, path: &str, keys: &SyncSender<String>) {
+        // The walk also looks up documents: a mount looks up missing ones, and some web servers do not list names that begin with a dot.
         for visit in tree.walk(path, usize::MAX) {
             match visit.node {
                 Err(error) | Ok(Node::Broken { error: error @ Error::Store { .. }, .. }) => {
-                    self.note(Err(error));
+                    self.count(Err(error));
                 }
                 Ok(Node::Array { metadata, .. }) if !self.is_listed => {
-                    if let Err(error) = self.declared(tree, &visit.path, metadata, keys) {
-                        self.note(Err(error));
+                    if let Err(error) = self.send_declared(tree, &visit.path, metadata, keys) {
+                        self.count(Err(error));
                     }
                 }
-                // A document that is there and not understood is kept all the same.
+                // A document that is not understood is kept all the same.
                 Ok(_) => {}
             }
         }
@@ -199,12 +197,12 @@ impl<'a> Fill<'a> {
         let mut folders = vec![path.to_owned()];
         while let Some(folder) = folders.pop().filter(|_| !self.is_ended.load(Ordering::Relaxed)) {
             self.bar.set_message(open::shown(&folder));
-            folders.extend(self.folder(&folder, keys));
+            folders.extend(self.send_folder(&folder, keys));
         }
     }
 
     /// Sends the keys of all objects that an array may have.
-    fn declared(
+    fn send_declared(
         &self,
         tree: &Tree,
         path: &str,
@@ -216,7 +214,7 @@ impl<'a> Fill<'a> {
         let array = Array::open(&engine, tree.store(), path, metadata, Layout::default())?;
         if array.objects() > MAX_DECLARED {
             let reason = format!(
-                "the web server does not say what is stored of it, and {} chunks are too many to ask for each",
+                "the web server does not list what is stored of it, and {} chunks are too many to look up one by one",
                 grouped(array.objects())
             );
             return Err(Error::Unlisted { key: path.to_owned(), reason });
@@ -228,9 +226,9 @@ impl<'a> Fill<'a> {
     }
 
     /// Sends the keys of the objects directly in a folder, and returns the folders in it.
-    fn folder(&self, folder: &str, keys: &SyncSender<String>) -> Vec<String> {
+    fn send_folder(&self, folder: &str, keys: &SyncSender<String>) -> Vec<String> {
         let mut folders = Vec::new();
-        let listed = again(|| {
+        let listed = retry(|| {
             self.store.each_name(folder, &mut |entry| {
                 let key = join(folder, &entry.name);
                 if entry.is_folder {
@@ -241,13 +239,13 @@ impl<'a> Fill<'a> {
             })
         });
         if let Err(error) = listed {
-            self.note(Err(error));
+            self.count(Err(error));
         }
         folders
     }
 
-    /// Counts an object, or says why it is not kept.
-    fn note(&self, fetched: Result<u64>) {
+    /// Counts an object, or prints why it is not kept.
+    fn count(&self, fetched: Result<u64>) {
         let error = match fetched {
             Ok(bytes) => {
                 self.objects.fetch_add(1, Ordering::Relaxed);
@@ -265,12 +263,12 @@ impl<'a> Fill<'a> {
         }
     }
 
-    /// What the store has asked of its service.
+    /// Returns what the store has requested from its service.
     fn traffic(&self) -> Option<Traffic> {
         self.store.remote()?.traffic()
     }
 
-    /// Says what could not be fetched and kept.
+    /// Fails if something could not be fetched and kept.
     fn check_fetched(&self) -> Outcome {
         if self.is_ended.load(Ordering::Relaxed) {
             let objects = counted(self.objects.load(Ordering::Relaxed));
@@ -281,7 +279,7 @@ impl<'a> Fill<'a> {
             1 => return Err(Exit::Failed("this is not in the disk cache".to_owned())),
             failed => return Err(Exit::Failed(format!("these {failed} are not in the disk cache"))),
         }
-        // References open what they refer to when it is read.
+        // References open their targets when those are read, so only now is it known whether the store is remote.
         if self.traffic().and_then(|traffic| traffic.disk_cache).is_none() {
             let url = self.store.describe();
             return Err(Exit::Failed(format!("{url}: this store is not remote, so nothing is kept")));
@@ -289,7 +287,7 @@ impl<'a> Fill<'a> {
         Ok(())
     }
 
-    /// Says what is in the cache; `is_there` if all of it was found there.
+    /// Reports what is in the cache. `is_there` is whether the second pass found all of it there.
     fn finish(self, is_there: bool, is_quiet: bool) -> Outcome {
         let traffic = self.traffic();
         let (objects, bytes) = (counted(self.objects.into_inner()), self.bytes.into_inner());
@@ -298,14 +296,14 @@ impl<'a> Fill<'a> {
         if !is_there && counts.evicted > 0 {
             let (room, limit) = (size::show(self.room_bytes.into_inner()), size::show(counts.limit_bytes));
             return Err(Exit::Failed(format!(
-                "{objects}, which take {room} there and their listings, do not stay in a disk cache of {limit}: name a \
-                 larger --disk-cache-size"
+                "{objects} take {room} with their listings, which is more than the disk cache keeps ({limit}): give a larger \
+                 --disk-cache-size"
             )));
         }
         if !is_there {
             return Err(Exit::Failed(
-                "not all that was fetched is in the disk cache any more: end what else uses it with a smaller \
-                 --disk-cache-size, or changes the store, and run this again"
+                "some of what was fetched is no longer in the disk cache: end other programs that use it with a smaller \
+                 --disk-cache-size, or that change the store, and run this again"
                     .to_owned(),
             ));
         }
@@ -328,8 +326,8 @@ fn kind(error: &Error) -> Option<io::ErrorKind> {
     }
 }
 
-/// Does it again where another process learned something else of the object meanwhile.
-fn again<T>(mut work: impl FnMut() -> Result<T>) -> Result<T> {
+/// Repeats `work` if another process has found another version of the object meanwhile.
+fn retry<T>(mut work: impl FnMut() -> Result<T>) -> Result<T> {
     let mut attempts = 1;
     loop {
         match work() {
@@ -341,7 +339,7 @@ fn again<T>(mut work: impl FnMut() -> Result<T>) -> Result<T> {
     }
 }
 
-/// Fetches an object, and returns its size; 0 if it has gone.
+/// Fetches an object, and returns its size, or 0 if it has gone.
 fn fetch(store: &dyn Store, key: &str) -> Result<u64> {
     let Some(object) = store.open_for(key, &Wanted::Range(0..PIECE_BYTES))? else { return Ok(0) };
     let size_bytes = object.size_bytes();

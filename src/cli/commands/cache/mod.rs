@@ -1,4 +1,4 @@
-//! `zarrfs cache stat|verify|clear DIR`: what a disk cache has, whether it is sound, and its end. `zarrfs cache fill`: all of a store.
+//! `zarrfs cache stat|verify|clear DIR`: shows, checks or empties a disk cache. `zarrfs cache fill` fetches all of a store.
 
 mod fill;
 
@@ -21,7 +21,7 @@ Examples:
   zarrfs mount --disk-cache ~/.cache/zarrfs s3://bucket/x.zarr mnt
   # A whole store, for a mount with --offline
   zarrfs cache fill --disk-cache ~/.cache/zarrfs s3://bucket/x.zarr
-  # What it holds, and whether all of it is sound
+  # What it contains, and whether all of it is sound
   zarrfs cache stat ~/.cache/zarrfs
   zarrfs cache verify ~/.cache/zarrfs
   # Make room
@@ -41,7 +41,7 @@ pub struct Arguments {
 enum Action {
     /// Fetch a whole store, or some arrays of it; bytes that are cached and current are not fetched again. Exit status 1 unless everything is kept
     Fill(Box<fill::Arguments>),
-    /// Show what the cache holds, by store
+    /// Show what the cache contains, by store
     Stat {
         #[command(flatten)]
         folder: Folder,
@@ -70,7 +70,7 @@ struct Folder {
 }
 
 impl Arguments {
-    /// Does what the word says.
+    /// Runs the subcommand.
     pub fn run(self) -> Outcome {
         match self.action {
             Action::Fill(arguments) => arguments.run(),

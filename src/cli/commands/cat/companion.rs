@@ -1,4 +1,4 @@
-//! A companion file of a node without a mount. Uses `formats` and `hierarchy`.
+//! The companion file of a node, without a mount. Uses `formats` and `hierarchy`.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::cli::nodes::subject::with_subject;
 use crate::cli::output::progress;
 use crate::cli::output::{self, BLOCK_BYTES, Reader};
 
-/// The format with this name.
+/// Returns the format with this name.
 pub fn format(name: &str) -> Outcome<&'static Format> {
     formats::find_by_any_name(name).ok_or_else(|| {
         let names: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
@@ -22,7 +22,7 @@ pub fn format(name: &str) -> Outcome<&'static Format> {
     })
 }
 
-/// The refusal of a format that cannot express a node: it names those that can.
+/// Returns the error for a format that cannot express a node. It names the formats that can.
 pub fn refusal(format: &Format, path: &str, node: &Node, layout: Layout) -> Exit {
     let what = match node {
         Node::Array { metadata, .. } => {
@@ -73,7 +73,7 @@ pub fn write(
 
 fn copy(file: &VirtualFile) -> Outcome {
     let size_bytes = file.size_bytes();
-    let bar = progress::of_output(size_bytes);
+    let bar = progress::output_bytes(size_bytes);
     let (reader, cancellation) = (file.reader(Readahead::Chunks), Cancellation::never());
     let mut buffer = ReplyBuffer::default();
     let mut offset = 0;

@@ -1,4 +1,4 @@
-//! NumPy's basic indexing: `3, :, 10:20`, without newaxis. Reads an index and the shape it is for; touches no store.
+//! NumPy's basic indexing: `3, :, 10:20`, without newaxis. Uses `array` for its types, and no store.
 
 use zarrfs::array::AxisSelection;
 
@@ -9,12 +9,12 @@ use crate::cli::exit::{Exit, Outcome};
 pub struct Slice {
     /// The elements of each axis of the array.
     pub axes: Vec<AxisSelection>,
-    /// The lengths of the axes that are left: an integer takes its axis away.
+    /// The lengths of the axes that remain: an integer removes its axis.
     pub shape: Vec<u64>,
 }
 
 impl Slice {
-    /// All elements of an array.
+    /// Selects all elements of an array.
     pub fn whole(shape: &[u64]) -> Self {
         let axes = shape.iter().map(|&count| AxisSelection { start: 0, step: 1, count });
         Slice { axes: axes.collect(), shape: shape.to_vec() }
@@ -29,12 +29,12 @@ enum Part {
     Ellipsis,
 }
 
-/// The path and the text between the brackets, if it ends with an index.
+/// Splits a path with an index into the path and the text between the brackets; `None` without an index.
 pub fn split(path: &str) -> Option<(&str, &str)> {
     path.strip_suffix(']')?.rsplit_once('[')
 }
 
-/// The slice that the text between brackets gives of an array of this shape.
+/// Reads the text between the brackets as a slice of an array of this shape.
 pub fn parse(text: &str, shape: &[u64]) -> Outcome<Slice> {
     let text = text.trim();
     let text = text.strip_suffix(',').filter(|text| !text.trim().is_empty()).unwrap_or(text);
@@ -64,9 +64,9 @@ pub fn parse(text: &str, shape: &[u64]) -> Outcome<Slice> {
     let mut slice = Slice { axes: Vec::new(), shape: Vec::new() };
     for (axis, (part, &length)) in all.into_iter().zip(shape).enumerate() {
         match part {
-            Part::Integer(index) => slice.axes.push(one(index, axis, length)?),
+            Part::Integer(index) => slice.axes.push(one_element(index, axis, length)?),
             Part::Slice { start, stop, step } => {
-                let selected = several((start, stop, step), axis, length)?;
+                let selected = elements_of_slice((start, stop, step), axis, length)?;
                 slice.shape.push(selected.count);
                 slice.axes.push(selected);
             }
@@ -89,19 +89,19 @@ fn part(text: &str) -> Outcome<Part> {
         [start, stop, step] => {
             Ok(Part::Slice { start: optional(start)?, stop: optional(stop)?, step: optional(step)? })
         }
-        _ => Err(no_index(text)),
+        _ => Err(not_an_index(text)),
     }
 }
 
 fn integer(number: &str, part: &str) -> Outcome<i128> {
-    number.parse().map_err(|_| no_index(part))
+    number.parse().map_err(|_| not_an_index(part))
 }
 
-fn no_index(part: &str) -> Exit {
+fn not_an_index(part: &str) -> Exit {
     Exit::Usage(format!("'{part}' is not an index: write integers, slices as START:STOP:STEP, or '...'"))
 }
 
-fn one(index: i128, axis: usize, length: u64) -> Outcome<AxisSelection> {
+fn one_element(index: i128, axis: usize, length: u64) -> Outcome<AxisSelection> {
     let from_start = if index < 0 { index + i128::from(length) } else { index };
     let start = u64::try_from(from_start).ok().filter(|&start| start < length);
     let start = start.ok_or_else(|| {
@@ -110,8 +110,8 @@ fn one(index: i128, axis: usize, length: u64) -> Outcome<AxisSelection> {
     Ok(AxisSelection { start, step: 1, count: 1 })
 }
 
-/// As Python's `slice.indices`.
-fn several(
+/// Returns the elements that Python's `slice.indices` gives.
+fn elements_of_slice(
     (start, stop, step): (Option<i128>, Option<i128>, Option<i128>),
     axis: usize,
     length: u64,
@@ -130,7 +130,7 @@ fn several(
         return Ok(AxisSelection { start: 0, step: 1, count: 0 });
     }
     let count = (distance - 1) / step.saturating_abs() + 1;
-    // A step that is never made may be of any size.
+    // With one element, the step is not used and may be of any size.
     let step = if count > 1 { step } else { 1 };
     let narrow = |number: i128| u64::try_from(number).unwrap_or(0);
     Ok(AxisSelection { start: narrow(start), step: i64::try_from(step).unwrap_or(1), count: narrow(count) })

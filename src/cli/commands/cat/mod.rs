@@ -58,7 +58,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Writes them. If the reader closes its end early, the command ends quietly.
+    /// Writes the bytes. If the reader closes its end early, the command ends without an error.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
         let format = self.format.as_deref().map(companion::format).transpose()?;
@@ -95,7 +95,7 @@ impl Arguments {
     ) -> Outcome {
         if let Some(format) = format.filter(|format| **format != npy::FORMAT) {
             return Err(Exit::Usage(format!(
-                "format '{}' takes no index: a slice is written as flat bytes or as npy",
+                "format '{}' does not take an index: a slice is written as flat bytes or as npy",
                 format.name
             )));
         }
@@ -125,12 +125,12 @@ impl Arguments {
         header: &[u8],
     ) -> Outcome {
         let array = Array::open(engine, tree.store(), path, metadata.clone(), self.layout.layout());
-        let refusal = |error| open::refusal(tree.store(), path, &metadata, &error);
+        let refusal = |error| open::no_flat_bytes(tree.store(), path, &metadata, &error);
         let array = array.map_err(|error| Exit::Failed(refusal(error)))?;
         if output::bytes(header)? == Reader::HasGone {
             return Ok(());
         }
-        let bar = progress::of_output(slice.size_bytes(array.metadata()));
+        let bar = progress::output_bytes(slice.size_bytes(array.metadata()));
         array.read_slice(&slice.axes, &Cancellation::never(), &mut |bytes| {
             for block in bytes.chunks(BLOCK_BYTES as usize) {
                 if output::bytes(block)? == Reader::HasGone {
@@ -145,8 +145,8 @@ impl Arguments {
     }
 }
 
-/// Whether there is a node with this very name. Offline the cache may not know that there is none, because nobody has asked for it
-/// before: then the name is an index.
+/// Returns whether there is a node with exactly this name. Offline the cache may not know, because the name was never looked up: then it is
+/// an index.
 fn is_node(tree: &Tree, path: &str) -> Result<bool> {
     let is_unknown = |error: &Error| matches!(error, Error::Store { source, .. } if source.kind() == std::io::ErrorKind::NetworkUnreachable);
     match tree.node(path) {

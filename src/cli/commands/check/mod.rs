@@ -24,7 +24,7 @@ use report::{ArrayFindings, Missing, Report, Style};
 const MAX_JOBS: u64 = 1024;
 /// Memory for the indexes of shards, each of which is at most 32 MiB.
 const INDEX_BYTES: u64 = 128 << 20;
-/// How many chunks of a remote store are read at a time, where nothing else is asked for.
+/// How many chunks of a remote store are read at a time, unless `--jobs` says otherwise.
 const REMOTE_JOBS: usize = 16;
 
 /// What help and the man page show.
@@ -72,17 +72,17 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Checks.
+    /// Checks the arrays.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
         let store = open::store(&self.store)?;
-        // Its chunks are never kept; this is for the indexes of shards.
+        // Chunks are not kept; the memory is for the indexes of shards.
         let engine = Engine::new(INDEX_BYTES, 1);
         let mut roots: Vec<String> = self.arrays.iter().map(|name| open::path(name)).collect();
         let tree = Tree::for_one_look(store.clone());
         for root in &roots {
             if let Ok(None) = tree.node(root) {
-                return Err(open::unknown(&tree, root));
+                return Err(open::unknown_array(&tree, root));
             }
         }
         if roots.is_empty() {
@@ -97,7 +97,7 @@ impl Arguments {
         for visit in roots.iter().flat_map(|root| tree.walk(root, usize::MAX)) {
             let path = &visit.path;
             match visit.node {
-                // At a service it would be one more request for each group, for what hardly occurs there.
+                // A remote store would need one more request for each group, for a mistake that hardly occurs there.
                 Ok(Node::Group { .. }) if store.is_remote() => {}
                 Ok(Node::Group { .. }) => report.strays(path, &Strays::in_group(store.as_ref(), path)),
                 Ok(Node::Array { metadata, .. }) => {
@@ -130,7 +130,7 @@ impl Arguments {
         }
     }
 
-    /// What is found in an array; an error where the store does not say which chunks it has.
+    /// Checks an array. Fails if the store does not list its chunks.
     fn check(
         &self,
         store: &dyn Store,
@@ -167,7 +167,7 @@ impl Arguments {
     }
 }
 
-/// Chunks of all stored objects, for the bar.
+/// Counts the chunks of all stored objects, for the progress bar.
 fn stored_chunks(engine: &Arc<Engine>, tree: &Tree, roots: &[String]) -> u64 {
     let spinner = progress::counting("chunks");
     let mut chunks = 0u64;

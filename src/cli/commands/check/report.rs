@@ -1,4 +1,4 @@
-//! What a check found, as lines or as JSON. Uses `output` and the progress bar.
+//! The findings of a check, as lines or as JSON. Uses `output`.
 
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::cli::output::{self, terminal};
 /// The most arrays that a line for people names.
 const MAX_NAMED: usize = 12;
 
-/// What happens to missing chunks.
+/// How missing chunks are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Missing {
     /// They are counted.
@@ -31,7 +31,7 @@ pub struct Style {
     pub missing: Missing,
 }
 
-/// What was found so far.
+/// The findings so far.
 pub struct Report {
     style: Style,
     bar: ProgressBar,
@@ -41,13 +41,13 @@ pub struct Report {
     missing: u128,
     damaged: u64,
     not_checked: u64,
-    /// Whether the store did not say what is in some folder.
+    /// Whether the store did not list some folder.
     is_unseen: bool,
     without_checksum: Vec<String>,
     more_without_checksum: u64,
 }
 
-/// What was found in one array.
+/// The findings in one array.
 pub struct ArrayFindings {
     pub outcome: CheckOutcome,
     /// How many chunks it has, stored or not.
@@ -76,7 +76,7 @@ impl Report {
         }
     }
 
-    /// What is read although the specification does not allow it is not damage.
+    /// Prints how a document deviates from the specification. An array that can be read all the same is not damaged.
     pub fn note(&self, key: &str, deviation: &str) {
         if !self.style.is_quiet {
             self.bar.suspend(|| {
@@ -85,8 +85,8 @@ impl Report {
         }
     }
 
-    /// Names objects that belong to no chunk. They are no failure, as missing chunks are none: a program that made the array shorter may
-    /// have left them. An array that has its chunks under other names only fails with --missing=error.
+    /// Prints which objects belong to no chunk. They are not a failure, as missing chunks are not: a program that made the array shorter may
+    /// have left them. An array that has all its chunks under other names fails only with --missing=error.
     pub fn strays(&self, path: &str, strays: &Strays) {
         if let Some(sentence) = strays::sentence(strays).filter(|_| !self.style.is_quiet) {
             self.bar
@@ -94,7 +94,7 @@ impl Report {
         }
     }
 
-    /// Takes what was found in an array that could be checked.
+    /// Adds the findings in an array that could be checked.
     pub fn add(&mut self, path: &str, found: ArrayFindings) {
         let ArrayFindings { outcome, chunks, damaged, damaged_objects, has_checksum } = found;
         self.arrays += 1;
@@ -132,8 +132,8 @@ impl Report {
         }
     }
 
-    /// Takes a node that could not be opened: damage where its document or the store is at fault, and only not checked
-    /// where this version does not support it, or where nobody knows what is stored.
+    /// Adds a node that could not be opened. It is damaged if its document or the store is at fault, and only not checked if this version
+    /// does not support it, or if the store does not list what it has.
     pub fn refused(&mut self, path: &str, error: &Error) {
         let is_unlisted = matches!(error, Error::Unlisted { .. });
         self.is_unseen |= is_unlisted;
@@ -154,14 +154,14 @@ impl Report {
         }
     }
 
-    /// One array after the other, so that long lists take no memory.
+    /// Writes the row of one array at once, so that long lists take no memory.
     fn write_row(&mut self, row: &Value) {
         let separator = if std::mem::take(&mut self.is_first) { "{\"arrays\": [\n" } else { ",\n" };
         self.bar.suspend(|| say_json(&format!("{separator} {row}")));
     }
 
-    /// Ends the report. `must_check_all`: an array that was named and could not be checked is a failure. It is always one if none
-    /// could be.
+    /// Ends the report. With `must_check_all`, an array that could not be checked is a failure. It is always a failure if no array could be
+    /// checked.
     pub fn finish(mut self, must_check_all: bool) -> Outcome {
         self.bar.finish_and_clear();
         let is_failure = self.damaged > 0
@@ -183,7 +183,7 @@ impl Report {
         if self.style.missing != Missing::Ignore
             && let Some(members) = summary.as_object_mut()
         {
-            // More than a JSON number of 64 bits may be declared.
+            // The number may exceed 64 bits.
             let missing =
                 u64::try_from(self.missing).map_or_else(|_| json!(self.missing.to_string()), Value::from);
             members.insert("missing".into(), missing);
@@ -215,7 +215,7 @@ impl Report {
     }
 }
 
-/// One line per damaged object: the key, then the reason.
+/// Returns the line about a damaged object: the key, then the reason.
 pub fn damage(key: &str, reason: &str) -> String {
     if reason.starts_with(key) {
         terminal::about(key, reason)
@@ -224,7 +224,7 @@ pub fn damage(key: &str, reason: &str) -> String {
     }
 }
 
-/// A reader that has gone does not change what the exit code says.
+/// Prints a line. If the reader has gone, the check goes on, so that the exit code is right.
 pub fn say(line: &str) {
     let _ = output::line(line);
 }

@@ -1,6 +1,6 @@
-//! The line before the cursor as its shell reads it: words without their quotes. Uses nothing.
+//! The line before the cursor as the shell reads it: words without their quotes. Uses nothing.
 
-/// A shell that asks.
+/// A shell that asks for completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shell {
     /// Takes candidates as they are typed: quoted, from the last character that breaks words.
@@ -12,7 +12,7 @@ pub enum Shell {
 }
 
 impl Shell {
-    /// The shell of this name.
+    /// Returns the shell with this name.
     pub fn named(name: &str) -> Option<Self> {
         Some(match name {
             "bash" => Shell::Bash,
@@ -23,7 +23,7 @@ impl Shell {
     }
 }
 
-/// The quotes that a place in a line is in.
+/// The quotes around a place in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quote {
     None,
@@ -36,18 +36,18 @@ pub enum Quote {
 pub struct Line {
     /// The words before the one at the cursor, as the program would get them.
     pub words: Vec<String>,
-    /// The word at the cursor, as far as it is typed, without its quotes; a `~` in it is left as it is.
+    /// The word at the cursor, as far as it is typed, without its quotes. A `~` stays as it is.
     pub typed: String,
     /// The quotes at the cursor.
     pub quote: Quote,
 }
 
 impl Line {
-    /// Reads a line; `None` where it has more than words and variables in it, such as another command's output.
+    /// Reads a line. Returns `None` if it contains more than words and variables, such as the output of another command.
     pub fn read(line: &str, shell: Shell, variable: &dyn Fn(&str) -> Option<String>) -> Option<Self> {
         let mut words: Vec<String> = Vec::new();
         let (mut word, mut quote) = (String::new(), Quote::None);
-        // Nothing of the word is seen yet; its first character is a `~` without quotes.
+        // Whether the word has not begun yet, and whether its first character is a `~` without quotes.
         let (mut is_start, mut is_home) = (true, false);
         let mut rest = line.chars().peekable();
         while let Some(character) = rest.next() {
@@ -91,7 +91,7 @@ impl Line {
     }
 }
 
-/// A word with the user's home folder in place of a `~` before it.
+/// Replaces a `~` at the beginning of a word by the user's home folder.
 fn expanded(word: String, is_home: bool, variable: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     match word.strip_prefix('~') {
         Some(rest) if is_home && (rest.is_empty() || rest.starts_with('/')) => Some(variable("HOME")? + rest),
@@ -99,7 +99,7 @@ fn expanded(word: String, is_home: bool, variable: &dyn Fn(&str) -> Option<Strin
     }
 }
 
-/// Text as bash takes it in these quotes. A `~` at the beginning keeps its meaning if the text is a path below home.
+/// Quotes text for bash within these quotes. A `~` at the beginning keeps its meaning if the text is a path below home.
 pub fn quoted(text: &str, quote: Quote, is_below_home: bool) -> String {
     let mut quoted = String::with_capacity(text.len());
     for (at, character) in text.char_indices() {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_quoted_reads_as_it_was() {
+    fn quoted_text_is_read_back_unchanged() {
         for text in
             ["plain/a-b_c.d", "a b", "it's", "$x `y` \"z\" \\", "ü=1:2", "~x", "a~", "(a)[0]*?!#;|&<>{}"]
         {

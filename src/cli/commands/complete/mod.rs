@@ -1,10 +1,10 @@
-//! `zarrfs __complete SHELL LINE [TYPED]`: what may stand at the cursor, for the scripts of `zarrfs completions`.
+//! `zarrfs __complete SHELL LINE [TYPED]`: the names that complete a line, for the scripts of `zarrfs completions`.
 //!
-//! It is not one of the commands that clap knows, so that no help and no completion shows it. `line.rs` reads the line,
-//! clap says which argument the cursor is in, `mountpoints.rs` and the store have the names.
+//! clap does not know this command, so that neither help nor completions show it. `line.rs` reads the line, clap says which argument the
+//! cursor is in, and `mountpoints.rs` and the store have the names.
 //!
-//! Exit code 0: these names, one a line, and nothing else (a group ends in `/`). Exit code 1: the place takes something
-//! else, which the script completes. There is never a message, and a store that takes longer than a moment has no names.
+//! Exit code 0 means that only the printed names, one a line, can follow (a group ends in `/`). Exit code 1 means that something else can
+//! follow, which the script completes. No message is ever printed, and a store that takes longer than a moment has no names.
 
 mod line;
 mod mountpoints;
@@ -25,17 +25,17 @@ use crate::cli::nodes::open;
 use crate::cli::options::{AccessArguments, BaseArguments};
 use crate::cli::output;
 use line::{Line, Quote, Shell};
-use mountpoints::Whose;
+use mountpoints::MountOwner;
 
-/// The word that asks.
+/// The name of the command.
 const WORD: &str = "__complete";
-/// How long a user waits for names at most.
+/// How long a user waits for names, at most.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// Stands for the word at the cursor: no user types it.
+/// The stand-in for the word at the cursor, which no user types.
 const CURSOR: &str = "\u{1a}";
 
-/// The reply to the command line of a script; `None` for all other command lines.
-/// `definition` gives the program's.
+/// Returns the reply to the command line of a script; `None` for all other command lines. `definition` returns clap's definition of the
+/// program.
 pub fn reply(arguments: &[OsString], definition: fn() -> Command) -> Option<Outcome> {
     let (word, asked) = arguments.get(1..)?.split_first()?;
     if word != WORD {
@@ -51,24 +51,24 @@ pub fn reply(arguments: &[OsString], definition: fn() -> Command) -> Option<Outc
     })
 }
 
-/// The lines for a script.
+/// Returns the lines for a script.
 fn candidates(asked: &[String], definition: fn() -> Command) -> Option<Vec<String>> {
     let shell = Shell::named(asked.first()?)?;
     let text = asked.get(1)?;
     let variable = |name: &str| std::env::var(name).ok();
     let line = Line::read(text, shell, &variable)?;
     let names = names(&line, definition().ignore_errors(true))?;
-    // What bash replaces, and what of the word is before it.
+    // bash replaces only the end of the word; what stands before it is left out of the candidates.
     let replaced = asked.get(2).filter(|replaced| text.ends_with(replaced.as_str()));
     let before =
         replaced.and_then(|replaced| Line::read(&text[..text.len() - replaced.len()], shell, &variable));
     let before = before.map(|before| before.typed).unwrap_or_default();
-    // A name that is not one line cannot be shown.
+    // A name with a line break cannot be printed as one line.
     let names = names.into_iter().filter(|name| !name.contains(char::is_control));
     Some(names.map(|name| shown(&name, shell, &line, &before) + "\n").collect())
 }
 
-/// A name as the shell takes it.
+/// Returns a name as the shell takes it.
 fn shown(name: &str, shell: Shell, line: &Line, before: &str) -> String {
     match shell {
         Shell::Bash => {
@@ -80,7 +80,7 @@ fn shown(name: &str, shell: Shell, line: &Line, before: &str) -> String {
     }
 }
 
-/// The words that may stand at the cursor.
+/// Returns the names that may stand at the cursor.
 fn names(line: &Line, mut definition: Command) -> Option<Vec<String>> {
     if line.typed.starts_with('-') && line.quote == Quote::None {
         return None;
@@ -93,14 +93,14 @@ fn names(line: &Line, mut definition: Command) -> Option<Vec<String>> {
     }
     let argument = at_cursor(command, matches)?;
     match (argument.get_value_names()?.first()?.as_str(), command.get_name()) {
-        ("MOUNTPOINT", "umount") => mountpoints::below(&line.typed, Whose::Own),
-        ("MOUNTPOINT", "stat" | "top") => mountpoints::below(&line.typed, Whose::Anyone),
+        ("MOUNTPOINT", "umount") => mountpoints::completing(&line.typed, MountOwner::ThisUser),
+        ("MOUNTPOINT", "stat" | "top") => mountpoints::completing(&line.typed, MountOwner::Anyone),
         ("PATH" | "NODE" | "ARRAY" | "FROM", name) => {
-            // What is made comes into a group.
+            // A new node can only follow a group.
             let is_new =
                 argument.is_positional() && command.get_arguments().any(|other| other.get_id() == "new");
             let found = nodes(matches, &line.typed, is_new);
-            // 'zarrfs ls' also takes other stores there.
+            // 'zarrfs ls' also takes other stores here.
             if found.is_empty() && name == "ls" { None } else { Some(found) }
         }
         ("TO", _) => Some(nodes(matches, &line.typed, true)),
@@ -108,7 +108,7 @@ fn names(line: &Line, mut definition: Command) -> Option<Vec<String>> {
     }
 }
 
-/// The argument that the cursor is in.
+/// Returns the argument that the cursor is in.
 fn at_cursor<'a>(command: &'a Command, matches: &ArgMatches) -> Option<&'a Arg> {
     command.get_arguments().find(|argument| {
         let values = matches.try_get_raw(argument.get_id().as_str()).ok().flatten();
@@ -116,7 +116,7 @@ fn at_cursor<'a>(command: &'a Command, matches: &ArgMatches) -> Option<&'a Arg> 
     })
 }
 
-/// The nodes of the command's store, or its groups alone.
+/// Returns the nodes of the command's store, or only its groups.
 fn nodes(matches: &ArgMatches, typed: &str, groups_only: bool) -> Vec<String> {
     let Some(store) = local_store(matches) else { return Vec::new() };
     let (folder, stem) = typed.split_at(typed.rfind('/').map_or(0, |slash| slash + 1));
@@ -126,7 +126,7 @@ fn nodes(matches: &ArgMatches, typed: &str, groups_only: bool) -> Vec<String> {
     children.map(path).collect()
 }
 
-/// The command's store; `None` also for a remote one, which takes its time and may charge for each look.
+/// Opens the command's store; `None` for a remote one, which takes time and may charge for each request.
 fn local_store(matches: &ArgMatches) -> Option<Arc<dyn Store>> {
     let (location, options) = match matches.try_get_one::<String>("store").ok().flatten() {
         Some(location) => (

@@ -1,4 +1,4 @@
-//! Mount points of zarrfs that begin with what is typed. Uses the kernel's list alone: no mount is looked at, which may hang.
+//! Mount points of zarrfs that begin with what is typed. Uses only the kernel's list, because a mount may hang.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -6,18 +6,19 @@ use zarrfs::mount::daemon::mounted;
 
 /// The users whose mounts are offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
-    /// This user; root may unmount all.
-    Own,
+pub enum MountOwner {
+    /// This user. Root may unmount all.
+    ThisUser,
     /// All users.
     Anyone,
 }
 
-/// The mount points; `None` if there is none, so that the shell completes other paths, such as links to them.
-pub fn below(typed: &str, whose: Whose) -> Option<Vec<String>> {
-    let mountpoints = match whose {
-        Whose::Own if zarrfs::sys::effective_ids().0 != 0 => mounted::own_mountpoints(),
-        Whose::Own | Whose::Anyone => mounted::mountpoints(),
+/// Returns the mount points that complete what is typed; `None` if there are none, so that the shell completes other paths, such as links to
+/// mount points.
+pub fn completing(typed: &str, owner: MountOwner) -> Option<Vec<String>> {
+    let mountpoints = match owner {
+        MountOwner::ThisUser if zarrfs::sys::effective_ids().0 != 0 => mounted::own_mountpoints(),
+        MountOwner::ThisUser | MountOwner::Anyone => mounted::mountpoints(),
     };
     let here = std::env::current_dir().ok();
     let home = std::env::var_os("HOME").map(PathBuf::from);
@@ -25,7 +26,7 @@ pub fn below(typed: &str, whose: Whose) -> Option<Vec<String>> {
     if found.is_empty() { None } else { Some(found) }
 }
 
-/// The mount points that begin with what is typed, spelled as it is: from the root, from home or from the working folder.
+/// Returns the mount points that begin with what is typed, spelled in the same way: from the root, from home or from the working folder.
 fn spelled(mountpoints: &[PathBuf], typed: &str, here: Option<&Path>, home: Option<&Path>) -> Vec<String> {
     let (folder, stem) = typed.split_at(typed.rfind('/').map_or(0, |slash| slash + 1));
     let base = match folder.strip_prefix("~/") {
@@ -45,13 +46,13 @@ fn spelled(mountpoints: &[PathBuf], typed: &str, here: Option<&Path>, home: Opti
             }
         })
         .collect();
-    // Mounts may lie on each other.
+    // One mount may cover another one at the same place.
     found.sort();
     found.dedup();
     found
 }
 
-/// A path without `.` and `..`; links are not followed.
+/// Returns a path without `.` and `..`. Links are not followed.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {

@@ -1,4 +1,4 @@
-//! Candidates in stores in folders and archives, for words as users begin them.
+//! Names that complete a line, from stores in folders and archives.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ fn put(folder: &Path, text: &str) {
     fs::write(folder.join("zarr.json"), text).unwrap();
 }
 
-/// A store with two groups and arrays with awkward names.
+/// Makes a store with groups, and arrays with awkward names.
 fn store() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("my store.zarr");
@@ -40,7 +40,7 @@ fn store() -> tempfile::TempDir {
     folder
 }
 
-/// The candidates after `zarrfs COMMAND 'STORE' REST`; `None` where the script completes by itself.
+/// Returns the candidates after `zarrfs COMMAND 'STORE' REST`; `None` where the script completes by itself.
 fn asked(shell: &str, command: &str, folder: &tempfile::TempDir, rest: &str) -> Option<Vec<String>> {
     let line = format!("zarrfs {command} '{}/my store.zarr' {rest}", folder.path().display());
     let found = candidates(&[shell.to_owned(), line])?;
@@ -104,7 +104,7 @@ fn everything_else_is_left_to_the_script() {
 }
 
 #[test]
-fn what_cannot_be_looked_into_has_no_names() {
+fn a_store_that_cannot_be_opened_has_no_names() {
     for store in ["s3://bucket/a.zarr", "https://nowhere.invalid/a.zarr", "no/such/folder", "''"] {
         assert_eq!(
             candidates(&["bash".to_owned(), format!("zarrfs info {store} ")]),
@@ -115,7 +115,7 @@ fn what_cannot_be_looked_into_has_no_names() {
 }
 
 #[test]
-fn bash_gets_what_it_replaces_in_the_quotes_of_the_line() {
+fn bash_gets_names_in_the_quotes_of_the_line() {
     let folder = store();
     let bash = |rest| asked("bash", "info", &folder, rest);
     assert_eq!(bash("a"), some(&["a\\ b\\:c"]));

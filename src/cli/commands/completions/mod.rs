@@ -1,7 +1,7 @@
 //! `zarrfs completions SHELL`.
 //!
-//! clap's script knows commands and options. bash, zsh and fish also get functions (`names.*`) that ask the program
-//! (`commands/complete/`) for what only it knows: the names in a store, and mount points.
+//! clap's script completes commands and options. For bash, zsh and fish, functions (`names.*`) ask the program (`commands/complete/`) for the
+//! names in a store and for mount points.
 
 use clap::{Args, Command};
 use clap_complete::Shell;
@@ -31,7 +31,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Prints them.
+    /// Prints the script.
     pub fn run(self, mut definition: Command) -> Outcome {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut definition, "zarrfs", &mut script);
@@ -45,8 +45,8 @@ impl Arguments {
     }
 }
 
-/// zsh calls the function that is named after the file, at once when it has read the file: so that name is ours, and clap's
-/// function gets another one.
+/// Renames clap's function for zsh. zsh calls the function with the name of the file as soon as it has read the file, so our function has that
+/// name.
 fn for_zsh(script: &str) -> String {
     script.replacen("\n_zarrfs() {\n", &format!("\n{ZSH}_zarrfs_definition() {{\n"), 1)
 }

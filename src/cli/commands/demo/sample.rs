@@ -1,19 +1,19 @@
-//! What `zarrfs demo` writes: a little of everything that real stores hold, computed, so that it is the same everywhere.
+//! The nodes that `zarrfs demo` writes: a little of everything that real stores contain. It is computed, so that it is the same everywhere.
 
 use serde_json::{Value, json};
 
-/// One node of the sample hierarchy.
-pub struct Sample {
-    /// Where; the root is `""`.
+/// A node of the sample hierarchy.
+pub struct SampleNode {
+    /// The path; the root is `""`.
     pub path: &'static str,
-    /// Its documents by name, the array's or group's own first.
+    /// The documents by name, with the array's or group's own first.
     pub documents: Vec<(&'static str, Value)>,
-    /// What it holds.
-    pub content: Content,
+    /// What the node contains.
+    pub content: NodeContent,
 }
 
-/// What a node holds.
-pub enum Content {
+/// What a node contains.
+pub enum NodeContent {
     /// Other nodes.
     Group,
     /// The elements in canonical form, C order.
@@ -22,8 +22,8 @@ pub enum Content {
     Chunks(Vec<(&'static str, Vec<u8>)>),
 }
 
-/// All nodes.
-pub fn all() -> Vec<Sample> {
+/// Returns all nodes.
+pub fn all() -> Vec<SampleNode> {
     let mut samples =
         vec![group_v3("", json!({ "title": "A sample of Zarr arrays", "written_by": "zarrfs demo" }))];
     samples.extend(climate());
@@ -33,9 +33,9 @@ pub fn all() -> Vec<Sample> {
     samples
 }
 
-fn group_v3(path: &'static str, attributes: Value) -> Sample {
+fn group_v3(path: &'static str, attributes: Value) -> SampleNode {
     let document = json!({ "zarr_format": 3, "node_type": "group", "attributes": attributes });
-    Sample { path, documents: vec![("zarr.json", document)], content: Content::Group }
+    SampleNode { path, documents: vec![("zarr.json", document)], content: NodeContent::Group }
 }
 
 /// The members that differ from one v3 array to the next.
@@ -51,7 +51,7 @@ struct V3 {
 }
 
 impl V3 {
-    fn sample(self, content: Content) -> Sample {
+    fn sample(self, content: NodeContent) -> SampleNode {
         let document = json!({
             "zarr_format": 3,
             "node_type": "array",
@@ -64,12 +64,12 @@ impl V3 {
             "dimension_names": self.dimension_names,
             "attributes": self.attributes,
         });
-        Sample { path: self.path, documents: vec![("zarr.json", document)], content }
+        SampleNode { path: self.path, documents: vec![("zarr.json", document)], content }
     }
 }
 
-/// The bytes of an array of this shape, from a function of the indices.
-fn elements<const SIZE: usize>(shape: &[u64], element: impl Fn(&[u64]) -> [u8; SIZE]) -> Content {
+/// Makes the bytes of an array from a function of the indices.
+fn elements<const SIZE: usize>(shape: &[u64], element: impl Fn(&[u64]) -> [u8; SIZE]) -> NodeContent {
     let mut bytes = Vec::new();
     let mut index = vec![0; shape.len()];
     for _ in 0..shape.iter().product::<u64>() {
@@ -82,10 +82,10 @@ fn elements<const SIZE: usize>(shape: &[u64], element: impl Fn(&[u64]) -> [u8; S
             *position = 0;
         }
     }
-    Content::Elements(bytes)
+    NodeContent::Elements(bytes)
 }
 
-/// One position of an index.
+/// Returns the position on one axis.
 fn at(index: &[u64], axis: usize) -> f64 {
     index.get(axis).copied().unwrap_or_default() as f64
 }
@@ -100,18 +100,18 @@ fn blosc(compressor: &str, item_size: u64) -> Value {
     } })
 }
 
-/// Monthly mean in kelvin at an index of (month, latitude, longitude).
+/// Returns a monthly mean in kelvin at an index of (month, latitude, longitude).
 fn temperature(index: &[u64]) -> f32 {
     let (month, latitude, longitude) = (at(index, 0), at(index, 1) - 89.5, at(index, 2));
-    // The north, with more land, warms and cools more.
+    // The northern hemisphere has more land, and warms and cools more.
     let swing = if latitude > 0.0 { 6.0 } else { 12.0 };
     let season = (month / 6.0 * std::f64::consts::PI).cos() * latitude / swing;
     let waves = (longitude.to_radians() * 3.0 + month).sin() * (latitude.to_radians() * 2.0).cos() * 4.0;
     (301.0 - 55.0 * latitude.to_radians().sin().powi(2) - season + waves) as f32
 }
 
-/// A year of monthly fields on a one-degree grid, by the CF conventions.
-fn climate() -> Vec<Sample> {
+/// Returns a year of monthly fields on a one-degree grid, by the CF conventions.
+fn climate() -> Vec<SampleNode> {
     let field = |path, data_type, chunk_shape, fill_value, compressor, attributes| V3 {
         path,
         shape: json!([12, 180, 360]),
@@ -151,8 +151,8 @@ fn climate() -> Vec<Sample> {
     samples
 }
 
-/// The axes of the fields.
-fn coordinates() -> Vec<Sample> {
+/// Returns the coordinates of the fields.
+fn coordinates() -> Vec<SampleNode> {
     let axis = |path, length: u64, data_type, name: &str, attributes, content| {
         V3 {
             path,
@@ -178,8 +178,8 @@ fn coordinates() -> Vec<Sample> {
     ]
 }
 
-/// A volume in shards, and a colour picture.
-fn microscope() -> Vec<Sample> {
+/// Returns a volume in shards, and a colour picture.
+fn microscope() -> Vec<SampleNode> {
     // Centre and radius of each cell, in voxels.
     const CELLS: [([f64; 3], f64); 7] = [
         ([8.0, 40.0, 50.0], 24.0),
@@ -240,8 +240,8 @@ fn microscope() -> Vec<Sample> {
     ]
 }
 
-/// A scalar, complex numbers, bits, Fortran order, an array with little in it, and one that has no flat form.
-fn small() -> Vec<Sample> {
+/// Returns a scalar, complex numbers, bits, Fortran order, an array with few stored chunks, and one that has no flat form.
+fn small() -> Vec<SampleNode> {
     let plain = |path, shape: Value, data_type, chunk_shape: Value, fill_value: Value| V3 {
         path,
         shape,
@@ -297,11 +297,11 @@ fn small() -> Vec<Sample> {
             attributes: json!({ "comment": "strings of any length have no flat form: the sidecar says so" }),
             ..plain("small/station_names", json!([3]), "string", json!([3]), json!(""))
         }
-        .sample(Content::Chunks(vec![("c/0", vlen_utf8(&["Ny-Ålesund", "Mauna Loa", "Neumayer III"]))])),
+        .sample(NodeContent::Chunks(vec![("c/0", vlen_utf8(&["Ny-Ålesund", "Mauna Loa", "Neumayer III"]))])),
     ]
 }
 
-/// The bytes of the vlen-utf8 codec: the count, then each string after its length.
+/// Encodes strings as the vlen-utf8 codec does: the count, then each string after its length.
 fn vlen_utf8(strings: &[&str]) -> Vec<u8> {
     let mut bytes = (strings.len() as u32).to_le_bytes().to_vec();
     for string in strings {
@@ -311,22 +311,22 @@ fn vlen_utf8(strings: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// A group of Zarr version 2.
-fn version_2() -> Vec<Sample> {
-    let array = |path, document: Value, attributes: Value, content| Sample {
+/// Returns a group of Zarr version 2.
+fn version_2() -> Vec<SampleNode> {
+    let array = |path, document: Value, attributes: Value, content| SampleNode {
         path,
         documents: vec![(".zarray", document), (".zattrs", attributes)],
         content,
     };
     let instants = |index: &[u64]| 1_577_836_800_000 + 3_600_000 * at(index, 0) as i64;
     vec![
-        Sample {
+        SampleNode {
             path: "version_2",
             documents: vec![
                 (".zgroup", json!({ "zarr_format": 2 })),
                 (".zattrs", json!({ "comment": "written as Zarr version 2" })),
             ],
-            content: Content::Group,
+            content: NodeContent::Group,
         },
         array(
             "version_2/matrix",
@@ -372,7 +372,7 @@ fn version_2() -> Vec<Sample> {
                 "fill_value": "", "filters": null, "compressor": null,
             }),
             json!({}),
-            Content::Elements(
+            NodeContent::Elements(
                 ["north", "Osten", "sør", "西"]
                     .iter()
                     .flat_map(|word| word.chars().chain(std::iter::repeat('\0')).take(8))

@@ -1,12 +1,12 @@
-//! Globs on paths of nodes: `*`, `?` and `[a-z]` within a name, `**` for any number of names. Uses nothing.
+//! Globs for paths of nodes: `*`, `?` and `[a-z]` within a name, `**` for any number of names. Uses nothing.
 
-/// A pattern. One without `/` is for the last name of a path, wherever that is.
+/// A pattern. A pattern without `/` matches the last name of a path at any depth.
 pub struct Glob {
     parts: Vec<Vec<char>>,
 }
 
 impl Glob {
-    /// Whether a text has a meaning as a pattern.
+    /// Returns whether a text is a pattern and not only a path.
     pub fn is_glob(text: &str) -> bool {
         text.contains(['*', '?', '['])
     }
@@ -21,7 +21,7 @@ impl Glob {
         Glob { parts }
     }
 
-    /// Whether it matches a path.
+    /// Returns whether the pattern matches a path.
     pub fn matches(&self, path: &str) -> bool {
         let names: Vec<Vec<char>> = path.split('/').map(|name| name.chars().collect()).collect();
         matches_path(&self.parts, &names)
@@ -39,7 +39,8 @@ fn matches_path(parts: &[Vec<char>], names: &[Vec<char>]) -> bool {
     }
 }
 
-/// Each `*` takes as few characters as it can, and one more whenever the rest does not match: no pattern takes long.
+/// Returns whether a part of a pattern matches a name. Each `*` takes as few characters as it can, and one more whenever the rest does not
+/// match, so that no pattern takes long.
 fn matches_name(pattern: &[char], name: &[char]) -> bool {
     let (mut at, mut place) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -67,7 +68,7 @@ fn matches_name(pattern: &[char], name: &[char]) -> bool {
     pattern.get(at..).unwrap_or_default().iter().all(|&character| character == '*')
 }
 
-/// The length of the set at the beginning of the pattern, if it has the character. A `[` without an end is itself.
+/// Returns the length of the set at the beginning of the pattern if the set has the character. A `[` without an end stands for itself.
 fn set(pattern: &[char], character: char) -> Option<usize> {
     let is_negative = matches!(pattern.get(1), Some('!' | '^'));
     let start = if is_negative { 2 } else { 1 };

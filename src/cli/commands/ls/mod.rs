@@ -1,4 +1,4 @@
-//! `zarrfs ls STORE [PATH|STORE…]`: hierarchies as trees, or as JSON.
+//! `zarrfs ls STORE [PATH|STORE…]`: lists hierarchies as trees or as JSON.
 
 mod glob;
 mod table;
@@ -26,7 +26,7 @@ use table::Style;
 
 /// The narrowest table.
 const LEAST_WIDTH: u64 = 20;
-/// The widest one.
+/// The widest table.
 const MAX_WIDTH: u64 = 10_000;
 
 /// What help and the man page show.
@@ -80,21 +80,21 @@ pub struct Arguments {
     log: LogArguments,
 }
 
-/// What is listed of one store.
+/// A store, and what is listed of it.
 struct Listing {
     tree: Tree,
     selections: Vec<Selection>,
 }
 
 enum Selection {
-    /// A node, and what is below it.
+    /// A node and everything below it.
     Path(String),
-    /// The nodes that match, what is above and what is below them.
+    /// The nodes that match, the groups above them, and everything below them.
     Glob(String),
 }
 
 impl Arguments {
-    /// Lists.
+    /// Lists the stores.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
         let listings = self.listings()?;
@@ -112,7 +112,7 @@ impl Arguments {
                 let mut rows = Vec::new();
                 self.visit(listing, selection, &mut |path, node| {
                     is_all &= node.is_ok();
-                    rows.push(Description::of(&engine, store, path, node));
+                    rows.push(Description::new(&engine, store, path, node));
                     Ok(Reader::Reads)
                 })?;
                 let text = table::table(&store.describe(), &rows, style);
@@ -125,10 +125,10 @@ impl Arguments {
         outcome(is_all)
     }
 
-    /// What the arguments name, in their order.
+    /// Returns what the arguments name, in their order.
     fn listings(&self) -> Outcome<Vec<Listing>> {
         let listing = |store| Listing { tree: Tree::for_one_look(store), selections: Vec::new() };
-        // A secret in any word is refused before anything is opened.
+        // A secret in any argument is refused before anything is opened.
         for word in &self.more {
             self.store.access.options(word, Access::Read)?;
         }
@@ -160,7 +160,7 @@ impl Arguments {
         Ok(listings)
     }
 
-    /// Calls `each` with every node that is listed, until its reader has gone.
+    /// Calls `each` with every node that is listed, until the reader has gone.
     fn visit(
         &self,
         Listing { tree, .. }: &Listing,
@@ -172,7 +172,7 @@ impl Arguments {
             Selection::Glob(pattern) => ("", Some(Glob::new(pattern))),
         };
         let is_listed = |node: &Result<Node>| !self.arrays || !matches!(node, Ok(Node::Group { .. }));
-        // The groups above the next node that were not listed, and the last match.
+        // The groups above the next node that were not listed yet, and the last match.
         let mut above: Vec<(String, Result<Node>)> = Vec::new();
         let mut matched: Option<String> = None;
         for visit in tree.walk(start, self.depth.unwrap_or(usize::MAX)) {
@@ -209,7 +209,7 @@ impl Arguments {
         }
     }
 
-    /// One object after the other, so that long lists take no memory.
+    /// Writes one JSON object after the other, so that long lists take no memory.
     fn write_json(&self, engine: &Arc<Engine>, listings: &[Listing]) -> Outcome {
         let (mut is_first, mut is_all) = (true, true);
         for listing in listings {
@@ -217,7 +217,7 @@ impl Arguments {
             for selection in &listing.selections {
                 let reader = self.visit(listing, selection, &mut |path, node| {
                     is_all &= node.is_ok();
-                    let row = Description::of(engine, store, path, node);
+                    let row = Description::new(engine, store, path, node);
                     let mut members = row.to_json(sidecar(engine, &listing.tree, path, node));
                     if listings.len() > 1 {
                         members.insert("store".into(), store.describe().into());
@@ -236,18 +236,18 @@ impl Arguments {
     }
 }
 
-/// A group that could not be listed is a row with the reason.
+/// Returns the outcome. If a group could not be listed, its row has said why.
 fn outcome(is_all: bool) -> Outcome {
     if is_all { Ok(()) } else { Err(Exit::Reported) }
 }
 
-/// The members of a node's sidecar; none where that cannot be made.
+/// Returns the members of a node's sidecar, or none if it cannot be made.
 fn sidecar(engine: &Arc<Engine>, tree: &Tree, path: &str, node: &Result<Node>) -> Map<String, Value> {
     let Ok(node) = node else { return Map::new() };
     with_subject(engine, tree, (path, node), Layout::default(), json::members).unwrap_or_default()
 }
 
-/// Whether a path is below a node, or the node itself.
+/// Returns whether a path is a node or below it.
 fn is_below(top: &str, path: &str) -> bool {
     top.is_empty() || path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

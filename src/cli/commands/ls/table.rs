@@ -1,4 +1,4 @@
-//! The nodes of a store as lines of aligned columns, the names drawn as a tree. Uses nothing of the store.
+//! The table of `zarrfs ls`: a line for each node, with the names drawn as a tree. Uses `nodes` for the summaries of nodes.
 
 use serde_json::json;
 
@@ -9,34 +9,34 @@ use crate::cli::output::terminal;
 /// How the table is drawn.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Style {
-    /// Columns of the terminal; `None`: as wide as it gets.
+    /// The width of the terminal; `None` if the table may be as wide as it gets.
     pub width: Option<usize>,
-    /// Every column in full.
+    /// Whether every column is shown in full.
     pub is_long: bool,
-    /// Paths instead of a tree.
+    /// Whether paths are shown instead of a tree.
     pub is_flat: bool,
 }
 
-/// The columns after the name, the important ones first. Where not all fit, the last ones are left out.
+/// The columns after the name, the important ones first. If not all fit, the last ones are left out.
 const TITLES: [&str; 8] = ["TYPE", "SHAPE", "FLAT", "STORED", "CHUNKS", "SHARDS", "CODECS", "ONE PASS"];
-/// What `-l` has besides.
+/// The columns that `-l` adds.
 const LONG_TITLES: [&str; 3] = ["FORMAT", "DIMENSIONS", "FILL"];
 /// The longest cells of these columns, if not everything fits.
 const WIDEST: [usize; 11] = [16, 24, 9, 9, 20, 20, 24, 9, 6, 24, 12];
-/// Names get at least this many columns.
+/// The least width of names.
 const LEAST_NAME: usize = 24;
-/// Lines of errors are at least so long.
+/// The least width of error lines.
 const LEAST_LINE: usize = 20;
 const GAP: &str = "  ";
 
-/// A line: the name, its cells, and what is said below it.
+/// A line: the name, its cells, and a note below it.
 struct Line {
     name: String,
     cells: Vec<String>,
     note: Option<String>,
 }
 
-/// The table. `store` is the name of the root.
+/// Draws the table. `store` is the name of the root.
 pub fn table(store: &str, rows: &[Description], style: Style) -> String {
     let lines = lines(store, rows, style);
     let has_arrays = rows.iter().any(|row| row.sizes().is_some());
@@ -60,7 +60,7 @@ pub fn table(store: &str, rows: &[Description], style: Style) -> String {
     }
     for line in &lines {
         if line.cells.is_empty() {
-            // Nothing is in the way of the name.
+            // A name without cells may be as wide as the table.
             text += &width.map_or(line.name.clone(), |width| terminal::shortened(&line.name, width));
             text.push('\n');
         } else {
@@ -73,13 +73,13 @@ pub fn table(store: &str, rows: &[Description], style: Style) -> String {
     text
 }
 
-/// Below the name, in line with it.
+/// Writes a note below a name, in line with it.
 fn push_note(text: &mut String, name: &str, note: &str, width: Option<usize>) {
     let indent: String = name
         .chars()
         .map_while(|c| " │├└─".contains(c).then_some(if "├│".contains(c) { '│' } else { ' ' }))
         .collect();
-    // Below a path nothing is drawn.
+    // Below a path there are no branches of a tree.
     let indent = if indent.is_empty() { GAP.to_owned() } else { indent };
     let lines = match width {
         None => vec![note.to_owned()],
@@ -116,7 +116,7 @@ fn lines(store: &str, rows: &[Description], style: Style) -> Vec<Line> {
     rows.iter().zip(names).map(line).collect()
 }
 
-/// The cells after the name. What is unknown of a broken node is `?`, as for an array that is not supported.
+/// Returns the cells after the name. What is unknown is `?`, both for a broken node and for an array that is not supported.
 fn cells(row: &Description, is_long: bool) -> Vec<String> {
     let size = |bytes: Option<u64>| bytes.map_or("?".to_owned(), size::show);
     let unknown = || "?".to_owned();
@@ -152,7 +152,7 @@ fn cells(row: &Description, is_long: bool) -> Vec<String> {
     cells.iter().map(|cell| terminal::printable(cell)).collect()
 }
 
-/// The width of the names and of as many other columns as fit.
+/// Returns the width of the names, and the widths of as many other columns as fit.
 fn widths(lines: &[Line], titles: &[&str], limit: Option<usize>) -> (usize, Vec<usize>) {
     let with_cells = || lines.iter().filter(|line| !line.cells.is_empty());
     let natural = with_cells().map(|line| terminal::width(&line.name)).max().unwrap_or(0).max("NAME".len());
@@ -174,11 +174,11 @@ fn widths(lines: &[Line], titles: &[&str], limit: Option<usize>) -> (usize, Vec<
     (natural.min(limit.saturating_sub(sum(&widths))).max(1), widths)
 }
 
-/// The names of the nodes, each after the lines that lead to it. Parents come first in the rows.
+/// Returns the names of the nodes, each after the lines of the tree that lead to it. Parents come first in the rows.
 fn branches(rows: &[Description]) -> Vec<String> {
     // The tree may begin below the root.
     let top = rows.first().map_or(0, |row| depth(&row.path));
-    // Backwards, since whether a line goes on depends on what comes below: `has_later[depth]` says whether the branch
+    // Rows are visited from last to first, because whether a line goes on depends on the rows below: `has_later[depth]` is whether the branch
     // at that depth has another node further down.
     let mut has_later: Vec<bool> = Vec::new();
     let mut names: Vec<String> = rows

@@ -21,18 +21,18 @@ use crate::cli::options::{AccessArguments, CacheArguments, LayoutArguments, LogA
 use crate::cli::options::{size, usage};
 use crate::cli::output;
 
-/// The part of the cache's memory that a remote store may use for transfers: this fraction, and at most this many bytes.
+/// A remote store may use this fraction of the cache's memory for transfers, and at most this many bytes.
 const TRANSFERS_PART_OF_CACHE: u64 = 4;
 const MAX_TRANSFERS_BYTES: u64 = 512 << 20;
 
-/// Seconds until metadata is checked again: of a folder, and of a store that is far away.
+/// Seconds until metadata is checked again, of a folder and of a remote store.
 const REVALIDATE_SECONDS: f64 = 1.0;
 const REMOTE_REVALIDATE_SECONDS: f64 = 60.0;
 
-/// Which users may enter.
+/// The values of `--allow-other`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum AllowOtherChoice {
-    /// Where it is possible.
+    /// On where it is possible.
     Auto,
     /// Always.
     On,
@@ -150,7 +150,7 @@ pub struct Arguments {
     pub fake: bool,
 }
 
-/// Permission bits in octal.
+/// Reads permission bits in octal.
 fn permission_bits(text: &str) -> std::result::Result<u32, String> {
     u32::from_str_radix(text, 8)
         .ok()
@@ -158,24 +158,25 @@ fn permission_bits(text: &str) -> std::result::Result<u32, String> {
         .ok_or_else(|| format!("'{text}' is not an octal number from 0 to 777"))
 }
 
-/// `chmod`.
+/// The values of `--chmod`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum ChmodChoice {
-    /// It fails.
+    /// chmod and chown fail.
     Refuse,
-    /// It succeeds.
+    /// They succeed, and change nothing.
     Ignore,
 }
 
 impl Arguments {
-    /// Mounts. `words` are the `-o` options that are not long flags; `helper` is set when mount(8) called.
+    /// Mounts the store. `words` are the words of `-o` that are not long flags. `helper` is whether mount(8) has called the program.
     pub fn run(self, words: MountWords, helper: bool) -> Outcome {
         if words.rw && !helper && !self.is_writable() {
             output::note(format_args!(
                 "zarrfs: note: the mount is read-only; 'rw' alone never enables writing, 'writable' does"
             ));
         }
-        if let Some(sentence) = warnings::of_exchange(&self.store, &self.mountpoint.to_string_lossy()) {
+        if let Some(sentence) = warnings::exchanged_arguments(&self.store, &self.mountpoint.to_string_lossy())
+        {
             return Err(Exit::Failed(sentence));
         }
         for word in &words.ignored {
@@ -184,48 +185,48 @@ impl Arguments {
         let log = Log::new(&self.log_arguments())?;
         let mut options = self.options(&words, &log);
         let access = if options.writable { Access::Write } else { Access::Read };
-        let mut of_store = self.access.options(&self.store, access)?;
-        let of_cache = options.cache_limit_bytes / TRANSFERS_PART_OF_CACHE;
-        of_store.remote.memory_bytes = Some(of_cache.min(MAX_TRANSFERS_BYTES));
-        options.allowed_references.clone_from(&of_store.allowed_references);
-        let may_be_remote = is_remote(&self.store) || of_store.remote.disk_cache.is_some();
-        options.remote = may_be_remote.then(|| of_store.remote.clone());
+        let mut store_options = self.access.options(&self.store, access)?;
+        let transfer_bytes = options.cache_limit_bytes / TRANSFERS_PART_OF_CACHE;
+        store_options.remote.memory_bytes = Some(transfer_bytes.min(MAX_TRANSFERS_BYTES));
+        options.allowed_references.clone_from(&store_options.allowed_references);
+        let may_be_remote = is_remote(&self.store) || store_options.remote.disk_cache.is_some();
+        options.remote = may_be_remote.then(|| store_options.remote.clone());
         self.check_writing(options.writable)?;
         if self.fake {
-            open::zarr_store(&self.store, &StoreOptions { overlay: None, ..of_store })?;
+            open::zarr_store(&self.store, &StoreOptions { overlay: None, ..store_options })?;
             return Ok(());
         }
         let location = self.store.clone();
         let foreground = self.foreground;
-        let of_daemon = of_store.clone();
-        let is_unheard = !foreground && log.needs_system_log() && !syslog::is_heard();
+        let daemon_store_options = store_options.clone();
+        let has_no_log = !foreground && log.needs_system_log() && !syslog::is_heard();
         let (cache_limit_bytes, layout) = (options.cache_limit_bytes, options.layout);
-        // What other programs do to the store below an overlay is its own matter.
         let is_mounted_writable = options.writable;
-        let is_writable = is_mounted_writable && of_store.overlay.is_none();
+        // With an overlay, nothing is written to the store.
+        let is_writable = is_mounted_writable && store_options.overlay.is_none();
         let path = options.store_path.clone();
-        // The log file is created only after the checks of `run`: it must not be inside the store.
+        // The log file is opened only after `session::run` has checked that it is not inside the store.
         session::run(options, foreground, move |for_others| {
             // A daemon's standard error is the system log.
             log.start()?;
-            let store = open::zarr_store(&location, &StoreOptions { for_others, ..of_daemon })?;
+            let store = open::zarr_store(&location, &StoreOptions { for_others, ..daemon_store_options })?;
             match (foreground, store.is_remote()) {
-                (true, true) => warnings::of_other_writers(&location, is_writable),
-                (true, false) => warnings::of_slabs(&store, cache_limit_bytes, layout),
+                (true, true) => warnings::warn_other_writers(&location, is_writable),
+                (true, false) => warnings::warn_small_cache(&store, cache_limit_bytes, layout),
                 (false, _) => {}
             }
             if foreground && is_writable {
-                warnings::of_refused_writes(&location, &store, path.as_deref());
+                warnings::warn_refused_writes(&location, &store, path.as_deref());
             }
             Ok(store)
         })?;
         if !foreground {
-            self.warn_after_mounting(&of_store, is_writable, (cache_limit_bytes, layout))?;
+            self.warn_after_mounting(&store_options, is_writable, (cache_limit_bytes, layout))?;
         }
         if self.verbose && !foreground {
-            self.say_what_is_mounted(is_mounted_writable, cache_limit_bytes);
+            self.print_mount(is_mounted_writable, cache_limit_bytes);
         }
-        if is_unheard {
+        if has_no_log {
             output::note(format_args!(
                 "zarrfs: warning: no system log is running: errors will not be recorded (use --log-file)"
             ));
@@ -233,20 +234,20 @@ impl Arguments {
         Ok(())
     }
 
-    /// Refuses to write where that cannot be.
+    /// Refuses a writable mount of a store that cannot be written.
     fn check_writing(&self, is_writable: bool) -> Outcome {
         if !is_writable || self.access.overlay.is_some() {
             return Ok(());
         }
         if self.access.base.remote.offline {
             return Err(Exit::Usage(
-                "--offline is for reading: leave --writable out, or keep the changes with --overlay DIR"
+                "--offline only reads: leave --writable out, or keep the changes with --overlay DIR"
                     .to_owned(),
             ));
         }
         if is_repository(&self.store) {
             return Err(Exit::Usage(
-                "a repository is written through an overlay, and its changes become snapshots by 'zarrfs commit': add \
+                "a repository can only be written through an overlay, from which 'zarrfs commit' makes snapshots: add \
                  --overlay DIR"
                     .to_owned(),
             ));
@@ -254,7 +255,7 @@ impl Arguments {
         Ok(())
     }
 
-    fn say_what_is_mounted(&self, is_writable: bool, cache_limit_bytes: u64) {
+    fn print_mount(&self, is_writable: bool, cache_limit_bytes: u64) {
         let access = if is_writable { "writable" } else { "read-only" };
         output::note(format_args!(
             "zarrfs: {} is mounted on {}, {access}, with a cache of {}; 'zarrfs umount {}' ends it",
@@ -265,33 +266,33 @@ impl Arguments {
         ));
     }
 
-    /// Warns on the terminal of what a mount in the background will not do well.
+    /// Prints warnings about a mount in the background on the terminal.
     fn warn_after_mounting(
         &self,
-        of_store: &StoreOptions,
+        store_options: &StoreOptions,
         is_writable: bool,
         (cache_limit_bytes, layout): (u64, Layout),
     ) -> Outcome {
-        // The base of an overlay is asked, which is only read.
-        let of_base = StoreOptions { overlay: None, ..of_store.clone() };
-        let open = || zarrfs::store::open_with(&self.store, &of_base);
+        // The daemon uses the overlay, so the warnings look at the store below it.
+        let base_options = StoreOptions { overlay: None, ..store_options.clone() };
+        let open = || zarrfs::store::open_with(&self.store, &base_options);
         if is_remote(&self.store) {
-            warnings::of_other_writers(&self.store, is_writable);
+            warnings::warn_other_writers(&self.store, is_writable);
             if is_writable && self.store.starts_with("http") {
-                warnings::of_refused_writes(&self.store, &open()?, None);
+                warnings::warn_refused_writes(&self.store, &open()?, None);
             }
             return Ok(());
         }
         let store = open()?;
-        warnings::of_slabs(&store, cache_limit_bytes, layout);
+        warnings::warn_small_cache(&store, cache_limit_bytes, layout);
         if is_writable {
             let path = local_path(&self.store).ok();
-            warnings::of_refused_writes(&self.store, &store, path.as_deref());
+            warnings::warn_refused_writes(&self.store, &store, path.as_deref());
         }
         Ok(())
     }
 
-    /// The log options; `verbose` is another word for a level.
+    /// Returns the log options. `--verbose` means level info.
     fn log_arguments(&self) -> LogArguments {
         let level = || (self.verbose && std::env::var_os("RUST_LOG").is_none()).then(|| "info".to_owned());
         LogArguments { log_level: self.log.log_level.clone().or_else(level), ..self.log.clone() }
@@ -373,8 +374,8 @@ struct Helper {
     filesystem_type: Option<OsString>,
 }
 
-/// The command line of `zarrfs mount` for one of mount(8).
-pub fn from_helper(arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
+/// Returns the command line of `zarrfs mount` that means the same as mount(8)'s call.
+pub fn translate_helper_call(arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
     let helper = match Helper::try_parse_from(arguments) {
         Ok(helper) => helper,
         Err(error) if !error.use_stderr() => {
@@ -411,7 +412,7 @@ mod tests {
     #[test]
     fn mount_8_is_understood() {
         let line = ["mount.zarrfs", "/data/a", "/mnt", "-sn", "-o", "rw,cache-size=1G", "-t", "zarrfs"];
-        let line = from_helper(line.iter().map(OsString::from).collect()).unwrap();
+        let line = translate_helper_call(line.iter().map(OsString::from).collect()).unwrap();
         let expected = ["zarrfs", "mount", "-o", "rw,cache-size=1G", "--sloppy", "--", "/data/a", "/mnt"];
         assert_eq!(line, expected);
     }

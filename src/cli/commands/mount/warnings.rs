@@ -1,6 +1,6 @@
-//! What `zarrfs mount` says about a command line that it can follow, and that may not do what the user expects.
+//! Warnings of `zarrfs mount` about a mount that may not do what the user expects.
 //!
-//! Uses `hierarchy`, `array` and `store`. Everything here looks at a store for a short time only.
+//! Uses `hierarchy`, `array` and `store`. Each check looks at the store for a short time only.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use crate::cli::nodes::open;
 use crate::cli::options::size;
 use crate::cli::output;
 
-/// The time and the number of nodes for finding arrays that the cache is too small for, or that cannot be written.
+/// The most time, and the most nodes, for finding arrays that the cache is too small for or that cannot be written.
 const SEARCH_TIME: Duration = Duration::from_millis(300);
 const SEARCH_NODES: usize = 1000;
 
-/// Warns where one pass over an array needs more memory than the cache may take: chunks are then decoded more than once.
-/// Checks the first nodes only, for a short time, so that mounting stays fast.
-pub fn of_slabs(store: &Arc<dyn Store>, cache_limit_bytes: u64, layout: Layout) {
+/// Warns if one pass over an array needs more memory than the cache may take, so that chunks are decoded more than once.
+/// Checks only the first nodes, for a short time, so that mounting stays fast.
+pub fn warn_small_cache(store: &Arc<dyn Store>, cache_limit_bytes: u64, layout: Layout) {
     if store.is_remote() {
-        // Each node costs requests.
+        // Each node would cost requests.
         return;
     }
     let engine = Engine::new(0, 1);
@@ -48,8 +48,8 @@ pub fn of_slabs(store: &Arc<dyn Store>, cache_limit_bytes: u64, layout: Layout) 
     if let Some((bytes, path)) = largest {
         let others = if others == 0 { String::new() } else { format!(" (and {others} more like it)") };
         output::note(format_args!(
-            "zarrfs: warning: to read '{}'{others} from end to end takes {} of decoded chunks at a time, but cache-size is {}: \
-             chunks will be decoded more than once; 'zarrfs ls' shows what each array takes",
+            "zarrfs: warning: reading '{}'{others} from end to end needs {} for decoded chunks, but cache-size is {}: \
+             chunks will be decoded more than once; 'zarrfs ls' shows what each array needs",
             open::shown(&path),
             size::show(bytes),
             size::show(cache_limit_bytes),
@@ -57,18 +57,18 @@ pub fn of_slabs(store: &Arc<dyn Store>, cache_limit_bytes: u64, layout: Layout) 
     }
 }
 
-/// Warns where nothing locks the store against other writers.
-pub fn of_other_writers(location: &str, is_writable: bool) {
+/// Warns if nothing locks the store against other writers.
+pub fn warn_other_writers(location: &str, is_writable: bool) {
     let is_web = ["http://", "https://"].iter().any(|scheme| location.starts_with(scheme));
     if is_writable && !is_web {
         output::note(format_args!(
-            "zarrfs: warning: {location} has no locks: other mounts and programs can write its arrays at the same time. Their \
-             changes are merged byte by byte; of bytes that several write, the last stay"
+            "zarrfs: warning: {location} has no locks: other mounts and programs can write its arrays at the same time. Changes \
+             are merged byte by byte; if several programs write the same byte, the last one wins"
         ));
     }
 }
 
-/// Why no write to the store at `location` can succeed, if that is so.
+/// Returns why no write to the store at `location` can succeed; `None` if one can.
 fn reason_against_writing(location: &str, store: &Arc<dyn Store>, path: Option<&Path>) -> Option<String> {
     if store.writer().is_none() {
         let kind = match location {
@@ -81,7 +81,7 @@ fn reason_against_writing(location: &str, store: &Arc<dyn Store>, path: Option<&
     let root = path?;
     let error = sys::may_write(root).err()?;
     if error.kind() != std::io::ErrorKind::ReadOnlyFilesystem {
-        // Chunks are written into the folders of arrays.
+        // Chunks are written into the folders of arrays, which may be writable.
         let started = Instant::now();
         let tree = Tree::new(store.clone());
         for visit in tree.walk("", usize::MAX).take(SEARCH_NODES) {
@@ -95,8 +95,8 @@ fn reason_against_writing(location: &str, store: &Arc<dyn Store>, path: Option<&
     Some(format!("the folders of {location} may not be written to ({})", output::reason(&error)))
 }
 
-/// Warns where a writable mount will fail to write.
-pub fn of_refused_writes(location: &str, store: &Arc<dyn Store>, path: Option<&Path>) {
+/// Warns if every write to a writable mount will fail.
+pub fn warn_refused_writes(location: &str, store: &Arc<dyn Store>, path: Option<&Path>) {
     if let Some(reason) = reason_against_writing(location, store, path) {
         output::note(format_args!(
             "zarrfs: warning: writes will fail: {reason}; mount with --overlay DIR to keep the changes in a folder of yours"
@@ -104,7 +104,7 @@ pub fn of_refused_writes(location: &str, store: &Arc<dyn Store>, path: Option<&P
     }
 }
 
-/// Whether a path or URL looks like a store.
+/// Returns whether a path or URL looks like a store.
 fn looks_like_store(location: &str) -> bool {
     let path = Path::new(location);
     let has_document = || DOCUMENT_NAMES.iter().chain(&[".zmetadata"]).any(|name| path.join(name).is_file());
@@ -113,7 +113,7 @@ fn looks_like_store(location: &str) -> bool {
         || (path.is_file() && path.extension().is_some_and(|extension| extension == "zip"))
 }
 
-/// Whether a folder can be mounted on: it is empty, or missing.
+/// Returns whether a path looks like a mount point: the folder is empty or missing.
 fn looks_like_mountpoint(location: &str) -> bool {
     match std::fs::read_dir(location) {
         Ok(mut names) => names.next().is_none(),
@@ -121,11 +121,11 @@ fn looks_like_mountpoint(location: &str) -> bool {
     }
 }
 
-/// What to write instead, where store and mount point have taken each other's place.
-pub fn of_exchange(store: &str, mountpoint: &str) -> Option<String> {
+/// Returns the message for a command line in which store and mount point are exchanged.
+pub fn exchanged_arguments(store: &str, mountpoint: &str) -> Option<String> {
     (looks_like_store(mountpoint) && looks_like_mountpoint(store)).then(|| {
         format!(
-            "{mountpoint} is a store and {store} is not: the store comes first; write 'zarrfs mount {mountpoint} {store}'"
+            "{mountpoint} is a store and {store} is not: write 'zarrfs mount {mountpoint} {store}', with the store first"
         )
     })
 }
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_archive_takes_no_writes_and_a_folder_does() {
+    fn a_folder_can_be_written_and_an_archive_cannot() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.zip");
         let mut archive = zip::ZipWriter::new(fs::File::create(&path).unwrap());
@@ -166,17 +166,17 @@ mod tests {
         fs::write(at("store/.zgroup"), "{}").unwrap();
         fs::create_dir(at("empty")).unwrap();
         fs::create_dir_all(at("full/x")).unwrap();
-        let sentence = of_exchange(&at("empty"), &at("store")).unwrap();
+        let sentence = exchanged_arguments(&at("empty"), &at("store")).unwrap();
         assert!(
             sentence.contains(&format!("write 'zarrfs mount {} {}'", at("store"), at("empty"))),
             "{sentence}"
         );
-        assert!(of_exchange(&at("missing"), &at("store")).is_some());
-        assert!(of_exchange(&at("empty"), "s3://bucket/a.zarr").is_some());
+        assert!(exchanged_arguments(&at("missing"), &at("store")).is_some());
+        assert!(exchanged_arguments(&at("empty"), "s3://bucket/a.zarr").is_some());
         for (store, mountpoint) in
             [("store", "empty"), ("full", "store"), ("store", "store"), ("full", "empty")]
         {
-            assert_eq!(of_exchange(&at(store), &at(mountpoint)), None, "{store} {mountpoint}");
+            assert_eq!(exchanged_arguments(&at(store), &at(mountpoint)), None, "{store} {mountpoint}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which overlay a command is about.
+//! The arguments that name an overlay.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::cli::options::{BaseArguments, LogArguments};
 /// The overlay that a command is about.
 #[derive(Args, Clone, Debug)]
 pub struct OverlayArguments {
-    /// The folder of the overlay, which knows its store
+    /// The folder of the overlay, in which the name of its store is kept
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
 
@@ -43,7 +43,7 @@ impl OverlayArguments {
     }
 }
 
-/// `1 chunk`, `2,000 chunks`.
+/// Returns a number with a noun: `1 chunk`, `2,000 chunks`.
 pub fn count(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", grouped(number), if number == 1 { "" } else { "s" })
 }

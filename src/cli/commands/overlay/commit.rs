@@ -20,7 +20,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Commits.
+    /// Commits the changes.
     pub fn run(self) -> Outcome {
         let store = self.overlay.open(Access::Write)?;
         let mut written = Ok(());

@@ -25,7 +25,7 @@ use crate::cli::options::CacheArguments;
 use crate::cli::output::terminal;
 use crate::cli::output::{self, Reader};
 
-/// Bytes of elements that are compared at one time, unless a row has more.
+/// How many bytes of elements are compared at one time, unless a row has more.
 const PART_BYTES: u64 = 16 << 20;
 
 /// Show the changed elements, with their indices, old and new values
@@ -52,25 +52,25 @@ pub struct Arguments {
     cache: CacheArguments,
 }
 
-/// How one node differs.
+/// The differences of one node.
 #[derive(Default)]
 struct Difference {
-    /// Index, old and new value of the first elements.
+    /// The index, the old and the new value of the first changed elements.
     shown: Vec<(Vec<u64>, Value, Value)>,
     elements: u64,
     objects: u64,
-    /// Key, member, old and new value.
+    /// The key, the member, the old and the new value of each changed member of a document.
     documents: Vec<(String, String, Value, Value)>,
-    /// What the node was, where it is removed.
+    /// What the node was, if it is removed.
     old: Option<String>,
-    /// What it is, where it is new.
+    /// What it is, if it is new.
     new: Option<String>,
-    /// Why elements were not compared.
+    /// Why its elements were not compared.
     reason: Option<String>,
 }
 
 impl Arguments {
-    /// Shows them.
+    /// Shows the differences.
     pub fn run(self) -> Outcome {
         let store = self.overlay.open(Access::Read)?;
         let engine = Engine::new(self.cache.cache_limit_bytes(), self.overlay.base.tuning().threads());
@@ -82,8 +82,8 @@ impl Arguments {
                 continue;
             }
             let mut difference = Difference { objects: node.objects.len() as u64, ..Difference::default() };
-            difference.old = node.removal.as_ref().map(|_| what_is(&below, &path));
-            difference.new = node.is_new().then(|| what_is(&tree, &path));
+            difference.old = node.removal.as_ref().map(|_| node_text(&below, &path));
+            difference.new = node.is_new().then(|| node_text(&tree, &path));
             for change in &node.documents {
                 difference.compare_documents(&store, change)?;
             }
@@ -104,7 +104,7 @@ impl Arguments {
     }
 }
 
-/// An array on both sides.
+/// An array as it is in the store and in the overlay.
 struct Sides {
     old: Arc<Array>,
     new: Arc<Array>,
@@ -119,7 +119,7 @@ impl Difference {
                 return Ok(Value::Null);
             }
             let bytes = store.get(&change.key, MAX_DOCUMENT_BYTES)?.unwrap_or_default();
-            // NaN as a bare word is compared as the whole text.
+            // A document with a bare NaN is not JSON, and is compared as text.
             let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
             Ok(if bytes.is_empty() {
                 Value::Null
@@ -229,8 +229,8 @@ impl Difference {
     }
 }
 
-/// What a node is, in words.
-fn what_is(tree: &Tree, path: &str) -> String {
+/// Describes a node in a few words.
+fn node_text(tree: &Tree, path: &str) -> String {
     match tree.node(path) {
         Ok(Some(Node::Array { metadata, .. })) => {
             format!("array of {}, shape {:?}", data_type(&metadata.document), metadata.shape)
@@ -241,12 +241,12 @@ fn what_is(tree: &Tree, path: &str) -> String {
     }
 }
 
-/// A value on one line.
+/// Returns a value on one line.
 fn shown(value: &Value) -> String {
     if value.is_null() { "none".to_owned() } else { value.to_string() }
 }
 
-/// Notes the members in which two values differ, objects member by member.
+/// Adds the members in which two values differ to `found`. Objects are compared member by member.
 fn compare_members(
     key: &str,
     path: &mut Vec<String>,
@@ -325,7 +325,7 @@ fn read(array: &Array, ranges: &[Range<u64>]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The index of an element of a box, by its number in C order.
+/// Returns the index of an element of a box from its number in C order.
 fn index(ranges: &[Range<u64>], mut number: u64) -> Vec<u64> {
     let mut index = Vec::new();
     for range in ranges.iter().rev() {

@@ -1,7 +1,7 @@
-//! `zarrfs overlay status|diff|commit|discard DIR`: what an overlay changes, and what becomes of it.
+//! `zarrfs overlay status|diff|commit|discard DIR`: shows the changes in an overlay, and commits or discards them.
 //!
-//! `nodes.rs` finds the node that a changed object belongs to. Everything begins with the overlay's list of changes, so the time
-//! that a command takes depends on what is changed, and not on the size of the store.
+//! `hierarchy::commit::nodes` finds the node that a changed object belongs to. All commands begin with the overlay's list of changes, so the
+//! time that they take depends on the number of changes, and not on the size of the store.
 
 mod arguments;
 mod commit;
@@ -29,7 +29,7 @@ Examples:
 
 /// Show, write back or discard the changes in an overlay
 ///
-/// An overlay is the folder of 'zarrfs mount --overlay DIR'. It holds every change to a store that is only read.
+/// An overlay is the folder of 'zarrfs mount --overlay DIR'. It contains every change to a store that is only read.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
@@ -46,7 +46,7 @@ enum Action {
 }
 
 impl Arguments {
-    /// Does what the word says.
+    /// Runs the subcommand.
     pub fn run(self) -> Outcome {
         match self.action {
             Action::Status(arguments) => arguments.run(),

@@ -32,7 +32,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Lists them.
+    /// Lists the changed nodes.
     pub fn run(self) -> Outcome {
         let store = self.overlay.open(Access::Read)?;
         let changes = nodes::by_node(&store, &Tree::for_one_look(store.clone()))?;
@@ -67,8 +67,8 @@ impl Arguments {
     }
 }
 
-/// What became of a node: `new`, `removed`, `replaced` (another one was removed before) or `changed`.
-fn change_of(node: &NodeChanges) -> &'static str {
+/// Returns how a node has changed: `new`, `removed`, `replaced` (removed and made anew) or `changed`.
+fn change_name(node: &NodeChanges) -> &'static str {
     match (&node.removal, node.is_new()) {
         (Some(_), true) => "replaced",
         (Some(_), false) => "removed",
@@ -77,7 +77,7 @@ fn change_of(node: &NodeChanges) -> &'static str {
     }
 }
 
-/// The old shape of an array and the new one, where they differ.
+/// Returns the old and the new shape of an array if they differ.
 fn shapes(below: &Tree, path: &str, node: &NodeChanges) -> Option<(Vec<u64>, Vec<u64>)> {
     let new = node.array.as_ref().filter(|_| !node.documents.is_empty())?.shape.clone();
     let old = nodes::old_array(below, path, node)?.shape.clone();
@@ -94,7 +94,7 @@ fn as_json(
         let (written, bytes, deleted) = node.sums();
         let documents: Vec<Value> = node.documents.iter().map(|change| json!(change.key)).collect();
         let shapes = shapes(below, path, node).map(|(old, new)| json!({"old": old, "new": new}));
-        json!({"path": path, "change": change_of(node), "shape": shapes, "objects": node.noun(), "written": written, "written_bytes": bytes, "deleted": deleted,
+        json!({"path": path, "change": change_name(node), "shape": shapes, "objects": node.noun(), "written": written, "written_bytes": bytes, "deleted": deleted,
             "documents": documents, "changed_in_store": conflicts.get(path.as_str()).cloned().unwrap_or_default()})
     };
     let nodes: Vec<Value> = changes.iter().map(node).collect();
@@ -115,9 +115,9 @@ fn as_text(
         let (written, written_bytes, deleted) = node.sums();
         let mut parts = Vec::new();
         let kind = if node.array.is_some() { "array" } else { "group" };
-        match change_of(node) {
+        match change_name(node) {
             "new" => parts.push(format!("new {kind}")),
-            "removed" => parts.push("removed with all in it".to_owned()),
+            "removed" => parts.push("removed with everything in it".to_owned()),
             "replaced" => parts.push(format!("removed, and a new {kind} in its place")),
             _ => {}
         }

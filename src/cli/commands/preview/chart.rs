@@ -1,24 +1,21 @@
-//! A picture with its axes, their labels and a colour bar. Uses `raster` and `font`.
+//! A picture with its axes, their labels and a colour bar. Uses `raster`.
 
 use zarrfs::formats::Positions;
 
 use super::colour::{ColourMap, Rgb};
-use super::font;
 use super::plane::{Plane, ShownAxis};
-use super::raster::Raster;
-use super::statistics::Kind;
+use super::raster::{LETTER_WIDTH, Raster, TEXT_HEIGHT, text_width};
+use super::statistics::ElementKind;
 use crate::cli::output::terminal;
 
 const PAPER: Rgb = [0xff, 0xff, 0xff];
 const INK: Rgb = [0x20, 0x20, 0x20];
 const CURVE: Rgb = [0x1f, 0x4e, 0x9d];
-/// The size of letters.
-const SCALE: usize = 2;
-const LINE: usize = font::HEIGHT * SCALE;
+const LINE: usize = TEXT_HEIGHT;
 const GAP: usize = 8;
-/// Small planes are enlarged to about this many pixels.
+/// The side, in pixels, to which small planes are enlarged.
 const LEAST_SIDE: usize = 512;
-/// A side that is shorter is stretched.
+/// The least length of a side; shorter ones are stretched.
 const LEAST_SHORT_SIDE: usize = 64;
 /// The size of a curve's field.
 const CURVE_SIZE: (usize, usize) = (720, 360);
@@ -26,39 +23,39 @@ const BAR_WIDTH: usize = 18;
 /// The most labels along an axis.
 const MAX_TICKS: usize = 5;
 
-/// What a picture shows.
+/// The content of a picture.
 pub struct Picture<'a> {
     pub title: &'a str,
     pub plane: &'a Plane,
-    pub kind: &'a Kind,
+    pub kind: &'a ElementKind,
     pub map: ColourMap,
     /// The values of the first and the last colour.
     pub range: (f64, f64),
-    /// Of each axis of the array.
+    /// The positions along each axis of the array.
     pub positions: &'a [Positions],
     /// The unit of the values.
     pub unit: Option<&'a str>,
 }
 
 impl Picture<'_> {
-    /// The place of a value in the range: 0 is the lowest, 1 the highest.
+    /// Returns the place of a value in the range, from 0 for the lowest to 1 for the highest.
     pub fn part(&self, value: f64) -> f64 {
         let (low, high) = self.range;
         match (value.is_nan(), high > low) {
             (true, _) => f64::NAN,
-            // Halves, since the difference of two large floats may be infinite.
+            // Halves, because the difference of two large floats may be infinite.
             (false, true) => (value / 2.0 - low / 2.0) / (high / 2.0 - low / 2.0),
             (false, false) => 0.5,
         }
     }
 
-    /// The colour of a pixel of the plane.
+    /// Returns the colour of a pixel of the plane.
     pub fn colour(&self, column: usize, row: usize) -> Rgb {
         let value = self.plane.values.get(row * self.plane.width + column);
         self.map.colour(self.part(value.copied().unwrap_or(f64::NAN)))
     }
 
-    /// The name of an axis, with its unit.
+    /// Returns the name of an axis, with its unit.
     pub fn axis_name(&self, axis: &ShownAxis) -> String {
         let positions = self.positions.get(axis.index);
         let name = positions.and_then(|positions| positions.name.clone());
@@ -69,7 +66,7 @@ impl Picture<'_> {
         }
     }
 
-    /// The label of a pixel: its position, or the number of its element.
+    /// Returns the label of a pixel: its position, or the number of its element.
     pub fn label(&self, axis: &ShownAxis, pixel: usize) -> String {
         let element = axis.element(pixel);
         let positions = self.positions.get(axis.index);
@@ -77,7 +74,7 @@ impl Picture<'_> {
         value.unwrap_or_else(|| element.to_string())
     }
 
-    /// The whole picture.
+    /// Draws the picture with axes, labels and colour bar.
     pub fn draw(&self) -> Raster {
         let plane = self.plane;
         let is_curve = plane.rows.is_none() && plane.columns.is_some();
@@ -95,14 +92,15 @@ impl Picture<'_> {
         let mut raster = Raster::new(left + width + right, top + height + bottom, PAPER);
         raster.fill((left - 2, top - 2), (width + 4, height + 4), INK);
         raster.fill((left - 1, top - 1), (width + 2, height + 2), PAPER);
-        match is_curve {
-            true => self.draw_curve(&mut raster, (left, top), (width, height)),
-            false => self.draw_plane(&mut raster, (left, top), (width, height)),
+        if is_curve {
+            self.draw_curve(&mut raster, (left, top), (width, height));
+        } else {
+            self.draw_plane(&mut raster, (left, top), (width, height));
         }
         for (y, label) in &rows {
-            let x = left - GAP - font::width(label, SCALE);
+            let x = left - GAP - text_width(label);
             let y = (top + y).saturating_sub(LINE / 2).min(top + height - LINE);
-            font::draw(&mut raster, (x.saturating_sub(2), y), label, SCALE, INK);
+            raster.text((x.saturating_sub(2), y), label, INK);
             raster.fill((left.saturating_sub(5), y + LINE / 2), (3, 1), INK);
         }
         self.draw_columns(&mut raster, (left, top + height), width);
@@ -113,7 +111,7 @@ impl Picture<'_> {
         raster
     }
 
-    /// The pixels of the plane as drawn: whole multiples.
+    /// Returns the size of the drawn plane, a multiple of its own size.
     fn enlarged(&self) -> (usize, usize) {
         let (width, height) = (self.plane.width.max(1), self.plane.height.max(1));
         let scale = (LEAST_SIDE / width.max(height)).max(1);
@@ -148,11 +146,10 @@ impl Picture<'_> {
             let Some(from) = *from else { continue };
             let to = places.get(index + 1).copied().flatten().unwrap_or(from);
             raster.line(from, to, CURVE);
-            raster.line((from.0, from.1 + 1), (to.0, to.1 + 1), CURVE);
         }
     }
 
-    /// Labels of values, the highest at the top: round ones, but for times.
+    /// Returns labels of values, the highest at the top. They are round, except for times.
     fn value_ticks(&self, height: usize) -> Vec<(usize, String)> {
         let (low, high) = self.range;
         let at = |part: f64| ((1.0 - part) * height.saturating_sub(1) as f64).round() as usize;
@@ -181,15 +178,14 @@ impl Picture<'_> {
         }
         for (y, label) in labels {
             let y = (top + y).saturating_sub(LINE / 2).min(top + height - LINE);
-            font::draw(raster, (left + BAR_WIDTH + GAP, y), label, SCALE, INK);
+            raster.text((left + BAR_WIDTH + GAP, y), label, INK);
         }
     }
 
     fn draw_columns(&self, raster: &mut Raster, (left, top): (usize, usize), width: usize) {
         let Some(columns) = &self.plane.columns else { return };
         let label = |pixel| self.label(columns, pixel);
-        let longest =
-            font::width(&label(0), SCALE).max(font::width(&label(self.plane.width.saturating_sub(1)), SCALE));
+        let longest = text_width(&label(0)).max(text_width(&label(self.plane.width.saturating_sub(1))));
         let room = longest + longest / 4 + 2 * GAP;
         let is_curve = self.plane.rows.is_none();
         for (mut x, label) in ticks(self.plane.width, width, room, label) {
@@ -200,43 +196,38 @@ impl Picture<'_> {
                     / width.saturating_sub(2 * half).max(1);
             }
             raster.fill((left + x, top + 2), (1, 4), INK);
-            let text_width = font::width(&label, SCALE);
+            let label_width = text_width(&label);
             let x =
-                (left + x).saturating_sub(text_width / 2).min(raster.width.saturating_sub(text_width + 2));
-            font::draw(raster, (x, top + GAP), &label, SCALE, INK);
+                (left + x).saturating_sub(label_width / 2).min(raster.width.saturating_sub(label_width + 2));
+            raster.text((x, top + GAP), &label, INK);
         }
         let name = self.axis_name(columns);
-        let x = left + (width.saturating_sub(font::width(&name, SCALE))) / 2;
-        font::draw(raster, (x, top + LINE + 2 * GAP), &name, SCALE, INK);
+        let x = left + (width.saturating_sub(text_width(&name))) / 2;
+        raster.text((x, top + LINE + 2 * GAP), &name, INK);
     }
 
-    /// The title, below it the name of the rows at the left and the unit of the values at the right.
+    /// Draws the title, and below it the name of the rows at the left and the unit of the values at the right.
     fn draw_titles(&self, raster: &mut Raster, (left, width): (usize, usize)) {
-        let letters = |pixels: usize| pixels / (font::ADVANCE * SCALE);
+        let letters = |pixels: usize| pixels / LETTER_WIDTH;
         let title = terminal::shortened(self.title, letters(raster.width - 2 * GAP));
-        font::draw(raster, (GAP, GAP), &title, SCALE, INK);
+        raster.text((GAP, GAP), &title, INK);
         let y = LINE + 2 * GAP - 2;
         let rows = match (&self.plane.rows, self.unit) {
             (Some(rows), _) => self.axis_name(rows),
             (None, Some(unit)) => unit.to_owned(),
             (None, None) => String::new(),
         };
-        font::draw(
-            raster,
-            (GAP, y),
-            &terminal::shortened(&rows, letters((left + width).saturating_sub(GAP))),
-            SCALE,
-            INK,
-        );
+        let rows = terminal::shortened(&rows, letters((left + width).saturating_sub(GAP)));
+        raster.text((GAP, y), &rows, INK);
         if let Some(unit) = self.unit.filter(|_| self.plane.rows.is_some()) {
             let from = left + width + 2 * GAP;
             let unit = terminal::shortened(unit, letters(raster.width.saturating_sub(from)).max(1));
-            font::draw(raster, (from, y), &unit, SCALE, INK);
+            raster.text((from, y), &unit, INK);
         }
     }
 }
 
-/// So many labels as fit, evenly along the pixels of a side that is drawn `drawn` long: the place of each and its text.
+/// Returns as many labels as fit evenly along a side that is `drawn` pixels long: the place and the text of each.
 fn ticks(pixels: usize, drawn: usize, room: usize, label: impl Fn(usize) -> String) -> Vec<(usize, String)> {
     let count = (drawn / room.max(1)).min(MAX_TICKS).min(pixels).max(1);
     let tick = |index: usize| {
@@ -246,7 +237,7 @@ fn ticks(pixels: usize, drawn: usize, room: usize, label: impl Fn(usize) -> Stri
     (0..count).map(tick).collect()
 }
 
-/// At most this many multiples of 1, 2 or 5 of a power of ten from `low` to `high`.
+/// Returns at most `most` values from `low` to `high` that are multiples of 1, 2 or 5 times a power of ten.
 fn round_values(low: f64, high: f64, most: usize) -> Vec<f64> {
     let least = (high / most as f64 - low / most as f64).max(f64::MIN_POSITIVE);
     let power = 10f64.powf(least.log10().floor());
@@ -258,7 +249,7 @@ fn round_values(low: f64, high: f64, most: usize) -> Vec<f64> {
 }
 
 fn widest(labels: &[(usize, String)]) -> usize {
-    labels.iter().map(|(_, label)| font::width(label, SCALE)).max().unwrap_or(0)
+    labels.iter().map(|(_, label)| text_width(label)).max().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -7,10 +7,8 @@
 /// Red, green and blue.
 pub type Rgb = [u8; 3];
 
-/// Elements without a colour: NaN, no data.
+/// The colour of NaN and of missing data.
 pub const NO_DATA: Rgb = [0x80, 0x80, 0x80];
-/// How many colours a map is cut into, so that a picture with its labels has no more than 256.
-const LEVELS: f64 = 240.0;
 
 const SAMPLES: usize = 17;
 
@@ -48,12 +46,12 @@ pub fn parse(name: &str) -> Result<ColourMap, String> {
 }
 
 impl ColourMap {
-    /// The colour of a value from 0 to 1; grey for NaN.
+    /// Returns the colour of a value from 0 to 1; grey for NaN.
     pub fn colour(self, value: f64) -> Rgb {
         if value.is_nan() {
             return NO_DATA;
         }
-        let value = (value.clamp(0.0, 1.0) * LEVELS).round() / LEVELS;
+        let value = value.clamp(0.0, 1.0);
         let value = if self.is_reversed { 1.0 - value } else { value };
         let place = value * self.samples.len().saturating_sub(1).min(SAMPLES - 1) as f64;
         let (low, part) = (place.floor(), place.fract());
@@ -73,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maps_have_their_ends() {
+    fn maps_begin_and_end_with_their_colours() {
         let viridis = parse("viridis").unwrap();
         assert_eq!(viridis.colour(0.0), [0x44, 0x01, 0x54]);
         assert_eq!(viridis.colour(2.0), [0xfd, 0xe7, 0x25]);

@@ -1,8 +1,7 @@
-//! `zarrfs preview STORE PATH[…]`: statistics and a picture of an array.
+//! `zarrfs preview STORE PATH[…]`: shows statistics and a picture of an array.
 
 mod chart;
 mod colour;
-mod font;
 mod plane;
 mod raster;
 mod sampling;
@@ -32,14 +31,14 @@ use chart::Picture;
 use colour::ColourMap;
 use plane::{Plane, Reading, stored_example};
 use sampling::{Limits, Plan, Region, ascending};
-use screen::Way;
-use statistics::{Kind, Statistics};
+use screen::PictureChoice;
+use statistics::{ElementKind, Statistics};
 
 /// Memory for the chunks of a slice.
 const CACHE_BYTES: u64 = 256 << 20;
 /// The most pixels of a picture's plane along each side.
 const PICTURE_SIDE: usize = 1000;
-/// The lengths of a last axis of colours.
+/// The lengths that a last axis of colours can have.
 const CHANNELS: std::ops::RangeInclusive<u64> = 2..=4;
 
 /// What help and the man page show.
@@ -77,9 +76,9 @@ pub struct Arguments {
     #[arg(long, value_name = "LOW,HIGH", value_parser = range, allow_hyphen_values = true)]
     range: Option<(f64, f64)>,
 
-    /// How to show the picture in the terminal: auto, blocks (24-bit colours), kitty, sixel or none
-    #[arg(long, value_name = "WAY", default_value = "auto", hide_possible_values = true)]
-    picture: Way,
+    /// Show the picture as blocks of 24-bit colours or not at all; auto means blocks on a terminal
+    #[arg(long, value_name = "auto|blocks|none", default_value = "auto", hide_possible_values = true)]
+    picture: PictureChoice,
 
     /// Read everything for the statistics, however long it takes
     #[arg(long)]
@@ -89,12 +88,12 @@ pub struct Arguments {
     log: LogArguments,
 }
 
-/// An array and what is shown of it.
-struct Shown {
+/// An array, and the slice that is shown.
+struct Preview {
     array: Arc<Array>,
-    kind: Kind,
+    kind: ElementKind,
     slice: Slice,
-    /// The path as it is shown, and the index.
+    /// The path and the index, as they are shown.
     title: String,
     positions: Vec<Positions>,
     limits: Limits,
@@ -102,30 +101,30 @@ struct Shown {
 }
 
 impl Arguments {
-    /// Shows them.
+    /// Shows statistics and picture.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
         let tree = Tree::new(open::store(&self.store)?);
         let shown = self.open(&tree)?;
         let bar = progress::chunks(true);
         let statistics = self.statistics(&shown, &bar)?;
-        let way = if self.output.is_some() { Way::None } else { self.picture.resolved() };
-        let plane = match way == Way::None && self.output.is_none() {
-            true => None,
-            false => Some(shown.plane(way, &bar)?),
+        let most_pixels = match &self.output {
+            Some(_) => Some((PICTURE_SIDE, PICTURE_SIDE)),
+            None => self.picture.is_shown().then(screen::block_pixels),
         };
+        let plane = most_pixels.map(|most| shown.plane(most, &bar)).transpose()?;
         bar.finish_and_clear();
         let mut text = statistics;
         if let Some(plane) = &plane {
             text.push_str(&shown.notes(plane));
-            self.show(&shown, plane, way, &mut text)?;
+            self.show(&shown, plane, &mut text)?;
         }
         output::bytes(text.as_bytes()).map(|_| ())
     }
 
-    fn open(&self, tree: &Tree) -> Outcome<Shown> {
+    fn open(&self, tree: &Tree) -> Outcome<Preview> {
         let whole = open::path(&self.path);
-        // A node with this very name wins over an index.
+        // A node with exactly this name wins over an index.
         let (path, index) = match index::split(&self.path) {
             Some((path, index)) if tree.node(&whole)?.is_none() => (open::path(path), Some(index)),
             _ => (whole, None),
@@ -138,9 +137,9 @@ impl Arguments {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let engine = Engine::with_options(EngineOptions::new(CACHE_BYTES, threads));
         let array = Array::open(&engine, tree.store(), &path, metadata.clone(), Layout::default());
-        let refused = |error| Exit::Failed(open::refusal(tree.store(), &path, &metadata, &error));
+        let refused = |error| Exit::Failed(open::no_flat_bytes(tree.store(), &path, &metadata, &error));
         let array = array.map_err(refused)?;
-        let kind = Kind::of(&metadata).ok_or_else(|| no_numbers(&path, &metadata))?;
+        let kind = ElementKind::for_array(&metadata).ok_or_else(|| no_numbers(&path, &metadata))?;
         let node = open::node(tree, &path)?;
         let positions = with_subject(&engine, tree, (&path, &node), Layout::default(), positions::of);
         let limits = if tree.store().is_remote() { Limits::REMOTE } else { Limits::LOCAL };
@@ -148,10 +147,10 @@ impl Arguments {
             Some(index) => format!("{}[{index}]", open::shown(&path)),
             None => open::shown(&path),
         };
-        Ok(Shown { array, kind, slice, title, positions, limits, threads })
+        Ok(Preview { array, kind, slice, title, positions, limits, threads })
     }
 
-    fn statistics(&self, shown: &Shown, bar: &ProgressBar) -> Outcome<String> {
+    fn statistics(&self, shown: &Preview, bar: &ProgressBar) -> Outcome<String> {
         let limits = if self.all { Limits::NONE } else { shown.limits };
         let selection: Region = ascending(&shown.slice.axes);
         let plan = Plan::new(&shown.array, &selection, limits);
@@ -168,7 +167,7 @@ impl Arguments {
         Ok(shown.statistics_text(&statistics, &plan))
     }
 
-    fn show(&self, shown: &Shown, plane: &Plane, way: Way, text: &mut String) -> Outcome {
+    fn show(&self, shown: &Preview, plane: &Plane, text: &mut String) -> Outcome {
         let unit = shown.array.metadata().attributes.get("units").and_then(|unit| unit.as_str());
         let range = self.range.or_else(|| plane.range()).unwrap_or((0.0, 0.0));
         let title = shown.plane_title(plane);
@@ -182,24 +181,18 @@ impl Arguments {
             unit,
         };
         let failed = |error: std::io::Error| Exit::Failed(format!("cannot make the picture: {error}"));
-        match (&self.output, way) {
-            (Some(file), _) => {
-                let png = picture.draw().png().map_err(failed)?;
-                let name = file.display();
-                std::fs::write(file, png)
-                    .map_err(|error| Exit::Failed(format!("cannot write {name}: {error}")))?;
-            }
-            (None, Way::Kitty) => text.push_str(&screen::kitty(&picture.draw()).map_err(failed)?),
-            (None, Way::Sixel) => text.push_str(&screen::sixel(&picture.draw())),
-            (None, Way::Auto | Way::Blocks) => text.push_str(&screen::blocks(&picture)),
-            (None, Way::None) => {}
-        }
-        Ok(())
+        let Some(file) = &self.output else {
+            text.push_str(&screen::blocks(&picture));
+            return Ok(());
+        };
+        let png = picture.draw().png().map_err(failed)?;
+        std::fs::write(file, png)
+            .map_err(|error| Exit::Failed(format!("cannot write {}: {error}", file.display())))
     }
 }
 
-impl Shown {
-    fn plane(&self, way: Way, bar: &ProgressBar) -> Outcome<Plane> {
+impl Preview {
+    fn plane(&self, most: (usize, usize), bar: &ProgressBar) -> Outcome<Plane> {
         let metadata = self.array.metadata();
         let names = metadata.dimension_names.as_deref().unwrap_or_default();
         let last = metadata.shape.len().saturating_sub(1);
@@ -209,10 +202,6 @@ impl Shown {
         let has_colours = metadata.data_type == DataType::UInt8
             && metadata.shape.last().is_some_and(|length| [3, 4].contains(length));
         let is_short = metadata.shape.last().is_some_and(|length| CHANNELS.contains(length));
-        let most = match way {
-            Way::Blocks => screen::block_pixels(),
-            _ => (PICTURE_SIDE, PICTURE_SIDE),
-        };
         let reading = Reading {
             array: &self.array,
             kind: &self.kind,
@@ -278,7 +267,7 @@ impl Shown {
         format!("{}  {}  {shape}\n{lines}", self.title, metadata.data_type.name())
     }
 
-    /// The path, and the index of the plane.
+    /// Returns the path and the index of the plane.
     fn plane_title(&self, plane: &Plane) -> String {
         let metadata = self.array.metadata();
         let index = |axis: usize| {
@@ -293,7 +282,7 @@ impl Shown {
         format!("{path}[{}]", indices.join(", "))
     }
 
-    /// What is to be said of a picture.
+    /// Returns the lines about a picture.
     fn notes(&self, plane: &Plane) -> String {
         let mut text = format!("  {:12}  {}\n", "picture", self.plane_title(plane));
         let strides: Vec<u64> =
@@ -323,7 +312,7 @@ fn no_numbers(path: &str, metadata: &ArrayMetadata) -> Exit {
     ))
 }
 
-/// A part of all elements: `12.5 %`.
+/// Returns a part of all elements as text: `12.5 %`.
 fn share(part: u128, all: u128) -> String {
     match (part, all) {
         (0, _) | (_, 0) => "0 %".to_owned(),
@@ -341,7 +330,7 @@ fn share(part: u128, all: u128) -> String {
     }
 }
 
-/// `LOW,HIGH`.
+/// Reads `LOW,HIGH`.
 fn range(text: &str) -> Result<(f64, f64), String> {
     let numbers = text
         .split_once(',')

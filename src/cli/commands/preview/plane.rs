@@ -1,6 +1,6 @@
-//! The elements that a picture shows: a plane of two axes, or a line of one, thinned to the pixels that there are.
+//! The elements that a picture shows: a plane of two axes, or a line of one axis, thinned to the number of pixels.
 //!
-//! Uses `sampling`. Where even the thinned plane touches too many chunks, either few of them are stored, and those are painted onto fill
+//! Uses `sampling`. If even the thinned plane touches too many chunks, either few of them are stored, and those are painted onto the fill
 //! value, or the picture gets fewer pixels.
 
 use indicatif::ProgressBar;
@@ -9,7 +9,7 @@ use zarrfs::array::{Array, AxisSelection};
 use zarrfs::error::Error;
 
 use super::sampling::{Limits, Plan, Region, ascending, intersection, stored_regions, touched};
-use super::statistics::Kind;
+use super::statistics::ElementKind;
 
 /// Sides that differ by more than this factor are not drawn to one scale.
 const MAX_ASPECT: u64 = 4;
@@ -17,11 +17,11 @@ const MAX_ASPECT: u64 = 4;
 /// An axis of the picture.
 #[derive(Clone, Copy, Debug)]
 pub struct ShownAxis {
-    /// Its place among the array's own axes.
+    /// Its index among the axes of the array.
     pub index: usize,
-    /// The elements that it goes through, ascending.
+    /// Its elements, in ascending order.
     selection: AxisSelection,
-    /// From one pixel to the next, in selected elements.
+    /// The distance of two pixels, in selected elements.
     stride: u64,
     /// Whether the selection goes backwards.
     is_reversed: bool,
@@ -30,17 +30,17 @@ pub struct ShownAxis {
 /// The values of the pixels.
 #[derive(Clone, Debug)]
 pub struct Plane {
-    /// From top to bottom; `None` of a line.
+    /// The axis from top to bottom; `None` for a line.
     pub rows: Option<ShownAxis>,
-    /// From left to right; `None` of one element.
+    /// The axis from left to right; `None` for one element.
     pub columns: Option<ShownAxis>,
     pub width: usize,
     pub height: usize,
-    /// Row by row; NaN for missing data.
+    /// The values row by row; NaN for missing data.
     pub values: Vec<f64>,
     /// The first element of each axis that is not shown.
     pub first: Vec<u64>,
-    /// Whether none of it is stored.
+    /// Whether nothing of the plane is stored.
     pub is_missing: bool,
 }
 
@@ -53,7 +53,7 @@ impl Plane {
         }
     }
 
-    /// Minimum and maximum of the finite values.
+    /// Returns the minimum and the maximum of the finite values.
     pub fn range(&self) -> Option<(f64, f64)> {
         let finite = self.values.iter().copied().filter(|value| value.is_finite());
         let range = finite
@@ -69,7 +69,7 @@ impl ShownAxis {
         ShownAxis { index, selection, stride: 1, is_reversed }
     }
 
-    /// Whether elements come in their own order.
+    /// Returns whether the elements are shown in ascending order.
     pub fn is_ascending(&self) -> bool {
         !self.is_reversed
     }
@@ -78,7 +78,7 @@ impl ShownAxis {
         self.selection.step.unsigned_abs().max(1)
     }
 
-    /// How many elements there are for each pixel.
+    /// Returns the distance of two pixels, in selected elements.
     pub fn stride(&self) -> u64 {
         self.stride
     }
@@ -87,19 +87,19 @@ impl ShownAxis {
         self.selection.count.div_ceil(self.stride.max(1))
     }
 
-    /// The element of a pixel.
+    /// Returns the element of a pixel.
     pub fn element(&self, pixel: usize) -> u64 {
         let pixel = (pixel as u64).min(self.pixels().saturating_sub(1));
         let pixel = if self.is_reversed { self.pixels().saturating_sub(1) - pixel } else { pixel };
         self.selection.start + pixel * self.stride * self.step()
     }
 
-    /// The pixel of an element, before any reversal.
+    /// Returns the pixel of an element, before any reversal.
     fn pixel(&self, element: u64) -> u64 {
         element.saturating_sub(self.selection.start) / self.step() / self.stride.max(1)
     }
 
-    /// The elements of a part of the selection that are read: one for each pixel, or the first one if no pixel has it.
+    /// Returns the elements of a part of the selection that are read: one for each pixel, or the first one if the part has no pixel.
     fn thinned(&self, part: &AxisSelection) -> AxisSelection {
         let (step, stride) = (self.step(), self.stride.max(1));
         let low = part.start.saturating_sub(self.selection.start) / step;
@@ -117,8 +117,8 @@ impl ShownAxis {
     }
 }
 
-/// The axes that are shown of a selection: the last two that are longer than one element. `is_channels` says of the last axis that it
-/// has colours, and then it is none of them.
+/// Returns the axes of a selection that are shown: the last two that are longer than one element. If `is_channels`, the last axis has
+/// colours and is left out.
 fn shown_axes(selection: &[AxisSelection], is_channels: bool) -> (Option<ShownAxis>, Option<ShownAxis>) {
     let axes = selection.len() - usize::from(is_channels && selection.len() > 2);
     let long = selection.iter().enumerate().take(axes).filter(|(_, axis)| axis.count > 1);
@@ -130,7 +130,7 @@ fn shown_axes(selection: &[AxisSelection], is_channels: bool) -> (Option<ShownAx
 /// How a picture is read.
 pub struct Reading<'a> {
     pub array: &'a Array,
-    pub kind: &'a Kind,
+    pub kind: &'a ElementKind,
     pub limits: Limits,
     pub threads: usize,
     /// The most pixels along columns and rows.
@@ -146,7 +146,7 @@ impl Reading<'_> {
         let all = ascending(selection);
         let first = |(index, (own, axis)): (usize, (&AxisSelection, &AxisSelection))| match is_shown(index) {
             true => *axis,
-            // The first one that was asked for.
+            // Of an axis that is not shown, the first selected element.
             false => AxisSelection { start: own.start, step: 1, count: axis.count.min(1) },
         };
         let whole: Region = selection.iter().zip(&all).enumerate().map(first).collect();
@@ -206,7 +206,7 @@ impl Reading<'_> {
         part.iter().enumerate().map(axis).collect()
     }
 
-    /// Puts elements of a piece, from the one with the number `first` on, where they are shown.
+    /// Puts elements of a piece, beginning with element number `first`, into their pixels.
     fn paint(
         &self,
         piece: &Region,
@@ -249,7 +249,7 @@ fn thin(rows: &mut Option<ShownAxis>, columns: &mut Option<ShownAxis>, most: (u6
     }
 }
 
-/// An index of something that is stored, in NumPy's notation.
+/// Returns an index of stored elements, in NumPy's notation.
 pub fn stored_example(array: &Array, selection: &[AxisSelection]) -> Option<String> {
     let mut found = None;
     let _ = array.each_stored(&mut |region| {

@@ -1,8 +1,8 @@
-//! Which elements are read: all of a selection, or those of a bounded number of chunks. Uses `array`.
+//! The elements that are read: all of a selection, or those of a limited number of chunks. Uses `array`.
 //!
-//! A selection that touches few chunks is read as it is. For a larger one the store's list says which objects are stored: elements that
-//! are not stored are fill value without being read. Where still too much is left, some chunks stand for all of them, one at a
-//! place in each of as many equal parts.
+//! A selection that touches few chunks is read as it is. For a larger one the store lists its objects: elements that are not stored have
+//! the fill value without being read. If too many chunks are left, some of them stand for all: the chunks are divided into equal parts,
+//! and one chunk of each part is read.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use zarrfs::array::{Array, AxisSelection};
 use zarrfs::cancellation::Cancellation;
 use zarrfs::error::Error;
 
-/// The most that is read.
+/// Limits on what is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Chunks.
@@ -34,7 +34,7 @@ impl Limits {
 /// A selection on each axis.
 pub type Region = Vec<AxisSelection>;
 
-/// What is read of a selection.
+/// The chunks of a selection that are read.
 pub struct Plan {
     chunk_shape: Vec<u64>,
     /// The parts of the selection that may be stored, and the number of chunks up to the end of each.
@@ -45,12 +45,12 @@ pub struct Plan {
     pub chunks: u128,
     /// Elements of the selection.
     pub elements: u128,
-    /// Elements of the selection that are not stored, where the store's list was asked.
+    /// Elements of the selection that are not stored, if the store was listed.
     pub missing: u128,
 }
 
 impl Plan {
-    /// Plans the reading of a selection; the steps must not be negative.
+    /// Plans the reading of a selection, in which steps must not be negative.
     pub fn new(array: &Array, selection: &[AxisSelection], limits: Limits) -> Self {
         let plan = Plan::of_parts(array, selection, vec![selection.to_vec()], limits);
         if plan.is_exact() && limits.chunks != u64::MAX {
@@ -86,15 +86,15 @@ impl Plan {
         }
     }
 
-    /// Whether every element that may be stored is read.
+    /// Returns whether every element that may be stored is read.
     pub fn is_exact(&self) -> bool {
         u128::from(self.read) == self.chunks
     }
 
-    /// The elements of the chunk that is read at this place.
+    /// Returns the elements of the chunk that is read in the part with this number.
     fn piece(&self, place: u64) -> Option<Region> {
         let (low, high) = (self.stratum(place), self.stratum(place + 1));
-        // The golden ratio avoids any rhythm that the chunks may have.
+        // Multiples of the golden ratio avoid any period that the chunks may have.
         let offset = if self.is_exact() { 0.0 } else { (place as f64 * 0.618_033_988_749_895).fract() };
         let number = low + ((high - low) as f64 * offset) as u128;
         let number = number.min(high.saturating_sub(1));
@@ -112,13 +112,13 @@ impl Plan {
         Some(piece)
     }
 
-    /// The first chunk of a part of as many equal ones as chunks are read.
+    /// Returns the first chunk of the part with this number. There are as many equal parts as chunks that are read.
     fn stratum(&self, place: u64) -> u128 {
         let (place, read) = (u128::from(place), u128::from(self.read.max(1)));
         self.chunks / read * place + self.chunks % read * place / read
     }
 
-    /// Reads on several threads. Calls `each` with a piece, the number of its first element that is read, and bytes.
+    /// Reads on several threads. Calls `each` with a piece, the number of the first of its elements, and the bytes.
     pub fn read(
         &self,
         array: &Array,
@@ -155,7 +155,7 @@ impl Plan {
     }
 }
 
-/// The parts of a selection that are stored, in order; `None` if the store cannot list, or too many are.
+/// Returns the stored parts of a selection, in order; `None` if the store cannot list, or if there are more than `most`.
 pub fn stored_regions(array: &Array, selection: &[AxisSelection], most: usize) -> Option<Vec<Region>> {
     let mut regions = Vec::new();
     let mut listed = 0;
@@ -171,7 +171,7 @@ pub fn stored_regions(array: &Array, selection: &[AxisSelection], most: usize) -
     Some(regions)
 }
 
-/// The elements of a selection that lie in a region.
+/// Returns the elements of a selection that lie in a region.
 pub fn intersection(selection: &[AxisSelection], region: &[Range<u64>]) -> Option<Region> {
     let axis = |(axis, range): (&AxisSelection, &Range<u64>)| {
         let step = axis.step.unsigned_abs().max(1);
@@ -186,7 +186,7 @@ pub fn intersection(selection: &[AxisSelection], region: &[Range<u64>]) -> Optio
     selection.iter().zip(region).map(axis).collect()
 }
 
-/// The same elements in ascending order.
+/// Returns the same elements in ascending order.
 pub fn ascending(selection: &[AxisSelection]) -> Region {
     let axis = |axis: &AxisSelection| match axis.step < 0 {
         false => *axis,
@@ -202,12 +202,12 @@ pub fn ascending(selection: &[AxisSelection]) -> Region {
     selection.iter().map(axis).collect()
 }
 
-/// Elements of a selection.
+/// Returns the number of elements of a selection.
 pub fn count(selection: &[AxisSelection]) -> u128 {
     selection.iter().fold(1, |count, axis| count.saturating_mul(u128::from(axis.count)))
 }
 
-/// Chunks that a selection touches.
+/// Returns the number of chunks that a selection touches.
 pub fn touched(selection: &[AxisSelection], chunk_shape: &[u64]) -> u128 {
     let axes = selection.iter().zip(chunk_shape);
     axes.fold(1, |chunks, (axis, &length)| chunks.saturating_mul(u128::from(touched_on_axis(axis, length))))
@@ -221,7 +221,7 @@ fn touched_on_axis(axis: &AxisSelection, length: u64) -> u64 {
     (axis.start + (axis.count - 1) * step) / length - axis.start / length + 1
 }
 
-/// The elements of an axis in the chunk that is touched as the one with this number.
+/// Returns the elements of an axis in the touched chunk with this number.
 fn nth(axis: &AxisSelection, length: u64, number: u64) -> AxisSelection {
     let (length, step) = (length.max(1), axis.step.unsigned_abs().max(1));
     if step > length {
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_of_an_axis_are_all_of_it() {
+    fn the_chunks_of_an_axis_have_all_its_elements() {
         for (start, step, count) in [(0, 1, 25), (3, 2, 9), (7, 11, 4), (0, 10, 3), (24, 1, 1), (5, 1, 0)] {
             let axis = axis(start, step, count);
             let chunks = touched_on_axis(&axis, 10);

@@ -8,9 +8,9 @@ use zarrfs::metadata::{ArrayMetadata, ByteOrder, DataType};
 /// Digits of the mean.
 const MEAN_DIGITS: usize = 10;
 
-/// Which elements are data, and how they are shown.
+/// The elements of an array: which are data, and how they are shown.
 #[derive(Clone, Debug)]
-pub struct Kind {
+pub struct ElementKind {
     pub numbers: Numbers,
     data_type: DataType,
     /// The bytes of the fill value.
@@ -24,16 +24,16 @@ pub struct Kind {
     no_data_integers: Vec<i128>,
 }
 
-/// What was counted.
+/// The counts and totals of elements.
 #[derive(Clone, Debug, Default)]
 pub struct Statistics {
-    /// Elements.
+    /// The number of elements.
     pub count: u128,
-    /// Those that are NaN or NaT.
+    /// How many are NaN or NaT.
     pub nan: u128,
-    /// Those that are the fill value.
+    /// How many are the fill value.
     pub fill: u128,
-    /// Those that are data.
+    /// How many are data.
     pub data: u128,
     totals: Totals,
 }
@@ -47,7 +47,7 @@ enum Totals {
         high: i128,
         sum: i128,
     },
-    /// `lost` is what rounding took from `sum`.
+    /// `lost` is the rounding error of `sum`.
     Floats {
         low: f64,
         high: f64,
@@ -56,9 +56,9 @@ enum Totals {
     },
 }
 
-impl Kind {
-    /// `None` if the elements are not numbers.
-    pub fn of(metadata: &ArrayMetadata) -> Option<Self> {
+impl ElementKind {
+    /// Returns the kind of an array's elements; `None` if they are not numbers.
+    pub fn for_array(metadata: &ArrayMetadata) -> Option<Self> {
         let numbers = Numbers::of(&metadata.data_type)?;
         let fill = metadata.fill_value.bytes.clone();
         let mut fill_value = f64::NAN;
@@ -71,31 +71,31 @@ impl Kind {
             numbers.each_integer(&value.bytes, ByteOrder::Little, |value| no_data_integers.extend(value));
         }
         let data_type = metadata.data_type.clone();
-        Some(Kind { numbers, data_type, fill, fill_value, is_fill_absence, no_data, no_data_integers })
+        Some(ElementKind { numbers, data_type, fill, fill_value, is_fill_absence, no_data, no_data_integers })
     }
 
-    /// The value of a picture's element: NaN if it is missing data.
+    /// Returns the value of an element in a picture: NaN if it is missing data.
     pub fn shown(&self, value: f64) -> f64 {
         let is_absent = self.no_data.contains(&value) || (self.is_fill_absence && value == self.fill_value);
         if is_absent { f64::NAN } else { value }
     }
 
-    /// Every element of a picture.
+    /// Calls `each` with the value of each element in a picture.
     pub fn values(&self, bytes: &[u8], mut each: impl FnMut(f64)) {
         self.numbers.each(bytes, ByteOrder::Little, |value| each(self.shown(value)));
     }
 
-    /// The value of elements that are not stored.
+    /// Returns the value of elements that are not stored.
     pub fn missing_value(&self) -> f64 {
         self.shown(self.fill_value)
     }
 
-    /// The text of the fill value.
+    /// Returns the fill value as text.
     pub fn fill_text(&self) -> String {
         self.exact_text(self.fill_value)
     }
 
-    /// Which elements are left out of minimum, maximum and mean; `None` if all count but NaN.
+    /// Returns which values are left out of minimum, maximum and mean; `None` if only NaN is.
     pub fn left_out(&self) -> Option<String> {
         let fill = (self.is_fill_absence && !self.fill_value.is_nan()).then(|| self.fill_text());
         let mut texts: Vec<String> = fill.into_iter().collect();
@@ -108,7 +108,7 @@ impl Kind {
         (!texts.is_empty()).then(|| texts.join(" and "))
     }
 
-    /// The text of an element's value, as short as its type allows.
+    /// Returns a value as text, as short as its type allows.
     fn exact_text(&self, value: f64) -> String {
         if let DataType::DateTime64(unit) = &self.data_type {
             let text = value.is_finite().then(|| time_text(value.round() as i64, unit)).flatten();
@@ -121,12 +121,12 @@ impl Kind {
         }
     }
 
-    /// Whether round numbers are round for people, too: those of times are not.
+    /// Returns whether round numbers are also round for people; those of times are not.
     pub fn has_round_values(&self) -> bool {
         !matches!(self.data_type, DataType::DateTime64(_))
     }
 
-    /// The text of a value that need not be exact.
+    /// Returns a value as text that need not be exact.
     pub fn text(&self, value: f64) -> String {
         match self.data_type {
             DataType::DateTime64(_) => self.exact_text(value),
@@ -136,15 +136,12 @@ impl Kind {
 }
 
 impl Statistics {
-    /// Takes whole elements.
-    pub fn add(&mut self, kind: &Kind, bytes: &[u8]) {
-        match kind.numbers.is_integer() {
-            true => self.add_integers(kind, bytes),
-            false => self.add_floats(kind, bytes),
-        }
+    /// Adds elements.
+    pub fn add(&mut self, kind: &ElementKind, bytes: &[u8]) {
+        if kind.numbers.is_integer() { self.add_integers(kind, bytes) } else { self.add_floats(kind, bytes) }
     }
 
-    fn add_integers(&mut self, kind: &Kind, bytes: &[u8]) {
+    fn add_integers(&mut self, kind: &ElementKind, bytes: &[u8]) {
         let mut fill = None;
         kind.numbers.each_integer(&kind.fill, ByteOrder::Little, |value| fill = value);
         let (mut low, mut high, mut sum) = (i128::MAX, i128::MIN, 0i128);
@@ -168,7 +165,7 @@ impl Statistics {
         self.take((nan, fills, data), Totals::Integers { low, high, sum });
     }
 
-    fn add_floats(&mut self, kind: &Kind, bytes: &[u8]) {
+    fn add_floats(&mut self, kind: &ElementKind, bytes: &[u8]) {
         let (mut low, mut high, mut sum, mut lost) = (f64::INFINITY, f64::NEG_INFINITY, 0.0, 0.0);
         let (mut nan, mut fills, mut data) = (0u64, 0u64, 0u64);
         let fill_is_nan = kind.fill_value.is_nan();
@@ -200,7 +197,7 @@ impl Statistics {
         }
     }
 
-    /// Takes what was counted elsewhere.
+    /// Adds other statistics.
     pub fn merge(&mut self, other: &Statistics) {
         self.count += other.count;
         self.nan += other.nan;
@@ -209,8 +206,8 @@ impl Statistics {
         self.totals = self.totals.with(other.totals);
     }
 
-    /// Takes this many elements that are not stored. What was counted so far stands for `stored` of them.
-    pub fn add_missing(&mut self, kind: &Kind, missing: u128, stored: u128) {
+    /// Adds `missing` elements that are not stored. The elements counted so far are a sample of `stored` elements.
+    pub fn add_missing(&mut self, kind: &ElementKind, missing: u128, stored: u128) {
         if stored != self.count && self.count > 0 {
             self.scale(stored as f64 / self.count as f64, stored);
         }
@@ -242,7 +239,7 @@ impl Statistics {
         self.totals = self.totals.with(totals);
     }
 
-    /// Makes the counts and the sum those of more elements of the same kind.
+    /// Scales the counts and the sum of a sample to all elements.
     fn scale(&mut self, factor: f64, count: u128) {
         let scaled = |number: u128| (number as f64 * factor).round() as u128;
         (self.nan, self.fill, self.data) = (scaled(self.nan), scaled(self.fill), scaled(self.data));
@@ -254,8 +251,8 @@ impl Statistics {
         }
     }
 
-    /// Minimum, maximum and mean as texts.
-    pub fn texts(&self, kind: &Kind) -> Option<[String; 3]> {
+    /// Returns minimum, maximum and mean as text; `None` without data.
+    pub fn texts(&self, kind: &ElementKind) -> Option<[String; 3]> {
         let is_time = matches!(kind.data_type, DataType::DateTime64(_));
         Some(match self.totals {
             Totals::None => return None,
@@ -288,13 +285,13 @@ impl Totals {
                 let (sum, lost) = compensated((sum, lost + m), s);
                 Totals::Floats { low: low.min(l), high: high.max(h), sum, lost }
             }
-            // Elements are of one type.
+            // All elements have one type.
             (one, _) => one,
         }
     }
 }
 
-/// A sum and what rounding took from it, with one more number (Neumaier).
+/// Adds a number to a sum and its rounding error (Neumaier's algorithm).
 fn compensated((sum, lost): (f64, f64), value: f64) -> (f64, f64) {
     let next = sum + value;
     let rest = if sum.abs() >= value.abs() { (sum - next) + value } else { (value - next) + sum };
@@ -313,13 +310,13 @@ mod tests {
     use serde_json::json;
     use zarrfs::metadata::{Document, parse_v3};
 
-    fn kind(data_type: &str, fill_value: serde_json::Value) -> Kind {
+    fn kind(data_type: &str, fill_value: serde_json::Value) -> ElementKind {
         let document = json!({"zarr_format": 3, "node_type": "array", "shape": [4], "data_type": data_type,
             "fill_value": fill_value, "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}},
             "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
             "attributes": {"missing_value": 7}});
         match parse_v3("zarr.json", document.to_string().as_bytes()).unwrap() {
-            Document::Array(metadata) => Kind::of(&metadata).unwrap(),
+            Document::Array(metadata) => ElementKind::for_array(&metadata).unwrap(),
             Document::Group(_) => unreachable!("the document is an array's"),
         }
     }
@@ -337,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_data_does_not_count() {
+    fn missing_data_does_not_count() {
         let kind = kind("float32", json!(-9999.0));
         let bytes: Vec<u8> =
             [1.5f32, -9999.0, f32::NAN, 7.0, 0.1].iter().flat_map(|value| value.to_le_bytes()).collect();

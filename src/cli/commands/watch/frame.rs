@@ -1,4 +1,4 @@
-//! What `zarrfs top` shows: lines of text that fit a screen. No input and no output.
+//! The lines that `zarrfs top` shows, fitted to the screen. There is no input or output here.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,13 +9,13 @@ use super::words::{bytes, cell, duration, latency, number, percent, rate, ratio,
 /// The column that arrays are sorted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SortBy {
-    /// Bytes read and written for each second.
+    /// Bytes read and written per second.
     Rate,
-    /// Bytes written for each second.
+    /// Bytes written per second.
     Written,
-    /// Requests for each second.
+    /// Requests per second.
     Requests,
-    /// Requests that failed, in all.
+    /// The number of failed requests.
     Errors,
     /// Bytes since the mount was made.
     Total,
@@ -23,7 +23,7 @@ pub enum SortBy {
     Name,
 }
 
-/// The keys and the columns that they sort by.
+/// The keys, and the columns that they sort by.
 pub const SORT_KEYS: [(u8, SortBy); 6] = [
     (b'b', SortBy::Rate),
     (b'w', SortBy::Written),
@@ -37,7 +37,7 @@ pub const SORT_KEYS: [(u8, SortBy); 6] = [
 pub struct View<'a> {
     /// Where the store is mounted.
     pub mountpoint: &'a Path,
-    /// The earlier sample; the later one at first.
+    /// The earlier sample; at first, the same as the later one.
     pub before: &'a Sample,
     /// The later sample.
     pub now: &'a Sample,
@@ -52,7 +52,7 @@ pub struct View<'a> {
 pub struct Line {
     /// At most as long as the screen is wide.
     pub text: String,
-    /// Whether it heads what is below it.
+    /// Whether it is a heading.
     pub is_head: bool,
 }
 
@@ -65,11 +65,11 @@ fn head(text: String) -> Line {
 }
 
 impl View<'_> {
-    /// At most `rows` lines of at most `columns` characters.
+    /// Returns at most `rows` lines of at most `columns` characters.
     pub fn lines(&self, columns: usize, rows: usize) -> Vec<Line> {
         let mut lines = self.summary(columns);
         lines.extend(self.latencies());
-        // The rest of the screen: two thirds for arrays, one for slow requests, each with a line above it.
+        // Two thirds of the remaining rows are for arrays and one third is for slow requests, each with a heading.
         let last = 1;
         let room = rows.saturating_sub(lines.len() + last);
         let slow_rows = (room / 3).min(self.now.slow.len() + 1);
@@ -93,12 +93,12 @@ impl View<'_> {
         lines
     }
 
-    /// Seconds between the samples.
+    /// Returns the seconds between the samples.
     fn seconds(&self) -> f64 {
         self.now.at.saturating_duration_since(self.before.at).as_secs_f64()
     }
 
-    /// How fast a counter grows.
+    /// Returns how much a counter grows per second.
     fn speed(&self, name: &str) -> f64 {
         let seconds = self.seconds();
         let grown = self.now.stats.get(name) - self.before.stats.get(name);
@@ -110,7 +110,7 @@ impl View<'_> {
         let get = |name: &str| now.get(&format!("zarrfs_{name}"));
         let access = if self.now.is_writable() { "writable" } else { "read-only" };
         let state = format!(", {access}, up {}", duration(get("uptime_seconds")));
-        let place = format!("{} on {}", self.now.word("store"), self.mountpoint.display());
+        let place = format!("{} on {}", self.now.config_text("store"), self.mountpoint.display());
         let room = columns.saturating_sub(state.chars().count() + 8);
         let (hits, misses) = (speed("cache_hits_total"), speed("cache_misses_total"));
         let in_flight = match now.has("zarrfs_store_requests_in_flight") {
@@ -147,7 +147,7 @@ impl View<'_> {
         ]
     }
 
-    /// Latencies since the earlier sample.
+    /// Returns the lines about latencies since the earlier sample.
     fn latencies(&self) -> Vec<Line> {
         let mut lines =
             vec![head(format!("{:<8}{:>9}{:>9}{:>9}{:>9}", "LATENCY", "count/s", "50%", "90%", "99%"))];
@@ -210,7 +210,7 @@ impl View<'_> {
             SortBy::Total => array.total,
             SortBy::Name => 0.0,
         };
-        // Stable: arrays of the same rank stay in the order of their totals.
+        // The second sort is stable, so that arrays of the same rank stay in the order of their totals.
         if self.sort_by != SortBy::Name {
             arrays.sort_by(|a, b| b.total.total_cmp(&a.total));
             arrays.sort_by(|a, b| key(b).total_cmp(&key(a)));
@@ -232,7 +232,7 @@ impl View<'_> {
     }
 }
 
-/// An array's row.
+/// The row of an array.
 struct Array<'a> {
     path: &'a str,
     read: f64,
@@ -252,7 +252,7 @@ fn by_array<'a>(stats: &'a Stats, name: &str) -> BTreeMap<&'a str, f64> {
     stats.by_label(name, "array")
 }
 
-/// How full something is, as a bar.
+/// Draws a bar that shows how full something is.
 fn fill(name: &str, part: f64, whole: f64, columns: usize) -> String {
     let share = if whole > 0.0 { (part / whole).clamp(0.0, 1.0) } else { 0.0 };
     let width = columns.saturating_sub(48).clamp(10, 60);
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
     use crate::cli::commands::watch::sample::SlowRequest;
 
-    /// A mount of many arrays with long names that read `factor` bytes and more.
+    /// Returns a mount of many arrays with long names that read `factor` bytes and more.
     fn sample(at: Instant, factor: u64) -> Sample {
         let mut text = format!(
             "zarrfs_read_bytes_total {}\nzarrfs_cache_bytes {factor}\nzarrfs_cache_limit_bytes {}\n\

@@ -1,6 +1,6 @@
-//! `zarrfs top`, `stat` and `mounts`: what mounts do and have done, read from their own files.
+//! `zarrfs top`, `stat` and `mounts`: show what mounts do and have done, from their own files.
 //!
-//! `sample.rs` reads the counters of a mount once, `words.rs` says numbers to people; `frame.rs` draws what `top.rs` shows.
+//! `sample.rs` reads the counters of a mount once, `words.rs` formats numbers for people, and `frame.rs` draws what `top.rs` shows.
 
 mod frame;
 pub mod mounts;

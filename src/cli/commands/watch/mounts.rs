@@ -1,4 +1,4 @@
-//! `zarrfs mounts`: the zarrfs mounts of this machine.
+//! `zarrfs mounts`: lists the zarrfs mounts of this machine.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
@@ -14,7 +14,7 @@ use super::words;
 use crate::cli::exit::Outcome;
 use crate::cli::output;
 
-/// Options that are shown where they differ from these values.
+/// The options that are shown if they differ from these values.
 const DEFAULTS: [(&str, &str); 14] = [
     ("uid", "null"),
     ("gid", "null"),
@@ -52,7 +52,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Lists them.
+    /// Lists the mounts.
     pub fn run(self) -> Outcome {
         let mounts = mounted::list()?;
         let mut text = String::new();
@@ -96,7 +96,7 @@ fn state(mount: &Mounted) -> &'static str {
     }
 }
 
-/// The options that differ from the defaults, as words.
+/// Returns the options that differ from the defaults, as words.
 fn options(mount: &Mounted) -> String {
     let mut words = Vec::new();
     for (name, default) in DEFAULTS {
@@ -129,7 +129,7 @@ fn to_json(mount: &Mounted) -> Value {
     })
 }
 
-/// A line for each mount, no wider than the terminal: the store and the mount point are shortened first, and the options go.
+/// Draws a line for each mount, no wider than the terminal. Options are left out first, then stores and mount points are shortened.
 fn table(mounts: &[Mounted], width: usize) -> String {
     if mounts.is_empty() {
         return String::new();
@@ -157,7 +157,7 @@ fn table(mounts: &[Mounted], width: usize) -> String {
     let fixed: usize = widths[2..7].iter().map(|width| width + GAP).sum();
     let room = width.saturating_sub(fixed + GAP);
     if widths[0] + widths[1] > room {
-        // Neither is shorter than its half, unless it needs no more.
+        // Each gets at least half of the room, unless it needs less.
         let half = room / 2;
         widths[0] = widths[0].min(half.max(room.saturating_sub(widths[1])));
         widths[1] = widths[1].min(room.saturating_sub(widths[0]));

@@ -13,27 +13,28 @@ use zarrfs::mount::fs::{CONFIG, SLOW, STATS};
 const STORE_REQUESTS: &str = "zarrfs_store_request_seconds";
 /// The histogram of the kernel's requests, by kind.
 const REQUESTS: &str = "zarrfs_request_seconds";
-/// The kinds of request, as rows of a table.
+/// The kinds of requests, as rows of a table.
 pub const KINDS: [&str; 5] = ["read", "write", "open", "sync", "store"];
 
-/// Series of the text format of Prometheus, by name, with their labels.
+/// The series of a text in Prometheus' format, by name, with their labels.
 #[derive(Clone, Debug, Default)]
 pub struct Stats(BTreeMap<String, Vec<(Labels, f64)>>);
 
 type Labels = Vec<(String, String)>;
 
-/// How often a latency was at most so long, for each bound in seconds; the sum of all; how many there are.
+/// A histogram of latencies.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Histogram {
+    /// For each bound in seconds, how many latencies were not longer.
     buckets: Vec<(f64, f64)>,
-    /// All latencies together, in seconds.
+    /// The sum of all latencies in seconds.
     pub sum: f64,
-    /// How many there are.
+    /// The number of latencies.
     pub count: f64,
 }
 
 impl Histogram {
-    /// What has come since another one.
+    /// Returns the latencies that were added since an earlier histogram.
     pub fn since(&self, before: &Histogram) -> Histogram {
         let before_at = |index: usize| before.buckets.get(index).map_or(0.0, |bucket| bucket.1);
         let buckets = self.buckets.iter().enumerate();
@@ -41,18 +42,16 @@ impl Histogram {
         Histogram { buckets, sum: self.sum - before.sum, count: self.count - before.count }
     }
 
-    /// The latency in seconds that this part of all does not exceed, estimated within a bucket; `None` if there is none.
+    /// Returns the latency in seconds that this part of all latencies does not exceed, estimated within a bucket; `None` if there are none.
     pub fn quantile(&self, part: f64) -> Option<f64> {
         let rank = part * self.count;
         let (mut below_bound, mut below_count) = (0.0, 0.0);
         for &(bound, count) in self.buckets.iter().filter(|_| self.count > 0.0) {
             if count >= rank && count > below_count {
-                // In the last bucket, its lower bound is all that is known.
                 let share = (rank - below_count) / (count - below_count);
-                return Some(match bound.is_finite() {
-                    true => below_bound + (bound - below_bound) * share,
-                    false => below_bound,
-                });
+                // Of latencies in the last bucket, only its lower bound is known.
+                let is_last = !bound.is_finite();
+                return Some(if is_last { below_bound } else { below_bound + (bound - below_bound) * share });
             }
             (below_bound, below_count) = (bound, count);
         }
@@ -76,17 +75,17 @@ impl Stats {
         stats
     }
 
-    /// The sum of a metric's series; 0 if it has none.
+    /// Returns the sum of a metric's series, or 0 if it has none.
     pub fn get(&self, name: &str) -> f64 {
         self.0.get(name).map_or(0.0, |series| series.iter().map(|(_, value)| value).sum())
     }
 
-    /// Whether the mount has this metric.
+    /// Returns whether the mount has this metric.
     pub fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
-    /// The values of a metric by the value of one of its labels. Series of the same label add up.
+    /// Returns the values of a metric by the value of one of its labels. Series with the same label are added.
     pub fn by_label(&self, name: &str, label: &str) -> BTreeMap<&str, f64> {
         let mut found = BTreeMap::new();
         for (labels, value) in self.0.get(name).into_iter().flatten() {
@@ -97,10 +96,10 @@ impl Stats {
         found
     }
 
-    /// The latencies of one of [`KINDS`].
+    /// Returns the latencies of one of [`KINDS`].
     pub fn latencies(&self, kind: &str) -> Histogram {
         let (name, kind) = if kind == "store" { (STORE_REQUESTS, None) } else { (REQUESTS, Some(kind)) };
-        let of_kind = |part: &str| {
+        let series_of_kind = |part: &str| {
             let series = self.0.get(&format!("{name}_{part}")).map(Vec::as_slice).unwrap_or_default();
             series.iter().filter(move |(labels, _)| {
                 kind.is_none_or(|kind| labels.iter().any(|(name, value)| name == "request" && value == kind))
@@ -111,12 +110,12 @@ impl Stats {
             le.map(|le| le.parse().unwrap_or(f64::INFINITY))
         };
         let buckets =
-            of_kind("bucket").filter_map(|(labels, count)| Some((bound(labels)?, *count))).collect();
-        let sum_of = |part| of_kind(part).map(|(_, value)| value).sum();
+            series_of_kind("bucket").filter_map(|(labels, count)| Some((bound(labels)?, *count))).collect();
+        let sum_of = |part| series_of_kind(part).map(|(_, value)| value).sum();
         Histogram { buckets, sum: sum_of("sum"), count: sum_of("count") }
     }
 
-    /// All of it: a number for a metric, or a list where it has labels.
+    /// Returns all metrics as JSON: a number for a metric without labels, otherwise a list.
     pub fn to_json(&self) -> Value {
         let number = |value: f64| match value {
             whole if whole.fract() == 0.0 && whole.abs() < 9e15 => Value::from(whole as i64),
@@ -139,7 +138,7 @@ impl Stats {
     }
 }
 
-/// `name="value",…}`; in values, a backslash goes before backslash, quote and newline.
+/// Reads `name="value",…}`. In values, a backslash escapes backslash, quote and newline.
 fn parse_labels(text: &str) -> Labels {
     let mut labels = Labels::new();
     let mut rest = text;
@@ -175,25 +174,25 @@ pub struct SlowRequest {
     pub time: String,
     /// The file.
     pub path: String,
-    /// What was asked.
+    /// What was requested.
     pub request: String,
 }
 
-/// What a mount says of itself at one moment.
+/// The state of a mount at one moment.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// When.
+    /// When it was read.
     pub at: Instant,
     /// The counters.
     pub stats: Stats,
-    /// The slowest requests of the last minute, the slowest first.
+    /// The slowest requests of the last minute, slowest first.
     pub slow: Vec<SlowRequest>,
     /// The configuration.
     pub config: Value,
 }
 
 impl Sample {
-    /// Asks a mount.
+    /// Reads the state of a mount.
     pub fn read(mountpoint: &Path) -> Result<Sample> {
         let stats = Stats::parse(&read_own(mountpoint, STATS)?);
         let at = Instant::now();
@@ -202,17 +201,17 @@ impl Sample {
         Ok(Sample { at, stats, slow, config })
     }
 
-    /// A text of the configuration.
-    pub fn word(&self, name: &str) -> &str {
+    /// Returns a text of the configuration.
+    pub fn config_text(&self, name: &str) -> &str {
         self.config.get(name).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// Whether it takes writes.
+    /// Returns whether the mount is writable.
     pub fn is_writable(&self) -> bool {
         self.config.get("writable").and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// All of it, for programs.
+    /// Returns the sample as JSON.
     pub fn to_json(&self) -> Value {
         let slow = |one: &SlowRequest| json!({"seconds": one.seconds, "time": one.time, "path": one.path, "request": one.request});
         json!({
@@ -263,7 +262,7 @@ mod tests {
         let near =
             |part, expected: f64| reads.quantile(part).is_some_and(|found| (found - expected).abs() < 1e-9);
         assert!(near(0.25, 0.0005) && near(0.5, 0.001) && near(0.7, 0.002));
-        assert!(near(0.99, 0.003), "all that is known of the last bucket");
+        assert!(near(0.99, 0.003), "only the lower bound of the last bucket is known");
         assert_eq!(stats.latencies("write").quantile(0.5), None);
         assert_eq!(reads.since(&reads).quantile(0.5), None);
         assert_eq!(reads.since(&Histogram::default()), reads);

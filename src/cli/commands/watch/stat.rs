@@ -1,4 +1,4 @@
-//! `zarrfs stat MOUNTPOINT`: what a mount has done so far, once.
+//! `zarrfs stat MOUNTPOINT`: shows what a mount has done so far.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Shows it.
+    /// Shows the counters.
     pub fn run(self) -> Outcome {
         let mountpoint = mounted::at(&self.mountpoint)?.mountpoint;
         let sample = Sample::read(&mountpoint)?;
@@ -56,7 +56,7 @@ fn as_text(mountpoint: &Path, sample: &Sample) -> String {
         let _ = writeln!(text, "{name:<12}{value}");
     };
     let access = if sample.is_writable() { "writable" } else { "read-only" };
-    line("mount", format!("{} of {}, {access}", mountpoint.display(), sample.word("store")));
+    line("mount", format!("{} of {}, {access}", mountpoint.display(), sample.config_text("store")));
     let pid = sample.config.get("pid").map(ToString::to_string).unwrap_or_default();
     line("daemon", format!("process {pid}, up {}", duration(get("uptime_seconds"))));
     let of_all = |of: &str| {
@@ -91,7 +91,7 @@ fn as_text(mountpoint: &Path, sample: &Sample) -> String {
     text
 }
 
-/// The cache, what was decoded, the store.
+/// Returns the lines about the cache, decoding, the store and memory.
 fn resources(sample: &Sample) -> String {
     let mut text = String::new();
     let stats = &sample.stats;

@@ -1,7 +1,7 @@
-//! `zarrfs top MOUNTPOINT`: what a mount does now, on a terminal.
+//! `zarrfs top MOUNTPOINT`: shows live what a mount does.
 //!
-//! A thread of its own asks the mount, so that keys work while the daemon does not reply. The terminal is restored however
-//! this ends: a key, a signal, an error, a panic.
+//! Another thread reads the counters, so that keys work while the daemon does not reply. The terminal is restored whatever ends the command: a
+//! key, a signal, an error or a panic.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Read, Write};
@@ -23,16 +23,16 @@ use super::sample::Sample;
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::options::values::deadline;
 
-/// How often keys, signals and new samples are looked for.
+/// How often keys, signals and new samples are checked.
 const TICK_MS: i32 = 100;
-/// A daemon that has not replied for this much longer than the interval is named.
+/// If the daemon has not replied for this much longer than the interval, the screen says so.
 const LATE: Duration = Duration::from_secs(2);
-/// The size of a screen that does not report its own.
+/// The size of a terminal that does not report its own.
 const USUAL_SIZE: (u16, u16) = (80, 24);
 
-/// What Ctrl-C sends.
+/// The character that Ctrl-C sends.
 const CTRL_C: u8 = 3;
-/// The other screen, so that what was on the terminal comes back; no cursor.
+/// Switches to the alternate screen, so that the text on the terminal comes back at the end, and hides the cursor.
 const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l";
 const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
 
@@ -59,7 +59,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Shows it until a key or a signal ends it.
+    /// Shows the mount until a key or a signal ends the command.
     pub fn run(self) -> Outcome {
         let mountpoint = mounted::at(&self.mountpoint)?.mountpoint;
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
@@ -84,7 +84,7 @@ fn failed(error: io::Error) -> Error {
     Error::Usage(format!("cannot use the terminal: {error}"))
 }
 
-/// Asks the mount again and again; ends when nobody wants the samples, or after the first that fails.
+/// Reads samples in another thread, until the receiver is dropped or a read fails.
 fn start_sampling(mountpoint: PathBuf, interval: Duration) -> Result<Receiver<Result<Sample>>> {
     let (sender, receiver): (Sender<Result<Sample>>, _) = channel();
     let run = move || {
@@ -109,7 +109,7 @@ struct Screen {
 impl Screen {
     fn open() -> io::Result<Screen> {
         let keys = KeyInput::new(io::stdin().as_fd())?;
-        // From here on, dropping it restores the terminal.
+        // From here on, dropping the screen restores the terminal.
         let screen = Screen { keys };
         put(ENTER)?;
         Ok(screen)
@@ -133,7 +133,7 @@ impl Screen {
         put(&text)
     }
 
-    /// The keys that were pressed within a tick; `None` where the terminal has gone.
+    /// Returns the keys that were pressed within a tick; `None` if the terminal has gone.
     fn keys(&self) -> Option<Vec<u8>> {
         match sys::wait_readable(self.keys.as_fd(), TICK_MS) {
             Ok(true) => {

@@ -1,21 +1,21 @@
-//! Numbers and names as people read them, in cells of a table. Uses `cli/size.rs` and `cli/terminal.rs`.
+//! Numbers and names for people, in cells of a table. Uses `cli/options/size.rs` and `cli/output/terminal.rs`.
 
 use std::time::Duration;
 
 use crate::cli::options::size;
 use crate::cli::output::terminal;
 
-/// A number of bytes.
+/// Formats a number of bytes.
 pub fn bytes(value: f64) -> String {
     size::show(value.max(0.0) as u64)
 }
 
-/// Bytes for each second.
+/// Formats bytes per second.
 pub fn rate(value: f64) -> String {
     format!("{}/s", bytes(value))
 }
 
-/// `12`, `3.4k`, `12M`: at most four characters of number.
+/// Formats a number with at most four digits and a unit: `12`, `3.4k`, `12M`.
 pub fn number(value: f64) -> String {
     let mut value = value.max(0.0);
     for unit in ["", "k", "M", "G", "T", "P"] {
@@ -28,17 +28,17 @@ pub fn number(value: f64) -> String {
     format!("{value:.0}E")
 }
 
-/// A part of a whole; `-` if the whole is 0.
+/// Formats a part of a whole; `-` if the whole is 0.
 pub fn percent(part: f64, whole: f64) -> String {
     if whole > 0.0 { format!("{:.1}%", 100.0 * part / whole) } else { "-".to_owned() }
 }
 
-/// A ratio; `-` where it has no meaning.
+/// Formats a ratio; `-` if it has no meaning.
 pub fn ratio(of: f64, to: f64) -> String {
     if to > 0.0 { format!("{:.2}", of / to) } else { "-".to_owned() }
 }
 
-/// A short time: `12 µs`, `3.4 ms`, `5.6 s`.
+/// Formats a short time: `12 µs`, `3.4 ms`, `5.6 s`.
 pub fn latency(seconds: Option<f64>) -> String {
     let Some(seconds) = seconds else { return "-".to_owned() };
     let (value, unit) = match seconds {
@@ -50,7 +50,7 @@ pub fn latency(seconds: Option<f64>) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// A long time: `12 s`, `3 min`, `5 h 12 min`, `3 d 4 h`.
+/// Formats a long time: `12 s`, `3 min`, `5 h 12 min`, `3 d 4 h`.
 pub fn duration(seconds: f64) -> String {
     let seconds = Duration::try_from_secs_f64(seconds).unwrap_or_default().as_secs();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
@@ -62,7 +62,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// The text in at most `width` characters, shortened in the middle; control characters are escaped.
+/// Returns the text in at most `width` characters, shortened in the middle; control characters are escaped.
 pub fn shortened(text: &str, width: usize) -> String {
     let shown = terminal::printable(text);
     let length = shown.chars().count();
@@ -76,7 +76,7 @@ pub fn shortened(text: &str, width: usize) -> String {
     format!("{start}…{end}")
 }
 
-/// The text in exactly `width` characters.
+/// Pads or shortens a text to exactly `width` characters.
 pub fn cell(text: &str, width: usize) -> String {
     format!("{:width$}", shortened(text, width))
 }
