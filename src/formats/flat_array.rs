@@ -7,7 +7,7 @@ use crate::array::{ByteOrder, Layout, Order, Reservation};
 use crate::error::{Error, Result};
 use crate::formats::geometry::axis::AxisKind;
 use crate::formats::virtual_file::{Segment, VirtualFile};
-use crate::formats::{Content, Subject};
+use crate::formats::{CompanionContent, Subject};
 use crate::hierarchy::Node;
 use crate::metadata::DataType;
 use crate::metadata::data_type::numeric::NumericType;
@@ -59,7 +59,7 @@ pub struct Planes {
 impl FlatArray {
     /// An array of numbers in this layout. `None` for other nodes, and for arrays without axes or elements, which no format
     /// of grids can express.
-    pub fn of(node: &Node, layout: Layout) -> Option<Self> {
+    pub fn from_node(node: &Node, layout: Layout) -> Option<Self> {
         let Node::Array { metadata, .. } = node else { return None };
         let number = number_type(&metadata.data_type)?;
         let size_bytes = metadata.flat_size().filter(|&size| size > 0)?;
@@ -72,14 +72,14 @@ impl FlatArray {
         let name = |index: usize| metadata.dimension_names.as_ref()?.get(index)?.as_deref();
         let fastest = axes.first().and_then(|axis| name(axis.index));
         let has_channels =
-            axes.len() > 1 && fastest.is_some_and(|name| AxisKind::of_name(name) == AxisKind::Channel);
+            axes.len() > 1 && fastest.is_some_and(|name| AxisKind::from_name(name) == AxisKind::Channel);
         (!axes.is_empty()).then_some(FlatArray { axes, number, is_big_endian, size_bytes, has_channels })
     }
 
     /// The array of a subject, for a format that can express it.
-    pub fn of_subject(subject: &Subject<'_>) -> Result<Self> {
+    pub fn from_subject(subject: &Subject<'_>) -> Result<Self> {
         let stale = || Error::Stale { key: subject.path.to_owned() };
-        FlatArray::of(subject.node, subject.layout()).ok_or_else(stale)
+        FlatArray::from_node(subject.node, subject.layout()).ok_or_else(stale)
     }
 
     /// Bytes of an element.
@@ -129,21 +129,21 @@ pub const MAX_HEADER_BYTES: u64 = 4 << 20;
 const UNCOUNTED_BYTES: usize = 64 << 10;
 
 /// A file of a header and the bytes of the subject's array.
-pub fn before_array(subject: &Subject<'_>, header: Vec<u8>) -> Result<Content> {
+pub fn header_and_array(subject: &Subject<'_>, header: Vec<u8>) -> Result<CompanionContent> {
     let size_bytes = subject.metadata()?.flat_size().unwrap_or(0);
     let array = subject.surroundings.open_array(subject.path)?;
     let reservation = reserve(subject, &header)?;
     let range = subject.offset()..subject.offset().saturating_add(size_bytes);
     let file = VirtualFile::new([Segment::Bytes(header), Segment::Array { array, range }]);
-    Ok(Content::Ready(file.with_reservation(reservation)))
+    Ok(CompanionContent::Ready(file.with_reservation(reservation)))
 }
 
 /// A header alone, of an array that can be opened.
-pub fn beside_array(subject: &Subject<'_>, header: impl Into<Vec<u8>>) -> Result<Content> {
+pub fn detached_header(subject: &Subject<'_>, header: impl Into<Vec<u8>>) -> Result<CompanionContent> {
     subject.surroundings.open_array(subject.path)?;
     let header = header.into();
     let reservation = reserve(subject, &header)?;
-    Ok(Content::Ready(VirtualFile::of_bytes(header).with_reservation(reservation)))
+    Ok(CompanionContent::Ready(VirtualFile::from_bytes(header).with_reservation(reservation)))
 }
 
 fn reserve(subject: &Subject<'_>, header: &[u8]) -> Result<Reservation> {
@@ -174,7 +174,7 @@ pub mod tests {
     use crate::array::{Blocking, Engine, Readahead, ReplyBuffer};
     use crate::cancellation::Cancellation;
     use crate::formats::geometry::axis::plain_text;
-    use crate::formats::{FORMATS, Format, Place, Surroundings};
+    use crate::formats::{CompanionPlace, FORMATS, Format, Surroundings};
     use crate::hierarchy::{Child, OpenArrays, SharedArray, Tree};
     pub use crate::metadata::test_documents::v3_array as document;
     use crate::store::{MemoryStore, Store};
@@ -219,10 +219,10 @@ pub mod tests {
             node: &node,
             view: None,
             view_file: None,
-            place: Place::Mirror,
+            place: CompanionPlace::FormatFolder,
             surroundings: Box::new(Neighbours { arrays: &arrays, tree: &tree }),
             formats: FORMATS,
-            beside: &[],
+            listed: &[],
         })
     }
 
@@ -256,7 +256,7 @@ pub mod tests {
             if !(format.expresses)(subject.node, layout) {
                 return None;
             }
-            let Content::Ready(file) = (format.open)(subject).unwrap() else { panic!() };
+            let CompanionContent::Ready(file) = (format.open)(subject).unwrap() else { panic!() };
             let flat_size = file.arrays().count() as u64 * subject.metadata().unwrap().flat_size().unwrap();
             let length = file.size_bytes() - flat_size;
             let (mut buffer, never) = (ReplyBuffer::default(), Cancellation::never());
@@ -280,10 +280,10 @@ pub mod tests {
     fn axes_by_speed() {
         let store = store(&[("a", document(&[2, 3], "int16", json!({})))]);
         let node = Tree::new(store).node("a").unwrap().unwrap();
-        let lengths = |layout| FlatArray::of(&node, layout).unwrap().lengths().collect::<Vec<_>>();
+        let lengths = |layout| FlatArray::from_node(&node, layout).unwrap().lengths().collect::<Vec<_>>();
         assert_eq!(lengths(LITTLE), [3, 2]);
         assert_eq!(lengths(BIG_F), [2, 3]);
-        assert!(FlatArray::of(&node, BIG_F).unwrap().is_big_endian);
+        assert!(FlatArray::from_node(&node, BIG_F).unwrap().is_big_endian);
     }
 
     #[test]

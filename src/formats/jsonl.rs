@@ -17,7 +17,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::virtual_file::VirtualFile;
-use super::{Companion, Content, Format, Made, Role, Subject};
+use super::{Companion, CompanionContent, Format, MadeCompanion, Role, Subject};
 use crate::array::{Engine, Layout, Reservation, VariableArray};
 use crate::error::{Error, Result};
 use crate::hierarchy::Node;
@@ -28,7 +28,7 @@ pub const FORMAT: Format = Format {
     name: "jsonl",
     suffix: ".jsonl",
     holds: "strings and bytes of any length",
-    not_beside: None,
+    not_listed: None,
     group_file: None,
     role: Role::Text,
     expresses,
@@ -50,10 +50,10 @@ fn expresses(node: &Node, _: Layout) -> bool {
     matches!(metadata.data_type, DataType::VariableLength(Utf8 | Bytes))
 }
 
-fn open(subject: &Subject<'_>) -> Result<Content> {
+fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
     let store = subject.arrays.store_for(subject.path, &subject.audience);
     let array = VariableArray::open(&store, subject.path, subject.metadata()?)?;
-    Ok(Content::Elements(Box::new(Jsonl { engine: subject.arrays.engine().clone(), array })))
+    Ok(CompanionContent::Elements(Box::new(Jsonl { engine: subject.arrays.engine().clone(), array })))
 }
 
 struct Jsonl {
@@ -66,32 +66,35 @@ impl Companion for Jsonl {
         self.array.version()
     }
 
-    fn make(&self) -> Result<Made> {
+    fn make(&self) -> Result<MadeCompanion> {
         let metadata = self.array.metadata();
         let is_text = metadata.data_type == DataType::VariableLength(VariableLength::Utf8);
-        let mut text =
-            Text { bytes: Vec::new(), held: Reservation::new(&self.engine), key: &metadata.document_key };
+        let mut text = JsonlText {
+            bytes: Vec::new(),
+            reservation: Reservation::new(&self.engine),
+            key: &metadata.document_key,
+        };
         // Checked before anything is read: the document may declare far more than the store holds.
         let shortest = self.array.elements().saturating_mul(SHORTEST_LINE_BYTES);
-        if shortest > text.held.limit_bytes() {
+        if shortest > text.reservation.limit_bytes() {
             return Err(text.too_large());
         }
-        let mut held = Reservation::new(&self.engine);
-        let version = self.array.read(&mut held, &mut |element| text.push(element, is_text))?;
-        let Text { mut bytes, mut held, .. } = text;
+        let mut reservation = Reservation::new(&self.engine);
+        let version = self.array.read(&mut reservation, &mut |element| text.push(element, is_text))?;
+        let JsonlText { mut bytes, mut reservation, .. } = text;
         bytes.shrink_to_fit();
-        held.shrink(held.bytes().saturating_sub(bytes.len() as u64));
-        Ok(Made { version, file: VirtualFile::of_bytes(bytes).with_reservation(held) })
+        reservation.shrink(reservation.bytes().saturating_sub(bytes.len() as u64));
+        Ok(MadeCompanion { version, file: VirtualFile::from_bytes(bytes).with_reservation(reservation) })
     }
 }
 
-struct Text<'a> {
+struct JsonlText<'a> {
     bytes: Vec<u8>,
-    held: Reservation,
+    reservation: Reservation,
     key: &'a str,
 }
 
-impl Text<'_> {
+impl JsonlText<'_> {
     fn push(&mut self, element: &[u8], is_text: bool) -> Result<()> {
         match (is_text, std::str::from_utf8(element)) {
             (true, Ok(string)) => push_string(&mut self.bytes, string),
@@ -101,15 +104,18 @@ impl Text<'_> {
             (false, _) => push_string(&mut self.bytes, &STANDARD.encode(element)),
         }
         self.bytes.push(b'\n');
-        let lacking = (self.bytes.len() as u64).saturating_sub(self.held.bytes());
-        if lacking > 0 && !self.held.grow(lacking.max(HOLD_STEP_BYTES)) && !self.held.grow(lacking) {
+        let lacking = (self.bytes.len() as u64).saturating_sub(self.reservation.bytes());
+        if lacking > 0
+            && !self.reservation.grow(lacking.max(HOLD_STEP_BYTES))
+            && !self.reservation.grow(lacking)
+        {
             return Err(self.too_large());
         }
         Ok(())
     }
 
     fn too_large(&self) -> Error {
-        let limit = self.held.limit_bytes();
+        let limit = self.reservation.limit_bytes();
         let reason = format!(
             "its text form is longer than the cache size of {limit} bytes, which bounds it in memory"
         );
@@ -153,7 +159,7 @@ mod tests {
     use crate::array::{Blocking, Readahead, ReplyBuffer};
     use crate::cancellation::Cancellation;
     use crate::codec::vlen::Vlen;
-    use crate::formats::{Place, Surroundings};
+    use crate::formats::{CompanionPlace, Surroundings};
     use crate::hierarchy::{Child, OpenArrays, SharedArray, Tree};
     use crate::store::{MemoryStore, Store};
     use proptest::prelude::*;
@@ -212,12 +218,12 @@ mod tests {
             node: &node,
             view: None,
             view_file: None,
-            place: Place::Mirror,
+            place: CompanionPlace::FormatFolder,
             surroundings: Box::new(NoArrays),
             formats: &[],
-            beside: &[],
+            listed: &[],
         };
-        let Content::Elements(companion) = open(&subject)? else { panic!() };
+        let CompanionContent::Elements(companion) = open(&subject)? else { panic!() };
         let made = companion.make()?;
         assert_eq!(made.version, companion.version()?);
         assert_eq!(made.file.reserved_bytes(), made.file.size_bytes());

@@ -63,7 +63,7 @@ pub struct Format {
     /// What it can hold: the reason why other arrays have no such file.
     pub holds: &'static str,
     /// Why its files cannot be beside the arrays' own, if that is so.
-    pub not_beside: Option<&'static str>,
+    pub not_listed: Option<&'static str>,
     /// The name of a group's file, in the group's folder; `None` if the file is beside the folder, as `GROUP.SUFFIX`, or the
     /// format expresses no groups.
     pub group_file: Option<&'static str>,
@@ -80,7 +80,7 @@ pub struct Format {
     /// Owner, mode and time of a file, where they are not those of the node's own file. May call stat on the store.
     pub info: Option<fn(&Subject<'_>) -> Result<Info>>,
     /// The file of a node, where that can be made. Reads no chunks.
-    pub open: fn(&Subject<'_>) -> Result<Content>,
+    pub open: fn(&Subject<'_>) -> Result<CompanionContent>,
 }
 
 /// What a format is for.
@@ -98,11 +98,11 @@ pub enum Role {
 
 /// Where a companion file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum CompanionPlace {
     /// Beside the node's own file.
-    Beside,
+    NextToNode,
     /// Below `__formats__/NAME/`, where no real node can displace it.
-    Mirror,
+    FormatFolder,
 }
 
 /// What a companion file is made of.
@@ -122,13 +122,13 @@ pub struct Subject<'a> {
     /// The own file of the view, as a path from the root of what is served.
     pub view_file: Option<String>,
     /// Where the file is.
-    pub place: Place,
+    pub place: CompanionPlace,
     /// Other nodes and arrays.
     pub surroundings: Box<dyn Surroundings + 'a>,
     /// Every format.
     pub formats: &'static [&'static Format],
     /// The formats whose files are beside the arrays' own, too.
-    pub beside: &'a [&'static Format],
+    pub listed: &'a [&'static Format],
 }
 
 /// The other nodes and arrays of a [`Subject`]'s store, as far as the readers of its file may see them.
@@ -152,7 +152,7 @@ pub trait Surroundings {
 }
 
 /// A companion file, before it is read.
-pub enum Content {
+pub enum CompanionContent {
     /// It follows from the node's documents, but for the ranges of arrays in it.
     Ready(VirtualFile),
     /// As `Ready`, but the documents of other nodes count too.
@@ -166,11 +166,11 @@ pub trait Companion: Send + Sync {
     /// A number that changes, in all likelihood, when the file does. Calls stat on the store and reads nothing.
     fn version(&self) -> Result<u64>;
     /// Makes the file as it is now.
-    fn make(&self) -> Result<Made>;
+    fn make(&self) -> Result<MadeCompanion>;
 }
 
 /// A companion file that was made.
-pub struct Made {
+pub struct MadeCompanion {
     /// Its [`Companion::version`].
     pub version: u64,
     /// Its content.
@@ -208,9 +208,9 @@ impl Format {
 
     /// The name of the file beside an array or a group; `None` if there can be none: a header names the array's file as it is,
     /// and each program reads other characters in its own way (`detached/data_names.rs`).
-    pub fn name_beside(&self, name: &str) -> Option<String> {
+    pub fn listed_name(&self, name: &str) -> Option<String> {
         let is_plain = self.role != Role::Detached || matches!(self.stem(name), Cow::Borrowed(_));
-        (is_plain && self.not_beside.is_none()).then(|| format!("{name}{}", self.suffix))
+        (is_plain && self.not_listed.is_none()).then(|| format!("{name}{}", self.suffix))
     }
 
     /// The name of an array's file, without the suffix.
@@ -282,9 +282,9 @@ impl Subject<'_> {
     /// The file of this node in a format, as a path from the root of what is served: beside the node's own file, if it is listed
     /// there and no node has its name.
     pub fn companion_file(&self, format: &'static Format) -> Result<String> {
-        if self.beside.contains(&format) {
+        if self.listed.contains(&format) {
             let (folder, name) = self.array_file().rsplit_once('/').unwrap_or(("", self.array_file()));
-            let file = format.name_beside(name).map(|name| join(folder, &name));
+            let file = format.listed_name(name).map(|name| join(folder, &name));
             if let Some(file) = file
                 && !self.surroundings.is_node(&file)?
             {
@@ -298,8 +298,10 @@ impl Subject<'_> {
     pub fn array_file_from_here(&self) -> String {
         let file = self.array_file();
         match self.place {
-            Place::Beside => self.name().to_owned(),
-            Place::Mirror => format!("../../{}{file}", "../".repeat(file.matches('/').count())),
+            CompanionPlace::NextToNode => self.name().to_owned(),
+            CompanionPlace::FormatFolder => {
+                format!("../../{}{file}", "../".repeat(file.matches('/').count()))
+            }
         }
     }
 }

@@ -5,9 +5,9 @@
 //!
 //! Absent: types without a mode (the eight-bit mode is signed), other ranks.
 
-use super::flat_array::{FlatArray, before_array};
+use super::flat_array::{FlatArray, header_and_array};
 use super::geometry::{self, Geometry, metres};
-use super::{Content, Format, Role, Subject, documents_info};
+use super::{CompanionContent, Format, Role, Subject, documents_info};
 use crate::array::Layout;
 use crate::error::Result;
 use crate::hierarchy::Node;
@@ -18,7 +18,7 @@ pub const FORMAT: Format = Format {
     name: "mrc",
     suffix: ".mrc",
     holds: "int8, int16, uint16, float16, float32 and complex64, along 2 to 4 axes longer than 0",
-    not_beside: None,
+    not_listed: None,
     group_file: None,
     role: Role::Data,
     expresses: |node, layout| expressed(node, layout).is_some(),
@@ -39,7 +39,7 @@ fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
             && i32::try_from(array.count_from(2)).is_ok()
             && mode(array.number).is_some()
     };
-    FlatArray::of(node, layout).filter(fits)
+    FlatArray::from_node(node, layout).filter(fits)
 }
 
 fn mode(number: NumericType) -> Option<i32> {
@@ -54,9 +54,9 @@ fn mode(number: NumericType) -> Option<i32> {
     })
 }
 
-fn open(subject: &Subject<'_>) -> Result<Content> {
-    let array = FlatArray::of_subject(subject)?;
-    before_array(subject, header(&array, &Geometry::of(subject)))
+fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
+    let array = FlatArray::from_subject(subject)?;
+    header_and_array(subject, header(&array, &Geometry::from_subject(subject)))
 }
 
 fn header(array: &FlatArray, geometry: &Geometry) -> Vec<u8> {

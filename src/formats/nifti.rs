@@ -8,9 +8,9 @@
 //!
 //! Absent: half precision, more than seven axes.
 
-use super::flat_array::{FlatArray, before_array};
+use super::flat_array::{FlatArray, header_and_array};
 use super::geometry::{self, Geometry, Regular, metres};
-use super::{Content, Format, Role, Subject, documents_info};
+use super::{CompanionContent, Format, Role, Subject, documents_info};
 use crate::array::Layout;
 use crate::error::Result;
 use crate::hierarchy::Node;
@@ -21,7 +21,7 @@ pub const FORMAT: Format = Format {
     name: "nifti",
     suffix: ".nii",
     holds: "integers, float32, float64 and complex numbers, along 1 to 7 axes longer than 0",
-    not_beside: None,
+    not_listed: None,
     group_file: None,
     role: Role::Data,
     expresses: |node, layout| expressed(node, layout).is_some(),
@@ -37,7 +37,7 @@ const DATA_OFFSET: u16 = 4096;
 const MAX_AXES: usize = 7;
 
 fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
-    FlatArray::of(node, layout)
+    FlatArray::from_node(node, layout)
         .filter(|array| array.axes.len() <= MAX_AXES && type_of(array.number).is_some())
 }
 
@@ -59,22 +59,25 @@ fn type_of(number: NumericType) -> Option<i16> {
     })
 }
 
-fn open(subject: &Subject<'_>) -> Result<Content> {
-    let array = FlatArray::of_subject(subject)?;
-    before_array(subject, header(&array, &Space::of(&array, &Geometry::of(subject))))
+fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
+    let array = FlatArray::from_subject(subject)?;
+    header_and_array(
+        subject,
+        header(&array, &VoxelSpace::from_geometry(&array, &Geometry::from_subject(subject))),
+    )
 }
 
 /// The space of the first three axes.
-struct Space {
+struct VoxelSpace {
     /// Known for all of them (of which there may be fewer), in the unit below.
     axes: Option<[Regular; 3]>,
     /// NIfTI's code.
     unit: u8,
 }
 
-impl Space {
-    fn of(array: &FlatArray, geometry: &Geometry) -> Self {
-        Space::found(array, geometry).unwrap_or(Space { axes: None, unit: 0 })
+impl VoxelSpace {
+    fn from_geometry(array: &FlatArray, geometry: &Geometry) -> Self {
+        VoxelSpace::found(array, geometry).unwrap_or(VoxelSpace { axes: None, unit: 0 })
     }
 
     fn found(array: &FlatArray, geometry: &Geometry) -> Option<Self> {
@@ -94,7 +97,7 @@ impl Space {
             let scale = factor / of_unit;
             *axis = Regular { first: regular.first * scale, step: regular.step * scale };
         }
-        Some(Space { axes: Some(axes), unit })
+        Some(VoxelSpace { axes: Some(axes), unit })
     }
 
     /// The sizes of a voxel; 1 if unknown.
@@ -114,7 +117,7 @@ impl Space {
     }
 }
 
-fn header(array: &FlatArray, space: &Space) -> Vec<u8> {
+fn header(array: &FlatArray, space: &VoxelSpace) -> Vec<u8> {
     let is_long = array.lengths().any(|length| i16::try_from(length).is_err());
     let mut header = if is_long { version_2(array, space) } else { version_1(array, space) };
     header.resize(DATA_OFFSET.into(), 0);
@@ -126,11 +129,11 @@ fn dimensions(array: &FlatArray) -> impl Iterator<Item = u64> + '_ {
     std::iter::once(array.axes.len() as u64).chain((0..MAX_AXES).map(|place| array.length(place)))
 }
 
-fn pixel_sizes(space: &Space) -> impl Iterator<Item = f64> {
+fn pixel_sizes(space: &VoxelSpace) -> impl Iterator<Item = f64> {
     std::iter::once(1.0).chain(space.sizes()).chain([1.0; 4])
 }
 
-fn version_1(array: &FlatArray, space: &Space) -> Vec<u8> {
+fn version_1(array: &FlatArray, space: &VoxelSpace) -> Vec<u8> {
     let short = |value: i16| array.bytes(value.to_le_bytes());
     let real = |value: f64| array.bytes((value as f32).to_le_bytes());
     let mut header = array.bytes(348i32.to_le_bytes()).to_vec();
@@ -162,7 +165,7 @@ fn version_1(array: &FlatArray, space: &Space) -> Vec<u8> {
     header
 }
 
-fn version_2(array: &FlatArray, space: &Space) -> Vec<u8> {
+fn version_2(array: &FlatArray, space: &VoxelSpace) -> Vec<u8> {
     let word = |value: i32| array.bytes(value.to_le_bytes());
     let short = |value: i16| array.bytes(value.to_le_bytes());
     let long = |value: i64| array.bytes(value.to_le_bytes());

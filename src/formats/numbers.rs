@@ -29,7 +29,7 @@ pub enum Numbers {
 
 impl Numbers {
     /// How elements of a type are read; `None` if they are no numbers.
-    pub fn of(data_type: &DataType) -> Option<Self> {
+    pub fn for_type(data_type: &DataType) -> Option<Self> {
         if matches!(data_type, DataType::DateTime64(_) | DataType::TimeDelta64(_)) {
             return Some(Numbers::Time);
         }
@@ -223,7 +223,7 @@ mod tests {
 
     fn read(data_type: &DataType, bytes: &[u8], order: ByteOrder) -> Vec<f64> {
         let mut values = Vec::new();
-        Numbers::of(data_type).unwrap().each(bytes, order, |value| values.push(value));
+        Numbers::for_type(data_type).unwrap().each(bytes, order, |value| values.push(value));
         values
     }
 
@@ -244,7 +244,7 @@ mod tests {
         let mut exact = Vec::new();
         Numbers::Unsigned(8).each_integer(&u64::MAX.to_le_bytes(), Little, |value| exact.push(value));
         assert_eq!(exact, [Some(i128::from(u64::MAX))]);
-        assert!(Numbers::of(&DataType::Raw(4)).is_none());
+        assert!(Numbers::for_type(&DataType::Raw(4)).is_none());
     }
 
     /// Exact where the answer is a float, and within its last place of what the C library of the machine says.

@@ -11,8 +11,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::flat_array::before_array;
-use super::{Content, Format, Role, Subject};
+use super::flat_array::header_and_array;
+use super::{CompanionContent, Format, Role, Subject};
 use crate::array::{ByteOrder, Layout, Order};
 use crate::error::Result;
 use crate::hierarchy::Node;
@@ -24,7 +24,7 @@ pub const FORMAT: Format = Format {
     name: "safetensors",
     suffix: ".safetensors",
     holds: "truth values, integers, floats, bfloat16 and some 8-bit floats, in order C, little-endian",
-    not_beside: None,
+    not_listed: None,
     group_file: None,
     role: Role::Data,
     expresses,
@@ -71,7 +71,7 @@ fn type_of(data_type: &DataType) -> Option<&'static str> {
     })
 }
 
-fn open(subject: &Subject<'_>) -> Result<Content> {
+fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
     let metadata = subject.metadata()?;
     let tensor = json!({
         "dtype": type_of(&metadata.data_type), "shape": metadata.shape, "data_offsets": [0, metadata.flat_size()],
@@ -82,7 +82,7 @@ fn open(subject: &Subject<'_>) -> Result<Content> {
     let mut header = ((end - 8) as u64).to_le_bytes().to_vec();
     header.extend_from_slice(text.as_bytes());
     header.resize(end, b' ');
-    before_array(subject, header)
+    header_and_array(subject, header)
 }
 
 #[cfg(test)]

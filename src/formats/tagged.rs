@@ -3,7 +3,7 @@
 //! This is all that a format of header and bytes needs: this file, and a line in `FORMATS`.
 
 use super::virtual_file::{Segment, VirtualFile};
-use super::{Content, Format, Role, Subject};
+use super::{CompanionContent, Format, Role, Subject};
 use crate::array::Layout;
 use crate::error::Result;
 use crate::hierarchy::Node;
@@ -13,7 +13,7 @@ pub const FORMAT: Format = Format {
     name: "tagged",
     suffix: ".tagged",
     holds: "all elements of a fixed size",
-    not_beside: None,
+    not_listed: None,
     group_file: None,
     role: Role::Data,
     expresses,
@@ -28,9 +28,9 @@ fn expresses(node: &Node, _: Layout) -> bool {
     matches!(node, Node::Array { metadata, .. } if metadata.data_type.item_size().is_some())
 }
 
-fn open(subject: &Subject<'_>) -> Result<Content> {
+fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
     let size_bytes = subject.metadata()?.flat_size().unwrap_or(0);
     let header = Segment::Bytes(format!("tagged{size_bytes:>9}\n").into_bytes());
     let array = subject.surroundings.open_array(subject.path)?;
-    Ok(Content::Ready(VirtualFile::new([header, Segment::Array { array, range: 0..size_bytes }])))
+    Ok(CompanionContent::Ready(VirtualFile::new([header, Segment::Array { array, range: 0..size_bytes }])))
 }

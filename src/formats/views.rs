@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use super::flat_array::before_array;
+use super::flat_array::header_and_array;
 use super::{Format, Role};
 use crate::hierarchy::{Node, View};
 use crate::metadata::MAX_RANK;
@@ -35,7 +35,7 @@ pub const FLAT: &Format = &Format {
     name: "flat",
     suffix: "",
     holds: "arrays of elements of one size",
-    not_beside: None,
+    not_listed: None,
     group_file: None,
     role: Role::Data,
     expresses: |node, _| matches!(node, Node::Array { metadata, .. } if metadata.flat_size().is_some()),
@@ -43,7 +43,7 @@ pub const FLAT: &Format = &Format {
     refuses: None,
     left_out: None,
     info: None,
-    open: |subject| before_array(subject, Vec::new()),
+    open: |subject| header_and_array(subject, Vec::new()),
 };
 
 /// The view with this folder: `planes@1` are the planes along the axis 1.
@@ -98,7 +98,7 @@ pub fn own_file(view: View, array_file: &str, stored: &Node) -> String {
 }
 
 /// The views of an array with this own file: their own files, or the folders of planes, by view.
-pub fn of_array(array_file: &str, node: &Node) -> Value {
+pub fn list_for_array(array_file: &str, node: &Node) -> Value {
     let Node::Array { metadata, .. } = node else { return Value::Object(Map::new()) };
     let planes = (0..metadata.shape.len()).filter_map(|axis| u8::try_from(axis).ok()).map(View::Planes);
     let views = BY_NAME.iter().map(|(_, view)| *view).chain(planes);

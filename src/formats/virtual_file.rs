@@ -62,7 +62,7 @@ impl Segment {
 }
 
 /// Bytes of a read that come from an array.
-pub struct Share<'a> {
+pub struct ArrayShare<'a> {
     /// The array; `None` if the bytes are made of several.
     pub array: Option<&'a Arc<SharedArray>>,
     /// How many bytes.
@@ -89,7 +89,7 @@ impl VirtualFile {
     }
 
     /// A file of these bytes.
-    pub fn of_bytes(bytes: Vec<u8>) -> Self {
+    pub fn from_bytes(bytes: Vec<u8>) -> Self {
         VirtualFile::new([Segment::Bytes(bytes)])
     }
 
@@ -138,7 +138,7 @@ impl VirtualFile {
     }
 
     /// The parts of a range that come from arrays. Headers and padding belong to none.
-    pub fn shares(&self, offset: u64, length: u64) -> impl Iterator<Item = Share<'_>> {
+    pub fn shares(&self, offset: u64, length: u64) -> impl Iterator<Item = ArrayShare<'_>> {
         let end = offset.saturating_add(length);
         let first = self.segments.partition_point(|(end, _)| *end <= offset);
         let segments = self.segments.iter().skip(first);
@@ -154,7 +154,7 @@ impl VirtualFile {
                     _ => None,
                 },
             };
-            Some(Share { array, bytes: range.end.min(end) - range.start.max(offset) })
+            Some(ArrayShare { array, bytes: range.end.min(end) - range.start.max(offset) })
         })
     }
 

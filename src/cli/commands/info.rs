@@ -115,7 +115,7 @@ impl Arguments {
 fn facts(tree: &Tree, path: &str, node: Node) -> Outcome<Facts> {
     let engine = Engine::with_options(EngineOptions::new(CACHE_BYTES, 1));
     let (sidecar, positions) = with_subject(&engine, tree, (path, &node), Layout::default(), |subject| {
-        (sidecar::members(subject), positions::of(subject))
+        (sidecar::members(subject), positions::for_subject(subject))
     });
     let stored = match &node {
         Node::Array { metadata, .. } => {

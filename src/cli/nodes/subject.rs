@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use zarrfs::array::{Engine, Layout};
 use zarrfs::error::{Error, Result};
-use zarrfs::formats::{self, Place, Subject, Surroundings};
+use zarrfs::formats::{self, CompanionPlace, Subject, Surroundings};
 use zarrfs::hierarchy::{Child, Node, NodeState, OpenArrays, SharedArray, Tree};
 
 /// Calls `work` with a node whose companions are, as far as it sees, in the node's own folder.
@@ -27,10 +27,10 @@ pub fn with_subject<T>(
         node,
         view: None,
         view_file: None,
-        place: Place::Beside,
+        place: CompanionPlace::NextToNode,
         surroundings: Box::new(WholeTree { arrays: &arrays, tree }),
         formats: formats::FORMATS,
-        beside: &[],
+        listed: &[],
     })
 }
 

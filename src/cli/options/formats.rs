@@ -34,7 +34,7 @@ fn format_next_to_arrays(word: &str) -> Result<&'static Format, String> {
             None => format!("'{word}' is not one of {}", known()),
         });
     };
-    match format.not_beside {
+    match format.not_listed {
         Some(reason) => Err(format!("{} files cannot be listed next to the arrays: {reason}", format.name)),
         None => Ok(format),
     }
@@ -46,7 +46,7 @@ fn names() -> impl Iterator<Item = &'static str> {
 }
 
 fn known() -> String {
-    let names = FORMATS.iter().filter(|format| **format != JSON && format.not_beside.is_none());
+    let names = FORMATS.iter().filter(|format| **format != JSON && format.not_listed.is_none());
     names.map(|format| format.name).collect::<Vec<_>>().join(", ")
 }
 

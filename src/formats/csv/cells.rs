@@ -21,7 +21,7 @@ use crate::metadata::{ByteOrder, DataType, VariableLength};
 
 /// How elements are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Text {
+pub enum CellFormat {
     /// `TRUE` or `FALSE`.
     Bool,
     /// Signed integers of so many bytes.
@@ -45,27 +45,27 @@ type CellResult = Result<(), &'static str>;
 
 /// Bytes of an integer that is at most 8 bytes long.
 pub fn integer_bytes(data_type: &DataType) -> Option<usize> {
-    match Text::of(data_type)? {
-        Text::Signed(size) | Text::Unsigned(size) => Some(size),
+    match CellFormat::for_type(data_type)? {
+        CellFormat::Signed(size) | CellFormat::Unsigned(size) => Some(size),
         _ => None,
     }
 }
 
-impl Text {
+impl CellFormat {
     /// The text of the elements of a type, if they have one.
-    pub fn of(data_type: &DataType) -> Option<Text> {
+    pub fn for_type(data_type: &DataType) -> Option<CellFormat> {
         Some(match data_type {
-            DataType::NullTerminatedBytes(size) if *size > 0 => Text::Bytes(*size),
-            DataType::FixedLengthUtf32(count) if *count > 0 => Text::Utf32(*count),
-            DataType::DateTime64(unit) if unit.unit != "generic" => Text::Time(unit.clone()),
-            DataType::VariableLength(VariableLength::Utf8) => Text::String,
+            DataType::NullTerminatedBytes(size) if *size > 0 => CellFormat::Bytes(*size),
+            DataType::FixedLengthUtf32(count) if *count > 0 => CellFormat::Utf32(*count),
+            DataType::DateTime64(unit) if unit.unit != "generic" => CellFormat::Time(unit.clone()),
+            DataType::VariableLength(VariableLength::Utf8) => CellFormat::String,
             _ => {
                 let number = data_type.numeric_type()?;
                 match number.class() {
-                    NumberClass::Bool => Text::Bool,
-                    NumberClass::Signed => Text::Signed(number.size()),
-                    NumberClass::Unsigned => Text::Unsigned(number.size()),
-                    NumberClass::Float => Text::Float(number.size()),
+                    NumberClass::Bool => CellFormat::Bool,
+                    NumberClass::Signed => CellFormat::Signed(number.size()),
+                    NumberClass::Unsigned => CellFormat::Unsigned(number.size()),
+                    NumberClass::Float => CellFormat::Float(number.size()),
                     NumberClass::Complex => return None,
                 }
             }
@@ -75,36 +75,39 @@ impl Text {
     /// Bytes of an element; `None` if they have no fixed size.
     pub fn item_bytes(&self) -> Option<usize> {
         match self {
-            Text::Bool => Some(1),
-            Text::Signed(size) | Text::Unsigned(size) | Text::Float(size) | Text::Bytes(size) => Some(*size),
-            Text::Utf32(count) => count.checked_mul(4),
-            Text::Time(_) => Some(8),
-            Text::String => None,
+            CellFormat::Bool => Some(1),
+            CellFormat::Signed(size)
+            | CellFormat::Unsigned(size)
+            | CellFormat::Float(size)
+            | CellFormat::Bytes(size) => Some(*size),
+            CellFormat::Utf32(count) => count.checked_mul(4),
+            CellFormat::Time(_) => Some(8),
+            CellFormat::String => None,
         }
     }
 
     /// Appends the text of an element.
     pub fn push(&self, text: &mut Vec<u8>, element: &[u8], order: ByteOrder) -> CellResult {
         match self {
-            Text::Bool if element == [0] => text.extend_from_slice(b"FALSE"),
-            Text::Bool => text.extend_from_slice(b"TRUE"),
+            CellFormat::Bool if element == [0] => text.extend_from_slice(b"FALSE"),
+            CellFormat::Bool => text.extend_from_slice(b"TRUE"),
             // Writing to a Vec does not fail.
-            Text::Signed(_) => drop(write!(text, "{}", signed(element, order))),
-            Text::Unsigned(_) => drop(write!(text, "{}", unsigned(element, order))),
-            Text::Float(size) => push_float(text, unsigned(element, order), *size),
-            Text::Bytes(_) => {
+            CellFormat::Signed(_) => drop(write!(text, "{}", signed(element, order))),
+            CellFormat::Unsigned(_) => drop(write!(text, "{}", unsigned(element, order))),
+            CellFormat::Float(size) => push_float(text, unsigned(element, order), *size),
+            CellFormat::Bytes(_) => {
                 let end = element.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
                 let string = std::str::from_utf8(element.get(..end).unwrap_or_default());
                 push_string(text, string.map_err(|_| "a byte string that is not UTF-8 has no text")?)?;
             }
-            Text::Utf32(_) => {
+            CellFormat::Utf32(_) => {
                 let codes = element.chunks_exact(4).map(|code| unsigned(code, order) as u32);
                 let string: Option<String> = codes.map(char::from_u32).collect();
                 let string = string.ok_or("a string has a code that is no character")?;
                 push_string(text, string.trim_end_matches('\0'))?;
             }
-            Text::Time(unit) => push_time(text, signed(element, order), unit),
-            Text::String => {
+            CellFormat::Time(unit) => push_time(text, signed(element, order), unit),
+            CellFormat::String => {
                 push_string(text, std::str::from_utf8(element).map_err(|_| "a string is not UTF-8")?)?
             }
         }
@@ -166,25 +169,25 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn cell(text: &Text, element: &[u8], order: ByteOrder) -> Result<String, &'static str> {
+    fn cell(text: &CellFormat, element: &[u8], order: ByteOrder) -> Result<String, &'static str> {
         let mut cell = Vec::new();
         text.push(&mut cell, element, order)?;
         Ok(String::from_utf8(cell).unwrap())
     }
 
     fn time(unit: &str, scale: u64, value: i64) -> String {
-        let text = Text::Time(TimeUnit::new(unit, scale).unwrap());
+        let text = CellFormat::Time(TimeUnit::new(unit, scale).unwrap());
         cell(&text, &value.to_le_bytes(), ByteOrder::Little).unwrap()
     }
 
     #[test]
     fn numbers() {
-        let little = |text: Text, bytes: &[u8]| cell(&text, bytes, ByteOrder::Little).unwrap();
-        assert_eq!(little(Text::Signed(1), &[0x80]), "-128");
-        assert_eq!(little(Text::Signed(8), &i64::MIN.to_le_bytes()), i64::MIN.to_string());
-        assert_eq!(little(Text::Unsigned(8), &[0xff; 8]), u64::MAX.to_string());
-        assert_eq!(cell(&Text::Signed(2), &[0xff, 0xfe], ByteOrder::Big).unwrap(), "-2");
-        assert_eq!(little(Text::Bool, &[1]) + &little(Text::Bool, &[0]), "TRUEFALSE");
+        let little = |text: CellFormat, bytes: &[u8]| cell(&text, bytes, ByteOrder::Little).unwrap();
+        assert_eq!(little(CellFormat::Signed(1), &[0x80]), "-128");
+        assert_eq!(little(CellFormat::Signed(8), &i64::MIN.to_le_bytes()), i64::MIN.to_string());
+        assert_eq!(little(CellFormat::Unsigned(8), &[0xff; 8]), u64::MAX.to_string());
+        assert_eq!(cell(&CellFormat::Signed(2), &[0xff, 0xfe], ByteOrder::Big).unwrap(), "-2");
+        assert_eq!(little(CellFormat::Bool, &[1]) + &little(CellFormat::Bool, &[0]), "TRUEFALSE");
         for (value, expected) in [
             (0.1, "0.1"),
             (1.0, "1.0"),
@@ -195,26 +198,26 @@ mod tests {
             (f64::NEG_INFINITY, "-Inf"),
             (5e-324, "5e-324"),
         ] {
-            assert_eq!(little(Text::Float(8), &value.to_le_bytes()), expected);
+            assert_eq!(little(CellFormat::Float(8), &value.to_le_bytes()), expected);
         }
-        assert_eq!(little(Text::Float(4), &0.1f32.to_le_bytes()), "0.1");
-        assert_eq!(little(Text::Float(2), &f16::from_f32(0.1).to_le_bytes()), "0.099975586");
+        assert_eq!(little(CellFormat::Float(4), &0.1f32.to_le_bytes()), "0.1");
+        assert_eq!(little(CellFormat::Float(2), &f16::from_f32(0.1).to_le_bytes()), "0.099975586");
     }
 
     #[test]
     fn strings() {
-        let quoted = |string: &str| cell(&Text::String, string.as_bytes(), ByteOrder::Little);
+        let quoted = |string: &str| cell(&CellFormat::String, string.as_bytes(), ByteOrder::Little);
         assert_eq!(quoted("").unwrap(), r#""""#);
         assert_eq!(quoted("a, \"b\"\r\n").unwrap(), "\"a, \"\"b\"\"\r\n\"");
         assert!(quoted("a\0b").is_err());
-        assert!(cell(&Text::String, &[0xff], ByteOrder::Little).is_err());
-        assert_eq!(cell(&Text::Bytes(4), b"ab\0\0", ByteOrder::Little).unwrap(), r#""ab""#);
-        assert!(cell(&Text::Bytes(2), &[0xff, 0], ByteOrder::Little).is_err());
+        assert!(cell(&CellFormat::String, &[0xff], ByteOrder::Little).is_err());
+        assert_eq!(cell(&CellFormat::Bytes(4), b"ab\0\0", ByteOrder::Little).unwrap(), r#""ab""#);
+        assert!(cell(&CellFormat::Bytes(2), &[0xff, 0], ByteOrder::Little).is_err());
         assert_eq!(
-            cell(&Text::Utf32(2), &[0, 1, 0xf6, 0x80, 0, 0, 0, 0], ByteOrder::Big).unwrap(),
+            cell(&CellFormat::Utf32(2), &[0, 1, 0xf6, 0x80, 0, 0, 0, 0], ByteOrder::Big).unwrap(),
             r#""🚀""#
         );
-        assert!(cell(&Text::Utf32(1), &[0xff; 4], ByteOrder::Big).is_err());
+        assert!(cell(&CellFormat::Utf32(1), &[0xff; 4], ByteOrder::Big).is_err());
     }
 
     #[test]

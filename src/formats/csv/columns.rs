@@ -1,6 +1,6 @@
 //! What the columns of a group are, from documents alone.
 //!
-//! Spec: AnnData's on-disk format, "Dataframes", "Categorical arrays", "Nullable integers and booleans". Uses `hierarchy`
+//! Spec: AnnData's on-disk format, "Dataframes", "Categorical arrays", "NullableArray integers and booleans". Uses `hierarchy`
 //! and `metadata` through the subject.
 //!
 //! A column is an array of one axis, or a group that AnnData marks as categorical (`codes`, `categories`) or nullable
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::cells::{Text, integer_bytes};
+use super::cells::{CellFormat, integer_bytes};
 use crate::error::Result;
 use crate::formats::Subject;
 use crate::hierarchy::Node;
@@ -40,45 +40,45 @@ pub struct Column {
     /// Its name.
     pub name: String,
     /// Its cells; or the numbers of their categories, of which a negative one is a missing value.
-    pub values: Nullable,
+    pub values: NullableArray,
     /// The categories, if it has some.
-    pub categories: Option<Nullable>,
+    pub categories: Option<NullableArray>,
 }
 
 /// Elements, of which some may be missing.
-pub struct Nullable {
+pub struct NullableArray {
     /// The elements.
-    pub values: Part,
+    pub values: ColumnArray,
     /// A truth value for each, true where it is missing.
-    pub mask: Option<Part>,
+    pub mask: Option<ColumnArray>,
 }
 
 /// An array of one axis.
-pub struct Part {
+pub struct ColumnArray {
     /// Its path.
     pub path: String,
     /// Its document.
     pub metadata: Arc<ArrayMetadata>,
     /// How its elements are written.
-    pub text: Text,
+    pub text: CellFormat,
 }
 
-impl Part {
+impl ColumnArray {
     /// Its elements.
     pub fn length(&self) -> u64 {
         self.metadata.shape.first().copied().unwrap_or(0)
     }
 
     /// `None` unless it has one axis, and elements that have a text.
-    fn new(path: String, node: Option<&Node>) -> Option<Part> {
+    fn new(path: String, node: Option<&Node>) -> Option<ColumnArray> {
         let Some(Node::Array { metadata, .. }) = node else { return None };
-        let text = Text::of(&metadata.data_type).filter(|_| metadata.shape.len() == 1)?;
-        Some(Part { path, metadata: metadata.clone(), text })
+        let text = CellFormat::for_type(&metadata.data_type).filter(|_| metadata.shape.len() == 1)?;
+        Some(ColumnArray { path, metadata: metadata.clone(), text })
     }
 }
 
-impl Nullable {
-    fn parts(&self) -> impl Iterator<Item = &Part> {
+impl NullableArray {
+    fn parts(&self) -> impl Iterator<Item = &ColumnArray> {
         [&self.values].into_iter().chain(&self.mask)
     }
 }
@@ -90,13 +90,13 @@ impl Column {
     }
 
     /// Its arrays.
-    pub fn parts(&self) -> impl Iterator<Item = &Part> {
-        self.values.parts().chain(self.categories.iter().flat_map(Nullable::parts))
+    pub fn parts(&self) -> impl Iterator<Item = &ColumnArray> {
+        self.values.parts().chain(self.categories.iter().flat_map(NullableArray::parts))
     }
 }
 
 /// The table of a group, if it is one.
-pub fn of_group(subject: &Subject<'_>) -> Result<Option<Table>> {
+pub fn find_table(subject: &Subject<'_>) -> Result<Option<Table>> {
     let Node::Group { metadata, .. } = subject.node else { return Ok(None) };
     let mut children = subject.surroundings.children(subject.path)?;
     if children.len() > MAX_MEMBERS {
@@ -105,9 +105,9 @@ pub fn of_group(subject: &Subject<'_>) -> Result<Option<Table>> {
     children.sort_by(|one, other| one.name.cmp(&other.name));
     let known: HashSet<&str> = children.iter().map(|child| child.name.as_str()).collect();
     let listed = match listed_columns(&metadata.attributes) {
-        Listed::No => None,
-        Listed::Names(names) => Some(names),
-        Listed::Malformed => return Ok(None),
+        ColumnOrder::No => None,
+        ColumnOrder::Names(names) => Some(names),
+        ColumnOrder::Malformed => return Ok(None),
     };
     let is_listed = listed.is_some();
     let names = match listed {
@@ -118,9 +118,9 @@ pub fn of_group(subject: &Subject<'_>) -> Result<Option<Table>> {
     let mut columns: Vec<Column> = Vec::new();
     for name in names {
         let column = match column(subject, name)? {
-            Found::Column(column) => *column,
-            Found::Other if !is_listed => continue,
-            Found::Other | Found::Unfit => return Ok(None),
+            GroupMember::Column(column) => *column,
+            GroupMember::Other if !is_listed => continue,
+            GroupMember::Other | GroupMember::Unfit => return Ok(None),
         };
         let rows = columns.first().map_or(column.rows(), Column::rows);
         if column.rows() != rows || columns.len() == MAX_COLUMNS {
@@ -134,26 +134,26 @@ pub fn of_group(subject: &Subject<'_>) -> Result<Option<Table>> {
 }
 
 /// What the attributes say of the columns.
-enum Listed<'a> {
+enum ColumnOrder<'a> {
     No,
     Names(Vec<&'a str>),
     /// Not a list of different names.
     Malformed,
 }
 
-fn listed_columns(attributes: &Map<String, Value>) -> Listed<'_> {
+fn listed_columns(attributes: &Map<String, Value>) -> ColumnOrder<'_> {
     let order = match attributes.get("column-order") {
-        None => return Listed::No,
+        None => return ColumnOrder::No,
         Some(Value::Array(order)) if order.len() <= MAX_COLUMNS => order,
-        Some(_) => return Listed::Malformed,
+        Some(_) => return ColumnOrder::Malformed,
     };
     let Some(order) = order.iter().map(Value::as_str).collect::<Option<Vec<_>>>() else {
-        return Listed::Malformed;
+        return ColumnOrder::Malformed;
     };
     let index = index(attributes).filter(|index| !order.contains(index));
     let names: Vec<&str> = index.into_iter().chain(order).collect();
     let different: HashSet<&str> = names.iter().copied().collect();
-    if different.len() == names.len() { Listed::Names(names) } else { Listed::Malformed }
+    if different.len() == names.len() { ColumnOrder::Names(names) } else { ColumnOrder::Malformed }
 }
 
 /// The name of the column that names the rows.
@@ -169,7 +169,7 @@ fn by_name<'a>(attributes: &Map<String, Value>, names: impl Iterator<Item = &'a 
 }
 
 /// A member of a group.
-enum Found {
+enum GroupMember {
     Column(Box<Column>),
     /// It is no column.
     Other,
@@ -177,45 +177,48 @@ enum Found {
     Unfit,
 }
 
-fn column(subject: &Subject<'_>, name: &str) -> Result<Found> {
+fn column(subject: &Subject<'_>, name: &str) -> Result<GroupMember> {
     let path = join(subject.path, name);
     let node = subject.surroundings.node(&path)?;
-    let of_values = |values: Option<Nullable>, categories: Option<Nullable>| match values {
-        Some(values) => Found::Column(Box::new(Column { name: name.to_owned(), values, categories })),
-        None => Found::Unfit,
+    let column_of = |values: Option<NullableArray>, categories: Option<NullableArray>| match values {
+        Some(values) => GroupMember::Column(Box::new(Column { name: name.to_owned(), values, categories })),
+        None => GroupMember::Unfit,
     };
     match node.as_deref() {
-        Some(Node::Array { metadata, .. }) if metadata.shape.len() != 1 => Ok(Found::Other),
+        Some(Node::Array { metadata, .. }) if metadata.shape.len() != 1 => Ok(GroupMember::Other),
         Some(Node::Group { .. }) if encoding(node.as_deref()) == Some("categorical") => {
-            let codes =
-                Part::new(join(&path, "codes"), subject.surroundings.node(&join(&path, "codes"))?.as_deref());
+            let codes = ColumnArray::new(
+                join(&path, "codes"),
+                subject.surroundings.node(&join(&path, "codes"))?.as_deref(),
+            );
             let codes = codes.filter(|codes| integer_bytes(&codes.metadata.data_type).is_some());
             let categories = nullable(subject, join(&path, "categories"))?;
-            let codes = codes.filter(|_| categories.is_some()).map(|values| Nullable { values, mask: None });
-            Ok(of_values(codes, categories))
+            let codes =
+                codes.filter(|_| categories.is_some()).map(|values| NullableArray { values, mask: None });
+            Ok(column_of(codes, categories))
         }
-        Some(Node::Group { .. }) if !is_nullable(node.as_deref()) => Ok(Found::Other),
+        Some(Node::Group { .. }) if !is_nullable(node.as_deref()) => Ok(GroupMember::Other),
         // Not every reader of the group may read it.
-        Some(Node::Broken { .. }) | None => Ok(Found::Unfit),
-        Some(Node::Array { .. } | Node::Group { .. }) => Ok(of_values(nullable(subject, path)?, None)),
+        Some(Node::Broken { .. }) | None => Ok(GroupMember::Unfit),
+        Some(Node::Array { .. } | Node::Group { .. }) => Ok(column_of(nullable(subject, path)?, None)),
     }
 }
 
 /// The elements of an array, or of a group of values and a mask.
-fn nullable(subject: &Subject<'_>, path: String) -> Result<Option<Nullable>> {
+fn nullable(subject: &Subject<'_>, path: String) -> Result<Option<NullableArray>> {
     let node = subject.surroundings.node(&path)?;
     if !is_nullable(node.as_deref()) {
-        return Ok(Part::new(path, node.as_deref()).map(|values| Nullable { values, mask: None }));
+        return Ok(ColumnArray::new(path, node.as_deref()).map(|values| NullableArray { values, mask: None }));
     }
-    let part = |name: &str| -> Result<Option<Part>> {
+    let part = |name: &str| -> Result<Option<ColumnArray>> {
         let path = join(&path, name);
         let node = subject.surroundings.node(&path)?;
-        Ok(Part::new(path, node.as_deref()))
+        Ok(ColumnArray::new(path, node.as_deref()))
     };
     let mask = part("mask")?.filter(|mask| mask.metadata.data_type == DataType::Bool);
     Ok(match (part("values")?, mask) {
         (Some(values), Some(mask)) if values.length() == mask.length() => {
-            Some(Nullable { values, mask: Some(mask) })
+            Some(NullableArray { values, mask: Some(mask) })
         }
         _ => None,
     })

@@ -6,8 +6,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::cells::Text;
-use super::columns::Part;
+use super::cells::CellFormat;
+use super::columns::ColumnArray;
 use crate::array::{
     Blocking, ChunkOfStrings, Engine, ReadRequest, Readahead, Reader, Reservation, VariableArray,
 };
@@ -27,41 +27,41 @@ pub struct Elements {
     /// Its document.
     pub metadata: Arc<ArrayMetadata>,
     /// How its elements are written.
-    pub text: Text,
+    pub text: CellFormat,
     /// The elements that stand for missing data, as they are served.
     no_data: Vec<Vec<u8>>,
-    from: From,
+    source: ElementSource,
 }
 
-enum From {
+enum ElementSource {
     Shared(Arc<SharedArray>),
     Strings(Box<VariableArray>),
 }
 
 /// The elements of an array in a range of rows.
-pub struct Values {
+pub struct ElementValues {
     /// One after the other.
     pub bytes: Vec<u8>,
     /// The end of each in `bytes`.
-    pub ends: Ends,
+    pub ends: ElementOffsets,
     /// Their memory.
     pub _reservation: Reservation,
 }
 
 /// Where elements end.
-pub enum Ends {
+pub enum ElementOffsets {
     /// All have this length.
-    Every(usize),
+    FixedLength(usize),
     /// At these offsets.
-    Of(Vec<usize>),
+    At(Vec<usize>),
 }
 
-impl Values {
+impl ElementValues {
     /// The element of a row, counted from the first.
     pub fn get(&self, row: usize) -> &[u8] {
         let range = match &self.ends {
-            Ends::Every(length) => row * length..(row + 1) * length,
-            Ends::Of(ends) => {
+            ElementOffsets::FixedLength(length) => row * length..(row + 1) * length,
+            ElementOffsets::At(ends) => {
                 let start = row.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);
                 start..ends.get(row).copied().unwrap_or(start)
             }
@@ -87,25 +87,29 @@ impl ElementReader {
 
 impl Elements {
     /// Opens an array, and adds it to `arrays` if it has a file of bytes.
-    pub fn open(subject: &Subject<'_>, part: Part, arrays: &mut Vec<Arc<SharedArray>>) -> Result<Elements> {
-        let Part { path, metadata, text } = part;
-        let from = if text == Text::String {
+    pub fn open(
+        subject: &Subject<'_>,
+        part: ColumnArray,
+        arrays: &mut Vec<Arc<SharedArray>>,
+    ) -> Result<Elements> {
+        let ColumnArray { path, metadata, text } = part;
+        let source = if text == CellFormat::String {
             let store = subject.arrays.store_for(&path, &subject.audience);
-            From::Strings(Box::new(VariableArray::open(&store, &path, &metadata)?))
+            ElementSource::Strings(Box::new(VariableArray::open(&store, &path, &metadata)?))
         } else {
             let array = subject.surroundings.open_array_to_read(&path)?;
             arrays.push(array.clone());
-            From::Shared(array)
+            ElementSource::Shared(array)
         };
         let no_data = no_data(&metadata, subject.layout().byte_order);
-        Ok(Elements { metadata, text, no_data, from })
+        Ok(Elements { metadata, text, no_data, source })
     }
 
     /// A number that changes, in all likelihood, when an element does. Reads none.
     pub fn version(&self) -> Result<u64> {
-        match &self.from {
-            From::Shared(array) => current(array)?.content_version(),
-            From::Strings(array) => array.version(),
+        match &self.source {
+            ElementSource::Shared(array) => current(array)?.content_version(),
+            ElementSource::Strings(array) => array.version(),
         }
     }
 
@@ -116,13 +120,13 @@ impl Elements {
         rows: Range<u64>,
         reader: &mut ElementReader,
         cancellation: &Cancellation,
-    ) -> Result<Values> {
-        let mut held = Reservation::new(engine);
+    ) -> Result<ElementValues> {
+        let mut reservation = Reservation::new(engine);
         let key = self.metadata.document_key.as_str();
-        match (&self.from, self.text.item_bytes()) {
-            (From::Shared(array), Some(item_bytes)) => {
+        match (&self.source, self.text.item_bytes()) {
+            (ElementSource::Shared(array), Some(item_bytes)) => {
                 let length = (rows.end - rows.start).saturating_mul(item_bytes as u64);
-                hold(&mut held, length, key)?;
+                reserve(&mut reservation, length, key)?;
                 let mut bytes = vec![0; length as usize];
                 let start = rows.start.saturating_mul(item_bytes as u64);
                 let range = start..start.saturating_add(length);
@@ -131,18 +135,22 @@ impl Elements {
                 if length > 0 && !current(array)?.read_part(&request, &mut bytes)? {
                     return Err(Error::Stale { key: array.path.to_string() });
                 }
-                Ok(Values { bytes, ends: Ends::Every(item_bytes), _reservation: held })
+                Ok(ElementValues {
+                    bytes,
+                    ends: ElementOffsets::FixedLength(item_bytes),
+                    _reservation: reservation,
+                })
             }
-            (From::Strings(array), _) => {
+            (ElementSource::Strings(array), _) => {
                 let (mut bytes, mut ends) = (Vec::new(), Vec::new());
                 array.read_range(engine, rows, &mut reader.chunk, &mut |element| {
                     bytes.extend_from_slice(element);
                     ends.push(bytes.len());
-                    hold_up_to(&mut held, bytes.len() + ends.len() * size_of::<usize>(), key)
+                    reserve_up_to(&mut reservation, bytes.len() + ends.len() * size_of::<usize>(), key)
                 })?;
-                Ok(Values { bytes, ends: Ends::Of(ends), _reservation: held })
+                Ok(ElementValues { bytes, ends: ElementOffsets::At(ends), _reservation: reservation })
             }
-            (From::Shared(array), None) => Err(Error::Stale { key: array.path.to_string() }),
+            (ElementSource::Shared(array), None) => Err(Error::Stale { key: array.path.to_string() }),
         }
     }
 
@@ -171,21 +179,23 @@ fn no_data(metadata: &ArrayMetadata, order: ByteOrder) -> Vec<Vec<u8>> {
 }
 
 /// Reserves what lacks to so many bytes, in steps. Fails with `TooLarge`.
-pub fn hold_up_to(held: &mut Reservation, bytes: usize, key: &str) -> Result<()> {
-    let lacking = (bytes as u64).saturating_sub(held.bytes());
-    if lacking == 0 || held.grow(lacking.max(RESERVED_STEP_BYTES)) {
+pub fn reserve_up_to(reservation: &mut Reservation, bytes: usize, key: &str) -> Result<()> {
+    let lacking = (bytes as u64).saturating_sub(reservation.bytes());
+    if lacking == 0 || reservation.grow(lacking.max(RESERVED_STEP_BYTES)) {
         Ok(())
     } else {
-        hold(held, lacking, key)
+        reserve(reservation, lacking, key)
     }
 }
 
 /// Reserves so many bytes more. Fails with `TooLarge`.
-pub fn hold(held: &mut Reservation, bytes: u64, key: &str) -> Result<()> {
-    if held.grow(bytes) {
+pub fn reserve(reservation: &mut Reservation, bytes: u64, key: &str) -> Result<()> {
+    if reservation.grow(bytes) {
         return Ok(());
     }
-    let reason =
-        format!("a block of rows is held in memory, within the cache size of {} bytes", held.limit_bytes());
+    let reason = format!(
+        "a block of rows is reservation in memory, within the cache size of {} bytes",
+        reservation.limit_bytes()
+    );
     Err(Error::TooLarge { key: key.to_owned(), reason })
 }

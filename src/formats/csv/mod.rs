@@ -22,7 +22,7 @@ mod columns;
 mod elements;
 mod table;
 
-use super::{Content, Format, Role, Subject, nc};
+use super::{CompanionContent, Format, Role, Subject, nc};
 use crate::error::{Error, Result};
 use crate::hierarchy::Node;
 use table::TableFile;
@@ -32,19 +32,19 @@ pub const FORMAT: Format = Format {
     name: "csv",
     suffix: ".csv",
     holds: "one-dimensional arrays of one length in a group",
-    not_beside: None,
+    not_listed: None,
     group_file: None,
     role: Role::Data,
     expresses: |node, _| matches!(node, Node::Group { .. }),
-    check: Some(|subject| Ok(columns::of_group(subject)?.is_some())),
+    check: Some(|subject| Ok(columns::find_table(subject)?.is_some())),
     refuses: None,
     left_out: None,
     info: Some(nc::info),
     open,
 };
 
-fn open(subject: &Subject<'_>) -> Result<Content> {
+fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
     let stale = || Error::Stale { key: subject.path.to_owned() };
-    let table = columns::of_group(subject)?.ok_or_else(stale)?;
-    Ok(Content::Elements(Box::new(TableFile::open(subject, table)?)))
+    let table = columns::find_table(subject)?.ok_or_else(stale)?;
+    Ok(CompanionContent::Elements(Box::new(TableFile::open(subject, table)?)))
 }

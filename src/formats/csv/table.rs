@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::cells::{self, Text};
-use super::columns::{Nullable, Part, Table};
-use super::elements::{ElementReader, Elements, Ends, Values, hold, hold_up_to};
+use super::cells::{self, CellFormat};
+use super::columns::{ColumnArray, NullableArray, Table};
+use super::elements::{ElementOffsets, ElementReader, ElementValues, Elements, reserve, reserve_up_to};
 use crate::array::{Blocking, Engine, Reservation};
 use crate::cancellation::Cancellation;
 use crate::error::{Error, Result};
 use crate::formats::virtual_file::{Generated, Segment, VirtualFile};
-use crate::formats::{Companion, Made, Subject};
+use crate::formats::{Companion, MadeCompanion, Subject};
 use crate::hierarchy::SharedArray;
 use crate::metadata::ByteOrder;
 use crate::metadata::no_data::NoData;
@@ -32,24 +32,24 @@ const BLOCK_ROWS: u64 = 1024;
 
 /// A table that can be made.
 pub struct TableFile {
-    columns: Arc<Columns>,
+    columns: Arc<OpenColumns>,
     /// Of the documents that say what the columns are.
     version: u64,
 }
 
 /// The columns of a table, opened.
-struct Columns {
+struct OpenColumns {
     engine: Arc<Engine>,
     /// The path of the group.
     path: String,
     order: ByteOrder,
     rows: u64,
-    columns: Vec<Column>,
+    columns: Vec<OpenColumn>,
     /// Arrays that are read through the chunk cache.
     arrays: Vec<Arc<SharedArray>>,
 }
 
-struct Column {
+struct OpenColumn {
     name: String,
     values: NullableElements,
     categories: Option<NullableElements>,
@@ -62,14 +62,14 @@ struct NullableElements {
 }
 
 /// What is kept from one block to the next.
-struct Progress {
+struct ReadProgress {
     /// For each array of each column: how it is read.
     readers: Vec<ElementReader>,
-    block: Option<Block>,
+    block: Option<TableBlock>,
 }
 
 /// A block of rows as text.
-struct Block {
+struct TableBlock {
     number: usize,
     text: Vec<u8>,
     _reservation: Reservation,
@@ -77,18 +77,18 @@ struct Block {
 
 /// The categories of a column as the text of cells.
 struct CategoryTexts {
-    texts: Values,
+    texts: ElementValues,
     count: usize,
 }
 
 /// The rows of a table as bytes of a file.
-struct Rows {
-    columns: Arc<Columns>,
+struct TableRows {
+    columns: Arc<OpenColumns>,
     /// For each column, if it has some.
     categories: Vec<Option<CategoryTexts>>,
     /// Where each block begins, and the end of the last.
     offsets: Vec<u64>,
-    progress: Mutex<Progress>,
+    progress: Mutex<ReadProgress>,
     _reservation: Reservation,
 }
 
@@ -109,18 +109,18 @@ impl TableFile {
                     value.bytes.hash(&mut version);
                 }
             }
-            let mut open = |part: Part| Elements::open(subject, part, &mut arrays);
-            let mut open_both = |nullable: Nullable| -> Result<NullableElements> {
+            let mut open = |part: ColumnArray| Elements::open(subject, part, &mut arrays);
+            let mut open_both = |nullable: NullableArray| -> Result<NullableElements> {
                 let values = open(nullable.values)?;
                 Ok(NullableElements { values, mask: nullable.mask.map(&mut open).transpose()? })
             };
-            columns.push(Column {
+            columns.push(OpenColumn {
                 values: open_both(column.values)?,
                 categories: column.categories.map(open_both).transpose()?,
                 name: column.name,
             });
         }
-        let columns = Columns {
+        let columns = OpenColumns {
             engine: subject.arrays.engine().clone(),
             path: subject.path.to_owned(),
             order: subject.arrays.layout().byte_order,
@@ -136,28 +136,28 @@ impl Companion for TableFile {
     fn version(&self) -> Result<u64> {
         let mut version = DefaultHasher::new();
         self.version.hash(&mut version);
-        for elements in self.columns.columns.iter().flat_map(Column::all_arrays) {
+        for elements in self.columns.columns.iter().flat_map(OpenColumn::all_arrays) {
             elements.version()?.hash(&mut version);
         }
         Ok(version.finish())
     }
 
-    fn make(&self) -> Result<Made> {
+    fn make(&self) -> Result<MadeCompanion> {
         let version = self.version()?;
         let columns = &self.columns;
         let categories =
             columns.columns.iter().map(|column| columns.categories(column)).collect::<Result<_>>()?;
-        let mut rows = Rows {
+        let mut rows = TableRows {
             columns: columns.clone(),
             categories,
             offsets: vec![0],
-            progress: Mutex::new(Progress::new(columns)),
-            _reservation: columns.reserve(columns.rows.div_ceil(BLOCK_ROWS) * size_of::<u64>() as u64)?,
+            progress: Mutex::new(ReadProgress::new(columns)),
+            _reservation: columns.reservation(columns.rows.div_ceil(BLOCK_ROWS) * size_of::<u64>() as u64)?,
         };
         let header = columns.header()?;
         rows.find_blocks(header.len() as u64)?;
         let file = VirtualFile::new([Segment::Bytes(header), Segment::Generated(Arc::new(rows))]);
-        Ok(Made { version, file })
+        Ok(MadeCompanion { version, file })
     }
 }
 
@@ -167,23 +167,27 @@ impl NullableElements {
     }
 }
 
-impl Column {
+impl OpenColumn {
     fn all_arrays(&self) -> impl Iterator<Item = &Elements> {
         self.values.arrays().chain(self.categories.iter().flat_map(NullableElements::arrays))
     }
 }
 
 /// The element at a place, unless it is missing.
-fn at<'a>(place: usize, elements: Option<&'a Values>, mask: Option<&Values>) -> Option<&'a [u8]> {
+fn element_at<'a>(
+    place: usize,
+    elements: Option<&'a ElementValues>,
+    mask: Option<&ElementValues>,
+) -> Option<&'a [u8]> {
     let is_missing = mask.is_some_and(|mask| mask.get(place) != [0]);
     elements.filter(|_| !is_missing).map(|elements| elements.get(place))
 }
 
-impl Columns {
-    fn reserve(&self, bytes: u64) -> Result<Reservation> {
-        let mut held = Reservation::new(&self.engine);
-        hold(&mut held, bytes, &self.path)?;
-        Ok(held)
+impl OpenColumns {
+    fn reservation(&self, bytes: u64) -> Result<Reservation> {
+        let mut reservation = Reservation::new(&self.engine);
+        reserve(&mut reservation, bytes, &self.path)?;
+        Ok(reservation)
     }
 
     fn header(&self) -> Result<Vec<u8>> {
@@ -202,7 +206,7 @@ impl Columns {
     }
 
     /// The texts of the categories of a column, if it has some.
-    fn categories(&self, column: &Column) -> Result<Option<CategoryTexts>> {
+    fn categories(&self, column: &OpenColumn) -> Result<Option<CategoryTexts>> {
         let Some(NullableElements { values: categories, mask }) = &column.categories else { return Ok(None) };
         let count = categories.metadata.shape.first().copied().unwrap_or(0);
         let never = Cancellation::never();
@@ -211,31 +215,31 @@ impl Columns {
         };
         let elements = read(categories)?;
         let mask = mask.as_ref().map(read).transpose()?;
-        let mut held = Reservation::new(&self.engine);
+        let mut reservation = Reservation::new(&self.engine);
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
         for row in 0..count {
-            if let Some(element) = at(row as usize, Some(&elements), mask.as_ref()) {
+            if let Some(element) = element_at(row as usize, Some(&elements), mask.as_ref()) {
                 categories.push(&mut bytes, element, self.order, row)?;
             }
             ends.push(bytes.len());
             let used = bytes.len() + ends.len() * size_of::<usize>();
-            hold_up_to(&mut held, used, &categories.metadata.document_key)?;
+            reserve_up_to(&mut reservation, used, &categories.metadata.document_key)?;
         }
-        let texts = Values { bytes, ends: Ends::Of(ends), _reservation: held };
+        let texts = ElementValues { bytes, ends: ElementOffsets::At(ends), _reservation: reservation };
         Ok(Some(CategoryTexts { texts, count: count as usize }))
     }
 
     /// The text of the category with a code.
     fn category<'a>(
         &self,
-        column: &Column,
+        column: &OpenColumn,
         categories: &'a CategoryTexts,
         code: &[u8],
         row: u64,
     ) -> Result<&'a [u8]> {
         let codes = &column.values.values;
         let code = match codes.text {
-            Text::Signed(_) => match usize::try_from(cells::signed(code, self.order)) {
+            CellFormat::Signed(_) => match usize::try_from(cells::signed(code, self.order)) {
                 Ok(code) => code,
                 Err(_) => return Ok(&[]),
             },
@@ -249,15 +253,15 @@ impl Columns {
     }
 }
 
-impl Progress {
-    fn new(columns: &Columns) -> Progress {
+impl ReadProgress {
+    fn new(columns: &OpenColumns) -> ReadProgress {
         let arrays = columns.columns.iter().flat_map(|column| column.values.arrays());
         let readers = arrays.map(|_| ElementReader::new()).collect();
-        Progress { readers, block: None }
+        ReadProgress { readers, block: None }
     }
 }
 
-impl Rows {
+impl TableRows {
     /// Goes through all rows.
     fn find_blocks(&mut self, header_bytes: u64) -> Result<()> {
         let mut end = 0u64;
@@ -272,12 +276,17 @@ impl Rows {
             self.offsets.push(end);
         }
         // The readers are at the end; those of the file begin at its start.
-        self.progress = Mutex::new(Progress::new(&self.columns));
+        self.progress = Mutex::new(ReadProgress::new(&self.columns));
         Ok(())
     }
 
     /// Makes a block of rows.
-    fn block(&self, number: u64, progress: &mut Progress, cancellation: &Cancellation) -> Result<Block> {
+    fn block(
+        &self,
+        number: u64,
+        progress: &mut ReadProgress,
+        cancellation: &Cancellation,
+    ) -> Result<TableBlock> {
         let columns = &self.columns;
         let first = number * BLOCK_ROWS;
         let rows = first..columns.rows.min(first + BLOCK_ROWS);
@@ -289,7 +298,7 @@ impl Rows {
             values.push(elements.read(&columns.engine, rows.clone(), reader, cancellation)?);
         }
         let mut text = Vec::new();
-        let mut held = Reservation::new(&columns.engine);
+        let mut reservation = Reservation::new(&columns.engine);
         for row in rows.clone() {
             let mut values = values.iter();
             for (place, (column, categories)) in columns.columns.iter().zip(&self.categories).enumerate() {
@@ -298,7 +307,7 @@ impl Rows {
                 }
                 let elements = values.next();
                 let mask = column.values.mask.as_ref().and_then(|_| values.next());
-                let element = at((row - rows.start) as usize, elements, mask);
+                let element = element_at((row - rows.start) as usize, elements, mask);
                 match (element, categories) {
                     (None, _) => {}
                     (Some(element), None) => {
@@ -314,13 +323,13 @@ impl Rows {
                 text.extend_from_slice(b"\"\"");
             }
             text.push(b'\n');
-            hold_up_to(&mut held, text.len(), &columns.path)?;
+            reserve_up_to(&mut reservation, text.len(), &columns.path)?;
         }
-        Ok(Block { number: number as usize, text, _reservation: held })
+        Ok(TableBlock { number: number as usize, text, _reservation: reservation })
     }
 }
 
-impl Generated for Rows {
+impl Generated for TableRows {
     fn size_bytes(&self) -> u64 {
         self.offsets.last().copied().unwrap_or(0)
     }
@@ -332,7 +341,7 @@ impl Generated for Rows {
     fn rest(&self) {
         // Another reader may hold it for long, and needs what is in it.
         if let Some(mut progress) = self.progress.try_lock() {
-            *progress = Progress::new(&self.columns);
+            *progress = ReadProgress::new(&self.columns);
         }
     }
 

@@ -17,10 +17,10 @@
 
 use crate::array::Layout;
 use crate::error::Result;
-use crate::formats::flat_array::{FlatArray, beside_array, no_data_text};
+use crate::formats::flat_array::{FlatArray, detached_header, no_data_text};
 use crate::formats::geometry::crs::Crs;
 use crate::formats::geometry::{self, Geometry};
-use crate::formats::{Content, Format, Role, Subject, documents_info};
+use crate::formats::{CompanionContent, Format, Role, Subject, documents_info};
 use crate::hierarchy::Node;
 use crate::metadata::data_type::numeric::NumericType;
 
@@ -29,7 +29,7 @@ pub const FORMAT: Format = Format {
     name: "envi",
     suffix: ".hdr",
     holds: "axes longer than 0 of uint8, integers of 16 to 64 bits, float32, float64 and complex numbers, in 65,536 bands at most, or channels of one image",
-    not_beside: Some(
+    not_listed: Some(
         "GDAL takes every file temp.* next to temp.hdr for ENVI data and shows wrong values: its folder is __formats__/envi",
     ),
     group_file: None,
@@ -55,7 +55,7 @@ fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
             && (planes.samples == 1 || planes.count == 1)
             && data_type(array.number).is_some()
     };
-    FlatArray::of(node, layout).filter(fits)
+    FlatArray::from_node(node, layout).filter(fits)
 }
 
 fn data_type(number: NumericType) -> Option<u8> {
@@ -75,9 +75,9 @@ fn data_type(number: NumericType) -> Option<u8> {
     })
 }
 
-fn open(subject: &Subject<'_>) -> Result<Content> {
-    let array = FlatArray::of_subject(subject)?;
-    let geometry = Geometry::of(subject);
+fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
+    let array = FlatArray::from_subject(subject)?;
+    let geometry = Geometry::from_subject(subject);
     let planes = array.planes();
     let (bands, interleave) =
         if array.has_channels { (planes.samples, "bip") } else { (planes.count, "bsq") };
@@ -96,7 +96,7 @@ fn open(subject: &Subject<'_>) -> Result<Content> {
     if let Some(value) = geometry.no_data {
         lines.push(format!("data ignore value = {}", no_data_text(value)));
     }
-    beside_array(subject, lines.join("\n") + "\n")
+    detached_header(subject, lines.join("\n") + "\n")
 }
 
 /// The lines that say where the pixels are on the earth.

@@ -16,9 +16,9 @@
 use super::data_names::data_name;
 use crate::array::Layout;
 use crate::error::Result;
-use crate::formats::flat_array::{FlatArray, beside_array, spaced};
+use crate::formats::flat_array::{FlatArray, detached_header, spaced};
 use crate::formats::geometry::{Axis, Geometry, Regular};
-use crate::formats::{Content, Format, Role, Subject, documents_info};
+use crate::formats::{CompanionContent, Format, Role, Subject, documents_info};
 use crate::hierarchy::Node;
 use crate::metadata::data_type::numeric::NumericType;
 
@@ -27,7 +27,7 @@ pub const FORMAT: Format = Format {
     name: "mhd",
     suffix: ".mhd",
     holds: "integers, float32 and float64, along 1 to 10 axes longer than 0",
-    not_beside: None,
+    not_listed: None,
     group_file: None,
     role: Role::Detached,
     expresses: |node, layout| expressed(node, layout).is_some(),
@@ -46,7 +46,7 @@ fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
             && array.lengths().all(|length| i32::try_from(length).is_ok())
             && type_of(array.number).is_some()
     };
-    FlatArray::of(node, layout).filter(fits)
+    FlatArray::from_node(node, layout).filter(fits)
 }
 
 fn type_of(number: NumericType) -> Option<&'static str> {
@@ -65,9 +65,9 @@ fn type_of(number: NumericType) -> Option<&'static str> {
     })
 }
 
-fn open(subject: &Subject<'_>) -> Result<Content> {
-    let array = FlatArray::of_subject(subject)?;
-    let geometry = Geometry::of(subject);
+fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
+    let array = FlatArray::from_subject(subject)?;
+    let geometry = Geometry::from_subject(subject);
     let axes: Vec<&Axis> = array.axes.iter().map(|axis| geometry.axis(axis.index)).collect();
     let skipped = usize::from(array.has_channels);
     let axes = axes.get(skipped..).unwrap_or_default();
@@ -87,7 +87,7 @@ fn open(subject: &Subject<'_>) -> Result<Content> {
     }
     lines.push(format!("ElementType = {}", type_of(array.number).unwrap_or_default()));
     lines.push(format!("ElementDataFile = {}", data_name(subject.name())));
-    beside_array(subject, lines.join("\n") + "\n")
+    detached_header(subject, lines.join("\n") + "\n")
 }
 
 /// The lines that say where the elements lie.

@@ -18,9 +18,9 @@
 use super::data_names::data_name;
 use crate::array::Layout;
 use crate::error::Result;
-use crate::formats::flat_array::{FlatArray, beside_array, spaced};
+use crate::formats::flat_array::{FlatArray, detached_header, spaced};
 use crate::formats::geometry::{self, Axis, AxisKind, DIMENSION_NAMES, Geometry};
-use crate::formats::{Content, Format, Role, Subject, documents_info};
+use crate::formats::{CompanionContent, Format, Role, Subject, documents_info};
 use crate::hierarchy::Node;
 use crate::metadata::data_type::numeric::NumericType;
 
@@ -29,7 +29,7 @@ pub const FORMAT: Format = Format {
     name: "nrrd",
     suffix: ".nhdr",
     holds: "integers, float32 and float64, along 1 to 16 axes longer than 0",
-    not_beside: None,
+    not_listed: None,
     group_file: None,
     role: Role::Detached,
     expresses: |node, layout| expressed(node, layout).is_some(),
@@ -44,7 +44,7 @@ const MAX_AXES: usize = 16;
 const MAX_SPACE: usize = 8;
 
 fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
-    FlatArray::of(node, layout)
+    FlatArray::from_node(node, layout)
         .filter(|array| array.axes.len() <= MAX_AXES && type_of(array.number).is_some())
 }
 
@@ -64,9 +64,9 @@ fn type_of(number: NumericType) -> Option<&'static str> {
     })
 }
 
-fn open(subject: &Subject<'_>) -> Result<Content> {
-    let array = FlatArray::of_subject(subject)?;
-    let geometry = Geometry::of(subject);
+fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
+    let array = FlatArray::from_subject(subject)?;
+    let geometry = Geometry::from_subject(subject);
     let axes: Vec<&Axis> = array.axes.iter().map(|axis| geometry.axis(axis.index)).collect();
     let mut lines = vec![
         "NRRD0005".to_owned(),
@@ -84,7 +84,7 @@ fn open(subject: &Subject<'_>) -> Result<Content> {
         lines.push(format!("labels: {}", spaced(labels)));
     }
     lines.push(format!("data file: {}", data_name(subject.name())));
-    beside_array(subject, lines.join("\n") + "\n\n")
+    detached_header(subject, lines.join("\n") + "\n\n")
 }
 
 /// The lines that say where the elements lie.

@@ -16,9 +16,9 @@ use std::fmt::Write as _;
 use super::data_names::data_name;
 use crate::array::Layout;
 use crate::error::Result;
-use crate::formats::flat_array::{FlatArray, MAX_HEADER_BYTES, beside_array, no_data_text};
+use crate::formats::flat_array::{FlatArray, MAX_HEADER_BYTES, detached_header, no_data_text};
 use crate::formats::geometry::{self, Geometry};
-use crate::formats::{Content, Format, Role, Subject, documents_info};
+use crate::formats::{CompanionContent, Format, Role, Subject, documents_info};
 use crate::hierarchy::Node;
 use crate::metadata::data_type::numeric::NumericType;
 
@@ -27,7 +27,7 @@ pub const FORMAT: Format = Format {
     name: "vrt",
     suffix: ".vrt",
     holds: "axes longer than 0 of integers, float32, float64 and complex numbers, in some 11,000 bands at most, or channels of one image",
-    not_beside: None,
+    not_listed: None,
     group_file: None,
     role: Role::Detached,
     expresses: |node, layout| expressed(node, layout).is_some(),
@@ -52,7 +52,7 @@ fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
             && (planes.samples == 1 || planes.count == 1)
             && data_type(array.number).is_some()
     };
-    FlatArray::of(node, layout).filter(fits)
+    FlatArray::from_node(node, layout).filter(fits)
 }
 
 fn data_type(number: NumericType) -> Option<&'static str> {
@@ -73,9 +73,9 @@ fn data_type(number: NumericType) -> Option<&'static str> {
     })
 }
 
-fn open(subject: &Subject<'_>) -> Result<Content> {
-    let array = FlatArray::of_subject(subject)?;
-    let geometry = Geometry::of(subject);
+fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
+    let array = FlatArray::from_subject(subject)?;
+    let geometry = Geometry::from_subject(subject);
     let planes = array.planes();
     let size = array.item_bytes();
     let (pixel, line) = (planes.samples * size, planes.width * planes.samples * size);
@@ -110,7 +110,7 @@ fn open(subject: &Subject<'_>) -> Result<Content> {
         text.push_str("  </VRTRasterBand>\n");
     }
     text.push_str("</VRTDataset>\n");
-    beside_array(subject, text)
+    detached_header(subject, text)
 }
 
 /// A text as XML has it.

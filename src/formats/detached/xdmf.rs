@@ -16,9 +16,9 @@ use super::data_names::data_name;
 use super::vrt::escaped;
 use crate::array::Layout;
 use crate::error::Result;
-use crate::formats::flat_array::{FlatArray, beside_array, spaced};
+use crate::formats::flat_array::{FlatArray, detached_header, spaced};
 use crate::formats::geometry::{AxisKind, Geometry, Regular, positions};
-use crate::formats::{Content, Format, Role, Subject, documents_info};
+use crate::formats::{CompanionContent, Format, Role, Subject, documents_info};
 use crate::hierarchy::Node;
 use crate::metadata::data_type::numeric::NumericType;
 
@@ -27,7 +27,7 @@ pub const FORMAT: Format = Format {
     name: "xdmf",
     suffix: ".xmf",
     holds: "integers but uint64, float32 and float64, along 2 or 3 axes longer than 0, or 4 of which the slowest is time",
-    not_beside: None,
+    not_listed: None,
     group_file: None,
     role: Role::Detached,
     expresses: |node, layout| expressed(node, layout).is_some(),
@@ -44,7 +44,7 @@ fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
     let Node::Array { metadata, .. } = node else { return None };
     let is_time = |index: usize| {
         let name = metadata.dimension_names.as_ref()?.get(index)?.as_deref()?;
-        (AxisKind::of_name(name) == AxisKind::Time).then_some(())
+        (AxisKind::from_name(name) == AxisKind::Time).then_some(())
     };
     let fits = |array: &FlatArray| {
         let has_rank = match array.axes.as_slice() {
@@ -54,7 +54,7 @@ fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
         };
         has_rank && type_of(array.number).is_some()
     };
-    FlatArray::of(node, layout).filter(fits)
+    FlatArray::from_node(node, layout).filter(fits)
 }
 
 fn type_of(number: NumericType) -> Option<&'static str> {
@@ -73,9 +73,9 @@ fn type_of(number: NumericType) -> Option<&'static str> {
     })
 }
 
-fn open(subject: &Subject<'_>) -> Result<Content> {
-    let array = FlatArray::of_subject(subject)?;
-    let geometry = Geometry::of(subject);
+fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
+    let array = FlatArray::from_subject(subject)?;
+    let geometry = Geometry::from_subject(subject);
     let name = escaped(&subject.name().replace(char::is_control, "?"));
     let rank = array.axes.len().min(3);
     // The slowest first, as everything in this format.
@@ -114,7 +114,7 @@ fn open(subject: &Subject<'_>) -> Result<Content> {
     let grids = match array.axes.get(3) {
         None => grid(0, ""),
         Some(times) => {
-            let positions = positions::of(subject);
+            let positions = positions::for_subject(subject);
             let at = |index| positions.get(times.index)?.at(index).filter(|time| time.is_finite());
             let of_time = |index: u64| {
                 let time = format!("<Time Value=\"{:?}\"/>", at(index).unwrap_or(index as f64));
@@ -126,7 +126,7 @@ fn open(subject: &Subject<'_>) -> Result<Content> {
             )
         }
     };
-    beside_array(
+    detached_header(
         subject,
         format!("<?xml version=\"1.0\"?>\n<Xdmf Version=\"2.0\"><Domain>\n{grids}</Domain></Xdmf>\n"),
     )

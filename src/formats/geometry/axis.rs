@@ -27,7 +27,7 @@ impl AxisKind {
     }
 
     /// By the name of a dimension: only names that mean the same everywhere.
-    pub fn of_name(name: &str) -> Self {
+    pub fn from_name(name: &str) -> Self {
         match name.to_ascii_lowercase().as_str() {
             "x" | "lon" | "longitude" => AxisKind::X,
             "y" | "lat" | "latitude" => AxisKind::Y,

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::axis::{Axis, AxisKind, Regular, text, unit};
-use super::source::Source;
+use super::source::GeometrySource;
 use crate::formats::flat_array::number_type;
 use crate::formats::numbers::Numbers;
 use crate::hierarchy::Node;
@@ -20,7 +20,7 @@ const MAX_COORDINATE_BYTES: u64 = 8 << 20;
 const TOLERANCE: f64 = 1e-3;
 
 /// The axes of an array, if at least one of them has a coordinate that says something.
-pub fn axes(source: &Source<'_>, named: &[Axis]) -> Option<Vec<Axis>> {
+pub fn axes(source: &GeometrySource<'_>, named: &[Axis]) -> Option<Vec<Axis>> {
     let names = source.metadata.dimension_names.as_ref()?;
     let mut axes = named.to_vec();
     let mut is_any = false;
@@ -37,7 +37,7 @@ pub fn axes(source: &Source<'_>, named: &[Axis]) -> Option<Vec<Axis>> {
 }
 
 pub(super) fn coordinate(
-    source: &Source<'_>,
+    source: &GeometrySource<'_>,
     name: &str,
     index: usize,
 ) -> Option<(String, Arc<ArrayMetadata>)> {
@@ -77,12 +77,16 @@ pub(super) fn kind(metadata: &ArrayMetadata, name: &str) -> AxisKind {
         Some(unit) if unit.contains(" since ") => Some(AxisKind::Time),
         _ => None,
     };
-    by_axis.or(by_standard_name).or(by_unit).unwrap_or_else(|| AxisKind::of_name(name))
+    by_axis.or(by_standard_name).or(by_unit).unwrap_or_else(|| AxisKind::from_name(name))
 }
 
 /// All values of a coordinate. The users of the subject's file see something of them, so all of them must be able to read its
 /// chunks.
-fn values(source: &Source<'_>, path: &str, metadata: &Arc<ArrayMetadata>) -> Option<(Vec<f64>, NumericType)> {
+fn values(
+    source: &GeometrySource<'_>,
+    path: &str,
+    metadata: &Arc<ArrayMetadata>,
+) -> Option<(Vec<f64>, NumericType)> {
     let is_packed = ["scale_factor", "add_offset"].iter().any(|name| metadata.attributes.contains_key(*name));
     let number = number_type(&metadata.data_type).filter(|number| !is_packed && !number.is_complex())?;
     let size_bytes = metadata.flat_size().filter(|&size| size <= MAX_COORDINATE_BYTES)?;
@@ -91,7 +95,8 @@ fn values(source: &Source<'_>, path: &str, metadata: &Arc<ArrayMetadata>) -> Opt
     let mut bytes = vec![0; usize::try_from(size_bytes).ok()?];
     array.read_at(0, &mut bytes).ok()?;
     let mut values = Vec::new();
-    Numbers::of(&metadata.data_type)?.each(&bytes, subject.layout().byte_order, |value| values.push(value));
+    Numbers::for_type(&metadata.data_type)?
+        .each(&bytes, subject.layout().byte_order, |value| values.push(value));
     Some((values, number))
 }
 

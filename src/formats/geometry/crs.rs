@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::axis::{Axis, AxisKind, text};
-use super::source::Source;
+use super::source::GeometrySource;
 use crate::hierarchy::Node;
 
 /// A coordinate reference system.
@@ -34,7 +34,7 @@ impl Crs {
     }
 
     /// `EPSG:4326`, or its number alone.
-    fn of_code(text: &str) -> Option<Self> {
+    fn parse_code(text: &str) -> Option<Self> {
         let digits = text.trim();
         let digits = match digits.get(..5) {
             Some(prefix) if prefix.eq_ignore_ascii_case("EPSG:") => digits.get(5..)?,
@@ -43,7 +43,7 @@ impl Crs {
         digits.parse().ok().filter(|&code| code > 0).map(Crs::Epsg)
     }
 
-    fn of_wkt(text: &str) -> Option<Self> {
+    fn parse_wkt(text: &str) -> Option<Self> {
         let text = text.trim();
         let words = [
             "GEOGCS",
@@ -68,35 +68,35 @@ impl Crs {
 
     /// Whether a text names a system in a form that is understood here.
     pub fn is_known(text: &str) -> bool {
-        Crs::of_text(text).is_some()
+        Crs::parse(text).is_some()
     }
 
     /// A text in either form.
-    fn of_text(text: &str) -> Option<Self> {
-        Crs::of_code(text).or_else(|| Crs::of_wkt(text))
+    fn parse(text: &str) -> Option<Self> {
+        Crs::parse_code(text).or_else(|| Crs::parse_wkt(text))
     }
 }
 
 /// The array that describes the grid of another: named by its attribute `grid_mapping`, and in the same group.
-pub(super) fn grid_mapping(source: &Source<'_>) -> Option<Arc<Node>> {
+pub(super) fn grid_mapping(source: &GeometrySource<'_>) -> Option<Arc<Node>> {
     let (_, node) = source.sibling(text(&source.metadata.attributes, "grid_mapping")?)?;
     matches!(&*node, Node::Array { .. }).then_some(node)
 }
 
 /// The system of an array with these axes.
-pub(super) fn of(source: &Source<'_>, axes: &[Axis]) -> Option<Crs> {
+pub(super) fn find(source: &GeometrySource<'_>, axes: &[Axis]) -> Option<Crs> {
     let attributes = &source.metadata.attributes;
     if attributes.contains_key("grid_mapping") {
         return match &*grid_mapping(source)? {
-            Node::Array { metadata, .. } => of_attributes(&metadata.attributes),
+            Node::Array { metadata, .. } => crs_in_attributes(&metadata.attributes),
             _ => None,
         };
     }
     let of_group = || match &*source.group_attributes()? {
-        Node::Group { metadata, .. } => of_geozarr(&metadata.attributes),
+        Node::Group { metadata, .. } => geozarr_crs(&metadata.attributes),
         _ => None,
     };
-    of_attributes(attributes).or_else(of_group).or_else(|| {
+    crs_in_attributes(attributes).or_else(of_group).or_else(|| {
         let has = |kind, begin: &str| {
             let is_it = |axis: &Axis| {
                 let unit = axis.unit.as_deref().unwrap_or_default();
@@ -109,21 +109,21 @@ pub(super) fn of(source: &Source<'_>, axes: &[Axis]) -> Option<Crs> {
     })
 }
 
-fn of_attributes(attributes: &Map<String, Value>) -> Option<Crs> {
-    let named = ["crs_wkt", "spatial_ref"].iter().find_map(|name| Crs::of_text(text(attributes, name)?));
-    named.or_else(|| of_geozarr(attributes)).or_else(|| of_gdal(attributes.get("_CRS")?))
+fn crs_in_attributes(attributes: &Map<String, Value>) -> Option<Crs> {
+    let named = ["crs_wkt", "spatial_ref"].iter().find_map(|name| Crs::parse(text(attributes, name)?));
+    named.or_else(|| geozarr_crs(attributes)).or_else(|| gdal_crs(attributes.get("_CRS")?))
 }
 
-fn of_geozarr(attributes: &Map<String, Value>) -> Option<Crs> {
-    let of_code = || Crs::of_code(text(attributes, "proj:code")?);
-    of_code().or_else(|| Crs::of_wkt(text(attributes, "proj:wkt2")?))
+fn geozarr_crs(attributes: &Map<String, Value>) -> Option<Crs> {
+    let parse_code = || Crs::parse_code(text(attributes, "proj:code")?);
+    parse_code().or_else(|| Crs::parse_wkt(text(attributes, "proj:wkt2")?))
 }
 
 /// `{"url": "http://www.opengis.net/def/crs/EPSG/0/26711", "wkt": "…"}`.
-fn of_gdal(value: &Value) -> Option<Crs> {
+fn gdal_crs(value: &Value) -> Option<Crs> {
     let of_url = || {
         let code = value.get("url")?.as_str()?.strip_prefix("http://www.opengis.net/def/crs/EPSG/0/")?;
-        Crs::of_code(&format!("EPSG:{code}"))
+        Crs::parse_code(&format!("EPSG:{code}"))
     };
-    of_url().or_else(|| Crs::of_wkt(value.get("wkt")?.as_str()?))
+    of_url().or_else(|| Crs::parse_wkt(value.get("wkt")?.as_str()?))
 }

@@ -9,29 +9,29 @@ use serde_json::{Map, Value};
 
 use super::axis::{Axis, AxisKind, Regular, numbers, text};
 use super::crs::grid_mapping;
-use super::source::Source;
+use super::source::GeometrySource;
 use crate::hierarchy::Node;
 
 /// The two axes that a transform is about, and where they begin.
-struct Transform {
+struct Geotransform {
     x: Regular,
     y: Regular,
 }
 
 /// The axes of an array that has a transform.
-pub fn axes(source: &Source<'_>, named: &[Axis]) -> Option<Vec<Axis>> {
+pub fn axes(source: &GeometrySource<'_>, named: &[Axis]) -> Option<Vec<Axis>> {
     let attributes = &source.metadata.attributes;
     let mapping = grid_mapping(source);
-    let transform = of_gdal(attributes)
-        .or_else(|| of_gdal(attributes_of(mapping.as_deref()?)?))
-        .or_else(|| of_geozarr(attributes))
-        .or_else(|| of_geozarr(attributes_of(&*source.group_attributes()?)?))?;
+    let transform = gdal_transform(attributes)
+        .or_else(|| gdal_transform(attributes_of(mapping.as_deref()?)?))
+        .or_else(|| geozarr_transform(attributes))
+        .or_else(|| geozarr_transform(attributes_of(&*source.group_attributes()?)?))?;
     let mut axes = named.to_vec();
     for (kind, regular) in [(AxisKind::X, transform.x), (AxisKind::Y, transform.y)] {
-        let mut of_kind = axes.iter_mut().filter(|axis| axis.kind == kind);
-        let axis = of_kind.next()?;
+        let mut same_kind = axes.iter_mut().filter(|axis| axis.kind == kind);
+        let axis = same_kind.next()?;
         axis.regular = Some(regular);
-        if of_kind.next().is_some() {
+        if same_kind.next().is_some() {
             return None;
         }
     }
@@ -46,23 +46,23 @@ fn attributes_of(node: &Node) -> Option<&Map<String, Value>> {
     }
 }
 
-fn of_gdal(attributes: &Map<String, Value>) -> Option<Transform> {
+fn gdal_transform(attributes: &Map<String, Value>) -> Option<Geotransform> {
     let value = attributes.get("GeoTransform")?;
-    let of_text = |text: &str| {
+    let parse_numbers = |text: &str| {
         text.split([' ', ','])
             .filter(|word| !word.is_empty())
             .map(|word| word.parse::<f64>().ok())
             .collect::<Option<Vec<f64>>>()
     };
     let six: Vec<f64> = match value.as_str() {
-        Some(text) if text.len() < 1024 => of_text(text)?,
+        Some(text) if text.len() < 1024 => parse_numbers(text)?,
         _ => numbers(value, 6)?,
     };
     let [x, dx, x_by_row, y, y_by_column, dy] = six.as_slice() else { return None };
-    of_corner([*x, *dx, *x_by_row], [*y, *dy, *y_by_column], 0.5)
+    transform_from_corner([*x, *dx, *x_by_row], [*y, *dy, *y_by_column], 0.5)
 }
 
-fn of_geozarr(attributes: &Map<String, Value>) -> Option<Transform> {
+fn geozarr_transform(attributes: &Map<String, Value>) -> Option<Geotransform> {
     let six = numbers(attributes.get("spatial:transform")?, 6)?;
     let to_centre = match text(attributes, "spatial:registration") {
         None | Some("pixel") => 0.5,
@@ -70,13 +70,13 @@ fn of_geozarr(attributes: &Map<String, Value>) -> Option<Transform> {
         Some(_) => return None,
     };
     let [dx, x_by_row, x, y_by_column, dy, y] = six.as_slice() else { return None };
-    of_corner([*x, *dx, *x_by_row], [*y, *dy, *y_by_column], to_centre)
+    transform_from_corner([*x, *dx, *x_by_row], [*y, *dy, *y_by_column], to_centre)
 }
 
-fn of_corner(x: [f64; 3], y: [f64; 3], to_centre: f64) -> Option<Transform> {
+fn transform_from_corner(x: [f64; 3], y: [f64; 3], to_centre: f64) -> Option<Geotransform> {
     let along = |[first, step, rotation]: [f64; 3]| {
         let regular = Regular::new(first + to_centre * step, step);
         regular.filter(|_| rotation == 0.0)
     };
-    Some(Transform { x: along(x)?, y: along(y)? })
+    Some(Geotransform { x: along(x)?, y: along(y)? })
 }

@@ -33,7 +33,7 @@ use crate::metadata::no_data::{self, NoData};
 pub use axis::{Axis, AxisKind, Regular};
 use axis::{numbers, plain_text, unit};
 use crs::Crs;
-use source::{Source, removed_axis, whole};
+use source::{GeometrySource, removed_axis, whole};
 
 /// What is known of an array's place in space and time.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -48,8 +48,8 @@ pub struct Geometry {
 
 impl Geometry {
     /// What is known of a subject's array. May read small arrays beside it.
-    pub fn of(subject: &Subject<'_>) -> Self {
-        let mut geometry = Geometry::of_whole(subject);
+    pub fn from_subject(subject: &Subject<'_>) -> Self {
+        let mut geometry = Geometry::from_whole_subject(subject);
         if let Some(removed) = removed_axis(subject).filter(|axis| *axis < geometry.axes.len()) {
             let removed = geometry.axes.remove(removed);
             // The reference system is one of both.
@@ -58,22 +58,22 @@ impl Geometry {
         geometry
     }
 
-    /// As [`Geometry::of`], of a plane with all axes of its array.
-    fn of_whole(subject: &Subject<'_>) -> Self {
+    /// As [`Geometry::from_subject`], of a plane with all axes of its array.
+    fn from_whole_subject(subject: &Subject<'_>) -> Self {
         let Node::Array { metadata, .. } = whole(subject) else { return Geometry::default() };
         let group = match subject.path.rsplit_once('/') {
             _ if subject.path.is_empty() => None,
             Some((group, _)) => Some(group),
             None => Some(""),
         };
-        let source = Source { subject, metadata, group };
+        let source = GeometrySource { subject, metadata, group };
         let mut geometry = Geometry { axes: named_axes(metadata), crs: None, no_data: no_data(metadata) };
         let found = multiscales::axes(&source)
             .or_else(|| coordinates::axes(&source, &geometry.axes))
             .or_else(|| geotransform::axes(&source, &geometry.axes))
             .or_else(|| plain_attributes(metadata, &geometry.axes));
         geometry.axes = found.unwrap_or(geometry.axes);
-        geometry.crs = crs::of(&source, &geometry.axes);
+        geometry.crs = crs::find(&source, &geometry.axes);
         geometry
     }
 
@@ -102,7 +102,7 @@ fn named_axes(metadata: &ArrayMetadata) -> Vec<Axis> {
     let names = metadata.dimension_names.as_deref().unwrap_or_default();
     let axis = |index: usize| {
         let name = names.get(index).and_then(Option::as_deref);
-        let kind = name.map(AxisKind::of_name).unwrap_or_default();
+        let kind = name.map(AxisKind::from_name).unwrap_or_default();
         Axis { name: name.and_then(plain_text).map(str::to_owned), kind, ..Axis::default() }
     };
     (0..metadata.shape.len()).map(axis).collect()

@@ -11,7 +11,7 @@
 use serde_json::Value;
 
 use super::axis::{Axis, AxisKind, Regular, numbers, plain_text, unit};
-use super::source::Source;
+use super::source::GeometrySource;
 use crate::hierarchy::Node;
 
 /// How many groups above the array may have the attribute.
@@ -20,7 +20,7 @@ const MAX_LEVELS: usize = 4;
 const MAX_DATASETS: usize = 1024;
 
 /// The axes of the array, if a group above lists it as a dataset.
-pub fn axes(source: &Source<'_>) -> Option<Vec<Axis>> {
+pub fn axes(source: &GeometrySource<'_>) -> Option<Vec<Axis>> {
     let mut group = source.group?;
     for _ in 0..MAX_LEVELS {
         let node = source.subject.surroundings.node(group).ok()?;
@@ -31,7 +31,7 @@ pub fn axes(source: &Source<'_>) -> Option<Vec<Axis>> {
             let multiscales = newer.or_else(|| attributes.get("multiscales")).and_then(Value::as_array);
             for multiscale in multiscales.into_iter().flatten().take(MAX_DATASETS) {
                 if let Some(dataset) = dataset(multiscale, below) {
-                    return of_dataset(multiscale, dataset, source.metadata.shape.len());
+                    return dataset_axes(multiscale, dataset, source.metadata.shape.len());
                 }
             }
         }
@@ -48,7 +48,7 @@ fn dataset<'a>(multiscale: &'a Value, path: &str) -> Option<&'a Value> {
     datasets.find(|dataset| dataset.get("path").and_then(Value::as_str) == Some(path))
 }
 
-fn of_dataset(multiscale: &Value, dataset: &Value, rank: usize) -> Option<Vec<Axis>> {
+fn dataset_axes(multiscale: &Value, dataset: &Value, rank: usize) -> Option<Vec<Axis>> {
     let described = multiscale.get("axes")?.as_array().filter(|axes| axes.len() == rank)?;
     let inner = transformation(dataset.get("coordinateTransformations")?, rank)?;
     let outer = match multiscale.get("coordinateTransformations") {
@@ -80,7 +80,7 @@ fn name(axis: &Value) -> Option<&str> {
 }
 
 fn kind(axis: &Value) -> Option<AxisKind> {
-    let by_name = AxisKind::of_name(name(axis)?);
+    let by_name = AxisKind::from_name(name(axis)?);
     Some(match axis.get("type").and_then(Value::as_str) {
         Some("space") if by_name.is_space() => by_name,
         Some("time") => AxisKind::Time,

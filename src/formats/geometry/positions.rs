@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use super::axis::{AxisKind, Regular, text};
-use super::source::{Source, removed_axis, whole};
-use super::times::Clock;
+use super::source::{GeometrySource, removed_axis, whole};
+use super::times::CalendarClock;
 use super::{Geometry, coordinates};
 use crate::formats::Subject;
 use crate::formats::numbers::{Numbers, time_text};
@@ -33,12 +33,12 @@ pub struct Positions {
     /// The type of the values of a coordinate.
     pub data_type: Option<DataType>,
     /// The values.
-    pub values: Values,
+    pub values: PositionValues,
 }
 
 /// What is known of the values along an axis.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Values {
+pub enum PositionValues {
     /// Nothing.
     #[default]
     Unknown,
@@ -53,15 +53,15 @@ pub enum Values {
 }
 
 /// The positions along every axis of a subject's array. Reads small arrays beside it, and nothing of the array itself.
-pub fn of(subject: &Subject<'_>) -> Vec<Positions> {
+pub fn for_subject(subject: &Subject<'_>) -> Vec<Positions> {
     let Node::Array { metadata, .. } = whole(subject) else { return Vec::new() };
-    let geometry = Geometry::of_whole(subject);
+    let geometry = Geometry::from_whole_subject(subject);
     let group = match subject.path.rsplit_once('/') {
         _ if subject.path.is_empty() => None,
         Some((group, _)) => Some(group),
         None => Some(""),
     };
-    let source = Source { subject, metadata, group };
+    let source = GeometrySource { subject, metadata, group };
     let names = metadata.dimension_names.as_deref().unwrap_or_default();
     let axis = |(index, &length): (usize, &u64)| {
         let axis = geometry.axis(index).clone();
@@ -73,10 +73,11 @@ pub fn of(subject: &Subject<'_>) -> Vec<Positions> {
             calendar: axis.calendar,
             length,
             data_type: None,
-            values: axis.regular.map_or(Values::Unknown, Values::Regular),
+            values: axis.regular.map_or(PositionValues::Unknown, PositionValues::Regular),
         };
-        let is_unknown = positions.values == Values::Unknown;
-        let found = own_name.filter(|_| is_unknown).and_then(|name| of_coordinate(&source, name, index));
+        let is_unknown = positions.values == PositionValues::Unknown;
+        let found =
+            own_name.filter(|_| is_unknown).and_then(|name| coordinate_positions(&source, name, index));
         match found {
             Some(found) => Positions { name: positions.name, ..found },
             None => positions,
@@ -90,7 +91,7 @@ pub fn of(subject: &Subject<'_>) -> Vec<Positions> {
 }
 
 /// The values of the coordinate of this name.
-fn of_coordinate(source: &Source<'_>, name: &str, index: usize) -> Option<Positions> {
+fn coordinate_positions(source: &GeometrySource<'_>, name: &str, index: usize) -> Option<Positions> {
     let (path, metadata) = coordinates::coordinate(source, name, index)?;
     let attribute = |name: &str| text(&metadata.attributes, name).map(str::to_owned);
     let is_packed = ["scale_factor", "add_offset"].iter().any(|name| metadata.attributes.contains_key(*name));
@@ -101,13 +102,13 @@ fn of_coordinate(source: &Source<'_>, name: &str, index: usize) -> Option<Positi
         length: *metadata.shape.first()?,
         calendar: attribute("calendar"),
         data_type: Some(metadata.data_type.clone()),
-        values: if is_packed { Values::Packed } else { values(source, &path, &metadata)? },
+        values: if is_packed { PositionValues::Packed } else { values(source, &path, &metadata)? },
     })
 }
 
-fn values(source: &Source<'_>, path: &str, metadata: &Arc<ArrayMetadata>) -> Option<Values> {
+fn values(source: &GeometrySource<'_>, path: &str, metadata: &Arc<ArrayMetadata>) -> Option<PositionValues> {
     let numbers =
-        Numbers::of(&metadata.data_type).filter(|numbers| !matches!(numbers, Numbers::Complex(_)))?;
+        Numbers::for_type(&metadata.data_type).filter(|numbers| !matches!(numbers, Numbers::Complex(_)))?;
     let subject = source.subject;
     let order = subject.layout().byte_order;
     let array = subject.arrays.build(path, metadata, &subject.audience).ok()?;
@@ -120,29 +121,29 @@ fn values(source: &Source<'_>, path: &str, metadata: &Arc<ArrayMetadata>) -> Opt
     };
     let (size, item) = (metadata.flat_size()?, numbers.size() as u64);
     if size <= MAX_COORDINATE_BYTES {
-        return Some(Values::Listed(read(0, size)?));
+        return Some(PositionValues::Listed(read(0, size)?));
     }
     let (first, last) = (read(0, item)?, read(size - item, item)?);
-    Some(Values::Ends(*first.first()?, *last.first()?))
+    Some(PositionValues::Ends(*first.first()?, *last.first()?))
 }
 
 impl Positions {
     /// The position of an element, where known.
     pub fn at(&self, index: u64) -> Option<f64> {
         match &self.values {
-            Values::Unknown | Values::Packed => None,
-            Values::Regular(regular) => Some(regular.first + regular.step * index as f64),
-            Values::Listed(values) => values.get(usize::try_from(index).ok()?).copied(),
-            Values::Ends(first, _) if index == 0 => Some(*first),
-            Values::Ends(_, last) if index + 1 == self.length => Some(*last),
-            Values::Ends(..) => None,
+            PositionValues::Unknown | PositionValues::Packed => None,
+            PositionValues::Regular(regular) => Some(regular.first + regular.step * index as f64),
+            PositionValues::Listed(values) => values.get(usize::try_from(index).ok()?).copied(),
+            PositionValues::Ends(first, _) if index == 0 => Some(*first),
+            PositionValues::Ends(_, last) if index + 1 == self.length => Some(*last),
+            PositionValues::Ends(..) => None,
         }
     }
 
     /// The distance of neighbours, if it is always the same.
     pub fn step(&self) -> Option<f64> {
         match self.values {
-            Values::Regular(regular) => Some(regular.step),
+            PositionValues::Regular(regular) => Some(regular.step),
             _ => None,
         }
     }
@@ -155,7 +156,7 @@ impl Positions {
         {
             return text;
         }
-        let date = self.unit.as_deref().and_then(|unit| Clock::of(unit, self.calendar.as_deref()));
+        let date = self.unit.as_deref().and_then(|unit| CalendarClock::parse(unit, self.calendar.as_deref()));
         date.and_then(|clock| clock.text(value)).unwrap_or_else(|| number_text(value))
     }
 
@@ -170,7 +171,8 @@ impl Positions {
 
     /// Whether [`Positions::text`] gives dates, which have no unit beside them.
     pub fn has_dates(&self) -> bool {
-        let by_unit = self.unit.as_deref().and_then(|unit| Clock::of(unit, self.calendar.as_deref()));
+        let by_unit =
+            self.unit.as_deref().and_then(|unit| CalendarClock::parse(unit, self.calendar.as_deref()));
         by_unit.is_some() || matches!(self.data_type, Some(DataType::DateTime64(_)))
     }
 }

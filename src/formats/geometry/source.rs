@@ -8,14 +8,14 @@ use crate::metadata::ArrayMetadata;
 use crate::store::join;
 
 /// The array that is asked about.
-pub(super) struct Source<'a> {
+pub(super) struct GeometrySource<'a> {
     pub subject: &'a Subject<'a>,
     pub metadata: &'a ArrayMetadata,
     /// The path of its group; `None` for the root.
     pub group: Option<&'a str>,
 }
 
-impl Source<'_> {
+impl GeometrySource<'_> {
     /// The array with a name in the same group.
     pub fn sibling(&self, name: &str) -> Option<(String, Arc<Node>)> {
         let is_name = !name.is_empty() && !name.contains('/') && name != "." && name != "..";

@@ -12,7 +12,7 @@ use crate::metadata::data_type::numeric::NumericType;
 use crate::store::Store;
 
 fn geometry(documents: &[(&str, Value)], path: &str) -> Geometry {
-    with_subject(&store(documents), path, LITTLE, Geometry::of)
+    with_subject(&store(documents), path, LITTLE, Geometry::from_subject)
 }
 
 fn group(attributes: Value) -> Value {
@@ -106,7 +106,7 @@ fn climate(changes: &[(&str, Value)], latitudes: &[f64]) -> Arc<dyn Store> {
 #[test]
 fn coordinates() {
     for layout in [LITTLE, BIG_F] {
-        let found = with_subject(&climate(&[], &[60.0, 0.0, -60.0]), "g/t", layout, Geometry::of);
+        let found = with_subject(&climate(&[], &[60.0, 0.0, -60.0]), "g/t", layout, Geometry::from_subject);
         assert_eq!(places(&found), [Some((15.0, 30.0)), Some((60.0, -60.0)), Some((0.5, 1.0))]);
         assert_eq!(
             found.axes.iter().map(|axis| axis.kind).collect::<Vec<_>>(),
@@ -115,7 +115,7 @@ fn coordinates() {
         assert_eq!(found.axes[0].calendar.as_deref(), Some("noleap"));
         assert_eq!(found.crs, Some(Crs::Epsg(4326)));
     }
-    let found = with_subject(&climate(&[], &[60.0, 1.0, -60.0]), "g/t", LITTLE, Geometry::of);
+    let found = with_subject(&climate(&[], &[60.0, 1.0, -60.0]), "g/t", LITTLE, Geometry::from_subject);
     assert_eq!(
         places(&found),
         [Some((15.0, 30.0)), None, Some((0.5, 1.0))],
@@ -128,7 +128,12 @@ fn coordinates() {
         document(&[3], "float64", json!({"dimension_names": ["lat"], "attributes": {"scale_factor": 2}}));
     let other_length = document(&[2], "float64", json!({"dimension_names": ["lat"]}));
     for lat in [other_dimension, packed, other_length, group(json!({}))] {
-        let found = with_subject(&climate(&[("g/lat", lat)], &[1.0, 2.0, 3.0]), "g/t", LITTLE, Geometry::of);
+        let found = with_subject(
+            &climate(&[("g/lat", lat)], &[1.0, 2.0, 3.0]),
+            "g/t",
+            LITTLE,
+            Geometry::from_subject,
+        );
         assert_eq!(places(&found)[1], None);
     }
 }

@@ -14,14 +14,14 @@ pub type Date = (i64, usize, i64);
 
 /// A date, and the minute in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Instant {
+pub struct CalendarInstant {
     /// The date.
     pub date: Date,
     /// The minute of the day.
     pub minute: i64,
 }
 
-impl Instant {
+impl CalendarInstant {
     /// The month, counted from that of the year 0.
     pub fn month(&self) -> i64 {
         self.date.0 * 12 + self.date.1 as i64
@@ -35,7 +35,7 @@ impl Instant {
 
 /// What a unit such as `hours since 2000-01-01 06:00` counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Clock {
+pub struct CalendarClock {
     /// Minutes of one unit.
     pub minutes_per_unit: f64,
     /// Whether every year has 365 days.
@@ -44,9 +44,9 @@ pub struct Clock {
     minute: i64,
 }
 
-impl Clock {
+impl CalendarClock {
     /// The clock of a unit and a calendar, if both are known.
-    pub fn of(unit: &str, calendar: Option<&str>) -> Option<Self> {
+    pub fn parse(unit: &str, calendar: Option<&str>) -> Option<Self> {
         let (unit, since) = unit.split_once(" since ")?;
         let minutes_per_unit = match unit.trim() {
             "second" | "seconds" | "s" => 1.0 / 60.0,
@@ -61,12 +61,12 @@ impl Clock {
             Some("365_day" | "noleap") => true,
             Some(_) => return None,
         };
-        Some(Clock { minutes_per_unit, is_without_leap_days, date, minute })
+        Some(CalendarClock { minutes_per_unit, is_without_leap_days, date, minute })
     }
 
     /// The clock that counts from 1970 in the calendar of today.
     pub fn since_1970(minutes_per_unit: f64) -> Self {
-        Clock { minutes_per_unit, is_without_leap_days: false, date: (1970, 0, 1), minute: 0 }
+        CalendarClock { minutes_per_unit, is_without_leap_days: false, date: (1970, 0, 1), minute: 0 }
     }
 
     /// The date, and the minute in it, so many minutes after the instant.
@@ -117,12 +117,12 @@ pub struct MonthClock {
     /// Months of one unit.
     pub months_per_unit: f64,
     /// The instant from which it counts.
-    pub since: Instant,
+    pub since: CalendarInstant,
 }
 
 impl MonthClock {
     /// The clock of a unit.
-    pub fn of(unit: &str) -> Option<Self> {
+    pub fn parse(unit: &str) -> Option<Self> {
         let (unit, since) = unit.split_once(" since ")?;
         let months_per_unit = match unit.trim() {
             "month" | "months" => 1.0,
@@ -130,7 +130,7 @@ impl MonthClock {
             _ => return None,
         };
         let (date, minute) = instant(since.trim())?;
-        Some(MonthClock { months_per_unit, since: Instant { date, minute } })
+        Some(MonthClock { months_per_unit, since: CalendarInstant { date, minute } })
     }
 }
 
@@ -179,7 +179,9 @@ mod tests {
 
     #[test]
     fn values_are_dates() {
-        let text = |unit: &str, calendar: Option<&str>, value: f64| Clock::of(unit, calendar)?.text(value);
+        let text = |unit: &str, calendar: Option<&str>, value: f64| {
+            CalendarClock::parse(unit, calendar)?.text(value)
+        };
         assert_eq!(text("days since 2000-01-01", None, 31.5).as_deref(), Some("2000-02-01T12:00"));
         assert_eq!(text("hours since 1999-12-31T06:00Z", None, 18.0).as_deref(), Some("2000-01-01"));
         assert_eq!(text("days since 2000-02-28", Some("noleap"), 1.0).as_deref(), Some("2000-03-01"));

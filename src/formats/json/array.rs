@@ -57,7 +57,7 @@ pub(super) fn members(
     }
     match subject.view {
         None if array.is_ok() => {
-            sidecar.insert("views".into(), views::of_array(subject.array_file(), subject.node));
+            sidecar.insert("views".into(), views::list_for_array(subject.array_file(), subject.node));
         }
         None => {}
         Some((view, stored)) => describe_view(&mut sidecar, view, stored),
@@ -139,8 +139,13 @@ fn describe(
     }
     match availability {
         Availability::Readable { .. } => {
-            let subject =
-                snippets::Subject::new(place.data_file, &metadata.data_type, &descr, &metadata.shape, layout);
+            let subject = snippets::SnippetSubject::new(
+                place.data_file,
+                &metadata.data_type,
+                &descr,
+                &metadata.shape,
+                layout,
+            );
             sidecar.insert("snippets".into(), Value::Object(snippets::all(&subject)));
         }
         Availability::Unreadable { error, text_form } => {

@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 
 use super::documents::documents_info;
 use super::virtual_file::VirtualFile;
-use super::{Content, Format, Role, Subject};
+use super::{CompanionContent, Format, Role, Subject};
 use crate::error::{Error, Result};
 use crate::hierarchy::Node;
 use crate::metadata::{GroupMetadata, ZarrFormat};
@@ -36,7 +36,7 @@ pub const FORMAT: Format = Format {
     name: "json",
     suffix: ".json",
     holds: "every node",
-    not_beside: Some("every node has its sidecar next to it"),
+    not_listed: Some("every node has its sidecar next to it"),
     group_file: Some("__group__.json"),
     role: Role::Sidecar,
     expresses: |_, _| true,
@@ -53,12 +53,12 @@ pub use crate::metadata::author::LIFTED_ATTRIBUTES;
 /// Members with a line for each of their own members.
 const LISTS: [&str; 5] = ["snippets", "companions", "absent", "left_out", "views"];
 
-fn open(subject: &Subject<'_>) -> Result<Content> {
-    let file = VirtualFile::of_bytes(text(&members(subject)?).into_bytes());
+fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
+    let file = VirtualFile::from_bytes(text(&members(subject)?).into_bytes());
     // A node that takes the name of a companion moves it, and one that is a coordinate may end it.
     let is_of_nodes =
-        !subject.beside.is_empty() || (reads_coordinates(subject) && has_dimension_names(subject));
-    Ok(if is_of_nodes { Content::OfNodes(file) } else { Content::Ready(file) })
+        !subject.listed.is_empty() || (reads_coordinates(subject) && has_dimension_names(subject));
+    Ok(if is_of_nodes { CompanionContent::OfNodes(file) } else { CompanionContent::Ready(file) })
 }
 
 fn has_dimension_names(subject: &Subject<'_>) -> bool {

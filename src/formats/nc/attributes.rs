@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 use super::hdf5::datatype::{self, VARIABLE_LENGTH_BYTES};
 use super::hdf5::global_heap::{GlobalHeap, HeapObject, HeapSlot};
 use super::hdf5::messages::Dataspace;
-use super::names::{Names, file_name};
+use super::names::{UniqueNames, file_name};
 use crate::formats::shortened;
 use crate::metadata::no_data::{
     DIMENSIONS_ATTRIBUTE, FILL_ATTRIBUTE, MISSING_ATTRIBUTE, NoData, encoded_float,
@@ -36,7 +36,7 @@ const MAX_FILE_BYTES: usize = 16 << 20;
 /// What an attribute takes beside its name and value.
 const OVERHEAD_BYTES: usize = 64;
 
-/// Names that mean something to HDF5's dimension scales or to netCDF.
+/// UniqueNames that mean something to HDF5's dimension scales or to netCDF.
 const RESERVED: [&str; 8] = [
     "CLASS",
     "NAME",
@@ -81,7 +81,7 @@ pub enum AttributeData {
 
 impl Attribute {
     /// A string.
-    pub fn of_text(name: &str, text: &str) -> Self {
+    pub fn text(name: &str, text: &str) -> Self {
         let (dataspace, size) = match text.len() {
             // A string of no bytes is no datatype.
             0 => (Dataspace::Null, 1),
@@ -93,12 +93,12 @@ impl Attribute {
     }
 
     /// Integers of 32 bits: one, or a list.
-    pub fn of_integers(name: &str, integers: &[i32], is_list: bool) -> Self {
+    pub fn integers(name: &str, integers: &[i32], is_list: bool) -> Self {
         let shape = [integers.len() as u64];
         Attribute {
             name: name.to_owned(),
             datatype: datatype::fixed_point(4, true, ByteOrder::Little),
-            dataspace: Dataspace::of_shape(if is_list { &shape } else { &[] }),
+            dataspace: Dataspace::from_shape(if is_list { &shape } else { &[] }),
             data: AttributeData::Bytes(integers.iter().flat_map(|integer| integer.to_le_bytes()).collect()),
         }
     }
@@ -116,22 +116,22 @@ pub struct AttributeWriter {
 
 /// The type of an array's elements.
 #[derive(Clone, Copy)]
-struct Own<'a> {
+struct ArrayElementType<'a> {
     data_type: &'a DataType,
     order: ByteOrder,
 }
 
-/// Numbers of one type: the type, and the bytes of all.
-type Numbers = (Vec<u8>, Vec<u8>);
+/// TypedNumbers of one type: the type, and the bytes of all.
+type TypedNumbers = (Vec<u8>, Vec<u8>);
 
 impl AttributeWriter {
     /// The attributes of a group.
-    pub fn of_group(&mut self, attributes: &Map<String, Value>) -> Vec<Attribute> {
+    pub fn group_attributes(&mut self, attributes: &Map<String, Value>) -> Vec<Attribute> {
         self.convert(attributes, None)
     }
 
     /// The attributes of an array. Some follow from its type.
-    pub fn of_array(&mut self, metadata: &ArrayMetadata, order: ByteOrder) -> Vec<Attribute> {
+    pub fn array_attributes(&mut self, metadata: &ArrayMetadata, order: ByteOrder) -> Vec<Attribute> {
         let mut attributes = Cow::Borrowed(&metadata.attributes);
         for (name, value) in implied(metadata) {
             if !attributes.contains_key(name) {
@@ -141,11 +141,15 @@ impl AttributeWriter {
         if metadata.dimension_names.is_some() && attributes.contains_key(DIMENSIONS_ATTRIBUTE) {
             attributes.to_mut().shift_remove(DIMENSIONS_ATTRIBUTE);
         }
-        self.convert(&attributes, Some(Own { data_type: &metadata.data_type, order }))
+        self.convert(&attributes, Some(ArrayElementType { data_type: &metadata.data_type, order }))
     }
 
-    fn convert(&mut self, attributes: &Map<String, Value>, own: Option<Own<'_>>) -> Vec<Attribute> {
-        let (mut converted, mut names) = (Vec::new(), Names::default());
+    fn convert(
+        &mut self,
+        attributes: &Map<String, Value>,
+        own: Option<ArrayElementType<'_>>,
+    ) -> Vec<Attribute> {
+        let (mut converted, mut names) = (Vec::new(), UniqueNames::default());
         self.left_out.clear();
         for (name, value) in attributes {
             let attribute = file_name(name)
@@ -164,7 +168,12 @@ impl AttributeWriter {
     }
 
     /// One attribute; `None` if it cannot be expressed, or the file has too many already.
-    fn attribute(&mut self, name: String, value: &Value, own: Option<Own<'_>>) -> Option<Attribute> {
+    fn attribute(
+        &mut self,
+        name: String,
+        value: &Value,
+        own: Option<ArrayElementType<'_>>,
+    ) -> Option<Attribute> {
         let own_values = own.filter(|_| OWN_TYPE.contains(&name.as_str())).and_then(|own| own.values(value));
         let (datatype, bytes) = match own_values {
             Some(values) => values,
@@ -180,7 +189,7 @@ impl AttributeWriter {
         }
         self.spend(name.len() + bytes.len())?;
         let shape = value.as_array().map(|items| [items.len() as u64]);
-        let dataspace = Dataspace::of_shape(shape.as_ref().map_or(&[], |shape| shape.as_slice()));
+        let dataspace = Dataspace::from_shape(shape.as_ref().map_or(&[], |shape| shape.as_slice()));
         Some(Attribute { name, datatype, dataspace, data: AttributeData::Bytes(bytes) })
     }
 
@@ -204,7 +213,7 @@ impl AttributeWriter {
         if let ([text], Dataspace::Scalar) = (texts.as_slice(), &dataspace)
             && text.len() <= MAX_INLINE_BYTES
         {
-            return Some(Attribute::of_text(&name, text));
+            return Some(Attribute::text(&name, text));
         }
         let data = AttributeData::InHeap(texts.into_iter().map(|text| self.store(text)).collect());
         Some(Attribute { name, datatype: datatype::variable_string(), dataspace, data })
@@ -227,7 +236,7 @@ impl AttributeWriter {
 /// An attribute that lists names, as JSON; `None` if there are none. A long list ends with `…`.
 pub fn left_out_attribute(name: &str, left_out: &[String]) -> Option<Attribute> {
     let shown = shortened(left_out);
-    (!shown.is_empty()).then(|| Attribute::of_text(name, &Value::from(shown).to_string()))
+    (!shown.is_empty()).then(|| Attribute::text(name, &Value::from(shown).to_string()))
 }
 
 /// Attributes that follow from the array's metadata.
@@ -272,15 +281,15 @@ fn unit_name(unit: &str) -> Option<&'static str> {
     })
 }
 
-impl Own<'_> {
+impl ArrayElementType<'_> {
     /// A value of the array's type, or a list of such.
-    fn values(&self, value: &Value) -> Option<Numbers> {
+    fn values(&self, value: &Value) -> Option<TypedNumbers> {
         let items = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
         let mut bytes = Vec::new();
         for item in items {
             bytes.extend(self.element(item)?);
         }
-        (!bytes.is_empty()).then_some((datatype::of(self.data_type, self.order)?, bytes))
+        (!bytes.is_empty()).then_some((datatype::for_type(self.data_type, self.order)?, bytes))
     }
 
     /// One number in the byte order of the array.
@@ -303,7 +312,7 @@ impl Own<'_> {
 }
 
 /// A number, or a list of numbers, of the narrowest type that holds all.
-fn numbers(value: &Value) -> Option<Numbers> {
+fn numbers(value: &Value) -> Option<TypedNumbers> {
     let items: Vec<&Value> = match value {
         Value::Array(items) => items.iter().collect(),
         Value::Number(_) | Value::Bool(_) => vec![value],
@@ -315,12 +324,12 @@ fn numbers(value: &Value) -> Option<Numbers> {
     truths(&items).or_else(|| integers(&items)).or_else(|| floats(&items))
 }
 
-fn truths(items: &[&Value]) -> Option<Numbers> {
+fn truths(items: &[&Value]) -> Option<TypedNumbers> {
     let bytes: Option<Vec<u8>> = items.iter().map(|item| item.as_bool().map(u8::from)).collect();
     Some((datatype::fixed_point(1, true, ByteOrder::Little), bytes?))
 }
 
-fn integers(items: &[&Value]) -> Option<Numbers> {
+fn integers(items: &[&Value]) -> Option<TypedNumbers> {
     let integer = |item: &&Value| {
         let signed = item.as_i64().map(i128::from);
         signed.or_else(|| item.as_u64().map(i128::from))
@@ -347,7 +356,7 @@ fn is_long_integer(number: &serde_json::Number) -> bool {
 }
 
 /// Floats. In a list that has a number, NaN and infinities may be strings, as JSON has no others.
-fn floats(items: &[&Value]) -> Option<Numbers> {
+fn floats(items: &[&Value]) -> Option<TypedNumbers> {
     if !items.iter().any(|item| item.is_number()) {
         return None;
     }

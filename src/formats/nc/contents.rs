@@ -16,11 +16,11 @@ use std::sync::Arc;
 
 use super::attributes::Attribute;
 use super::hdf5::datatype;
-use super::names::{Names, file_name};
+use super::names::{UniqueNames, file_name};
 use crate::metadata::{ArrayMetadata, ByteOrder, DataType, MAX_RANK};
 
 /// An array in a file.
-pub struct Source {
+pub struct SourceArray {
     /// Its path in the store.
     pub path: String,
     /// Its name.
@@ -31,7 +31,7 @@ pub struct Source {
 
 /// One axis of a variable, in the order in which it is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Axis<'a> {
+pub struct VariableAxis<'a> {
     /// The name of the dimension, if it has one.
     pub name: Option<&'a str>,
     /// Its length.
@@ -69,13 +69,13 @@ pub struct Variable {
     pub size_bytes: u64,
 }
 
-impl Source {
+impl SourceArray {
     /// The axes as they are served: reversed in order F.
-    pub fn axes(&self, is_reversed: bool) -> Vec<Axis<'_>> {
+    pub fn axes(&self, is_reversed: bool) -> Vec<VariableAxis<'_>> {
         let names = self.metadata.dimension_names.as_deref().unwrap_or_default();
         let axis = |(own_place, &length): (usize, &u64)| {
             let name = names.get(own_place).and_then(Option::as_deref);
-            Axis { name: name.filter(|name| file_name(name).is_some()), length, own_place }
+            VariableAxis { name: name.filter(|name| file_name(name).is_some()), length, own_place }
         };
         let mut axes: Vec<_> = self.metadata.shape.iter().enumerate().map(axis).collect();
         if is_reversed {
@@ -95,7 +95,7 @@ pub fn element_type(metadata: &ArrayMetadata, order: ByteOrder) -> Option<Vec<u8
     match characters(metadata) {
         Some(_) if metadata.shape.len() == MAX_RANK => None,
         Some(_) => Some(datatype::fixed_string(1, true)),
-        None => datatype::of(&metadata.data_type, order),
+        None => datatype::for_type(&metadata.data_type, order),
     }
 }
 
@@ -118,7 +118,7 @@ pub fn characters(metadata: &ArrayMetadata) -> Option<u64> {
 pub struct Dimensions<'a> {
     /// In the order of their first use.
     pub all: Vec<Dimension>,
-    names: Names,
+    names: UniqueNames,
     /// Coordinate variables by name: index and length.
     coordinates: HashMap<&'a str, (usize, u64)>,
     /// Which dimension a name and a length are.
@@ -127,12 +127,12 @@ pub struct Dimensions<'a> {
 
 impl<'a> Dimensions<'a> {
     /// No dimensions yet, beside variables of these names.
-    pub fn new(sources: &'a [Source], variable_names: &[String]) -> Self {
-        let mut names = Names::default();
+    pub fn new(sources: &'a [SourceArray], variable_names: &[String]) -> Self {
+        let mut names = UniqueNames::default();
         for name in variable_names {
             names.take(name);
         }
-        let coordinate = |(index, source): (usize, &'a Source)| {
+        let coordinate = |(index, source): (usize, &'a SourceArray)| {
             let length = source.metadata.shape.first().copied().filter(|_| source.is_coordinate())?;
             Some((source.name.as_str(), (index, length)))
         };
@@ -141,7 +141,12 @@ impl<'a> Dimensions<'a> {
     }
 
     /// The dimension of an axis of the variable with this name.
-    pub fn of_axis(&mut self, variable: &str, variable_names: &[String], axis: Axis<'_>) -> usize {
+    pub fn dimension_of_axis(
+        &mut self,
+        variable: &str,
+        variable_names: &[String],
+        axis: VariableAxis<'_>,
+    ) -> usize {
         let Some(name) = axis.name else {
             let name = self.names.take_similar(format!("{variable}_dim_{}", axis.own_place));
             return self.add(Dimension { name, length: axis.length, variable: None });
@@ -172,9 +177,18 @@ impl<'a> Dimensions<'a> {
     }
 
     /// The dimension of the characters of strings.
-    pub fn of_characters(&mut self, variable: &str, variable_names: &[String], length: u64) -> usize {
+    pub fn dimension_of_characters(
+        &mut self,
+        variable: &str,
+        variable_names: &[String],
+        length: u64,
+    ) -> usize {
         let (name, own_place) = (format!("string{length}"), MAX_RANK);
-        self.of_axis(variable, variable_names, Axis { name: Some(&name), length, own_place })
+        self.dimension_of_axis(
+            variable,
+            variable_names,
+            VariableAxis { name: Some(&name), length, own_place },
+        )
     }
 
     fn add(&mut self, dimension: Dimension) -> usize {
@@ -190,7 +204,7 @@ mod tests {
     use crate::metadata::{Document, parse_v3};
     use serde_json::json;
 
-    fn source(name: &str, axes: &[(Option<&str>, u64)]) -> Source {
+    fn source(name: &str, axes: &[(Option<&str>, u64)]) -> SourceArray {
         let shape: Vec<u64> = axes.iter().map(|axis| axis.1).collect();
         let chunks: Vec<u64> = shape.iter().map(|length| 1.max(*length)).collect();
         let names: Vec<_> = axes.iter().map(|axis| axis.0).collect();
@@ -201,21 +215,21 @@ mod tests {
             Ok(Document::Array(metadata)) => Arc::new(metadata),
             other => panic!("{other:?}"),
         };
-        Source { path: name.to_owned(), name: name.to_owned(), metadata }
+        SourceArray { path: name.to_owned(), name: name.to_owned(), metadata }
     }
 
     /// The dimensions of each source by name.
-    type OfSources = Vec<Vec<String>>;
+    type DimensionsOfSources = Vec<Vec<String>>;
     /// All dimensions by name, with their length and whether they have a variable.
-    type All = Vec<(String, u64, bool)>;
+    type AllDimensions = Vec<(String, u64, bool)>;
 
-    fn resolved(sources: &[Source]) -> (OfSources, All) {
+    fn resolved(sources: &[SourceArray]) -> (DimensionsOfSources, AllDimensions) {
         let names: Vec<String> = sources.iter().map(|source| source.name.clone()).collect();
         let mut dimensions = Dimensions::new(sources, &names);
         let mut of_sources = Vec::new();
         for source in sources {
             let axes = source.axes(false);
-            let of_axes = axes.iter().map(|axis| dimensions.of_axis(&source.name, &names, *axis));
+            let of_axes = axes.iter().map(|axis| dimensions.dimension_of_axis(&source.name, &names, *axis));
             of_sources.push(of_axes.collect::<Vec<_>>());
         }
         let name = |index: &usize| dimensions.all[*index].name.clone();

@@ -9,7 +9,7 @@
 use super::attributes::{Attribute, AttributeData};
 use super::contents::{Dimension, Variable};
 use super::hdf5::global_heap::{GlobalHeap, HeapSlot};
-use super::hdf5::messages::{self, Allocation, Dataspace, Message};
+use super::hdf5::messages::{self, Allocation, Dataspace, HeaderMessage};
 use super::hdf5::object_header::object_header;
 use super::hdf5::{SUPERBLOCK_BYTES, UNDEFINED_ADDRESS, datatype, superblock};
 use super::scales::{Scales, scale_objects};
@@ -25,7 +25,7 @@ const PAGE_BYTES: u64 = 4096;
 const SCALE_ELEMENT_BYTES: u64 = 4;
 
 /// All that a file says.
-pub struct File {
+pub struct NcFile {
     /// Attributes of the group.
     pub attributes: Vec<Attribute>,
     /// The dimensions.
@@ -45,7 +45,7 @@ pub struct LaidOut {
 }
 
 #[derive(Default)]
-struct Addresses {
+struct FileAddresses {
     root: u64,
     /// The headers of the variables, then those of scales without one.
     objects: Vec<u64>,
@@ -59,12 +59,12 @@ fn at(addresses: &[u64], index: usize) -> u64 {
     addresses.get(index).copied().unwrap_or(UNDEFINED_ADDRESS)
 }
 
-impl File {
+impl NcFile {
     /// Lays the file out. `None` if its header would be longer than this program makes one.
     pub fn lay_out(mut self) -> Option<LaidOut> {
         let scales = Scales::new(&self.dimensions, &self.variables, &mut self.heap);
         let mut lengths = Vec::new();
-        let unknown = Addresses::default();
+        let unknown = FileAddresses::default();
         self.structures(&scales, &unknown, |bytes| lengths.push(bytes.len() as u64))?;
         let addresses = self.addresses(&lengths)?;
         let mut header = superblock(addresses.root, addresses.end);
@@ -85,7 +85,7 @@ impl File {
     fn structures(
         &self,
         scales: &Scales,
-        addresses: &Addresses,
+        addresses: &FileAddresses,
         mut take: impl FnMut(Vec<u8>),
     ) -> Option<()> {
         let mut size_bytes = 0;
@@ -112,7 +112,7 @@ impl File {
     }
 
     /// The places of structures of these lengths, and of the arrays after them.
-    fn addresses(&self, lengths: &[u64]) -> Option<Addresses> {
+    fn addresses(&self, lengths: &[u64]) -> Option<FileAddresses> {
         let mut end = SUPERBLOCK_BYTES;
         let mut places = Vec::new();
         for length in lengths {
@@ -137,11 +137,11 @@ impl File {
         }
         // The library's offsets are signed.
         i64::try_from(end).ok()?;
-        Some(Addresses { root, objects, collections, arrays, end })
+        Some(FileAddresses { root, objects, collections, arrays, end })
     }
 
     /// The header of the root group. Dimensions come first, with their coordinate variables.
-    fn root_group(&self, addresses: &Addresses) -> Option<Vec<u8>> {
+    fn root_group(&self, addresses: &FileAddresses) -> Option<Vec<u8>> {
         let scales = scale_objects(&self.dimensions, self.variables.len());
         let dimensions =
             self.dimensions.iter().zip(scales).map(|(dimension, scale)| (&dimension.name, scale));
@@ -162,14 +162,14 @@ impl File {
         variable: &Variable,
         address: u64,
         attributes: &[&Attribute],
-        addresses: &Addresses,
+        addresses: &FileAddresses,
     ) -> Option<Vec<u8>> {
         let fill = variable.attributes.iter().find_map(|attribute| match &attribute.data {
             AttributeData::Bytes(bytes) if attribute.name == "_FillValue" => Some(bytes.as_slice()),
             _ => None,
         });
         let mut all = vec![
-            messages::dataspace(&Dataspace::of_shape(&variable.shape)),
+            messages::dataspace(&Dataspace::from_shape(&variable.shape)),
             messages::datatype(&variable.datatype),
             messages::fill_value(Allocation::Early, fill),
             messages::contiguous_layout(address, variable.size_bytes),
@@ -180,7 +180,7 @@ impl File {
 }
 
 /// The scale of a dimension without a coordinate variable, as netCDF makes it: floats, none of them stored.
-fn scale(dimension: &Dimension, attributes: &[Attribute], addresses: &Addresses) -> Option<Vec<u8>> {
+fn scale(dimension: &Dimension, attributes: &[Attribute], addresses: &FileAddresses) -> Option<Vec<u8>> {
     let mut all = vec![
         messages::dataspace(&Dataspace::Simple(vec![dimension.length])),
         messages::datatype(&datatype::floating_point(8, 23, 127, ByteOrder::Big)),
@@ -192,7 +192,7 @@ fn scale(dimension: &Dimension, attributes: &[Attribute], addresses: &Addresses)
 }
 
 /// The messages for the attributes of one object.
-fn attribute_messages(attributes: &[&Attribute], addresses: &Addresses) -> Option<Vec<Message>> {
+fn attribute_messages(attributes: &[&Attribute], addresses: &FileAddresses) -> Option<Vec<HeaderMessage>> {
     let mut all = vec![messages::attribute_info(u16::try_from(attributes.len()).ok()?)];
     for (order, attribute) in attributes.iter().enumerate() {
         let data = attribute.data.bytes(addresses);
@@ -203,7 +203,7 @@ fn attribute_messages(attributes: &[&Attribute], addresses: &Addresses) -> Optio
 }
 
 impl AttributeData {
-    fn bytes(&self, addresses: &Addresses) -> Vec<u8> {
+    fn bytes(&self, addresses: &FileAddresses) -> Vec<u8> {
         match self {
             AttributeData::Bytes(bytes) => bytes.clone(),
             // Section IV.B: the length, the address of the collection, the object's number.
@@ -245,7 +245,7 @@ mod tests {
     fn laid_out(sizes: &[u64]) -> Option<LaidOut> {
         let variables = sizes.iter().map(|&size| variable(&format!("v{size}"), size)).collect();
         let dimensions = vec![Dimension { name: "x".to_owned(), length: 9, variable: None }];
-        File { attributes: Vec::new(), dimensions, variables, heap: GlobalHeap::default() }.lay_out()
+        NcFile { attributes: Vec::new(), dimensions, variables, heap: GlobalHeap::default() }.lay_out()
     }
 
     #[test]

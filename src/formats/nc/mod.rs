@@ -23,15 +23,15 @@ use std::sync::Arc;
 
 use super::documents::{documents_info, intersect_documents};
 use super::virtual_file::{Segment, VirtualFile};
-use super::{Content, Format, Role, Subject};
+use super::{CompanionContent, Format, Role, Subject};
 use crate::array::{Layout, Order, Reservation};
 use crate::error::{Error, Result};
 use crate::hierarchy::{Node, SharedArray};
 use crate::metadata::{ArrayMetadata, ByteOrder};
 use crate::store::{Info, join};
 use attributes::{Attribute, AttributeWriter, left_out_attribute};
-use contents::{Dimensions, Source, Variable, characters, element_type, is_companionable};
-use file::File;
+use contents::{Dimensions, SourceArray, Variable, characters, element_type, is_companionable};
+use file::NcFile;
 use names::file_name;
 
 /// `nc`.
@@ -39,7 +39,7 @@ pub const FORMAT: Format = Format {
     name: "nc",
     suffix: ".nc",
     holds: "all types but UTF-32 strings, floats without infinity and elements of variable length",
-    not_beside: None,
+    not_listed: None,
     group_file: None,
     role: Role::Data,
     expresses,
@@ -67,22 +67,22 @@ fn expresses(node: &Node, _: Layout) -> bool {
 fn left_out(node: &Node, layout: Layout) -> Vec<String> {
     let mut writer = AttributeWriter::default();
     match node {
-        Node::Group { metadata, .. } => drop(writer.of_group(&metadata.attributes)),
-        Node::Array { metadata, .. } => drop(writer.of_array(metadata, layout.byte_order)),
+        Node::Group { metadata, .. } => drop(writer.group_attributes(&metadata.attributes)),
+        Node::Array { metadata, .. } => drop(writer.array_attributes(metadata, layout.byte_order)),
         Node::Broken { .. } => {}
     }
     writer.left_out
 }
 
 /// The nodes that a file shows.
-struct Gathered {
-    sources: Vec<Source>,
+struct GatheredArrays {
+    sources: Vec<SourceArray>,
     arrays: Vec<Arc<SharedArray>>,
-    /// Names of arrays that the file lacks.
+    /// UniqueNames of arrays that the file lacks.
     left_out: Vec<String>,
 }
 
-fn open(subject: &Subject<'_>) -> Result<Content> {
+fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
     let gathered = gather(subject)?;
     let (file, sizes) = describe(subject, &gathered)?;
     let laid_out = file.lay_out().ok_or_else(|| too_large(subject, "its header is longer than 64 MiB"))?;
@@ -102,7 +102,7 @@ fn open(subject: &Subject<'_>) -> Result<Content> {
             end = address.saturating_add(size_bytes);
         }
     }
-    Ok(Content::OfNodes(VirtualFile::new(segments).with_reservation(reservation)))
+    Ok(CompanionContent::OfNodes(VirtualFile::new(segments).with_reservation(reservation)))
 }
 
 fn too_large(subject: &Subject<'_>, reason: &str) -> Error {
@@ -110,7 +110,7 @@ fn too_large(subject: &Subject<'_>, reason: &str) -> Error {
 }
 
 /// What the file says, and the bytes of each variable.
-fn describe(subject: &Subject<'_>, gathered: &Gathered) -> Result<(File, Vec<u64>)> {
+fn describe(subject: &Subject<'_>, gathered: &GatheredArrays) -> Result<(NcFile, Vec<u64>)> {
     let layout = subject.layout();
     let sources = &gathered.sources;
     let unnamed = || Error::unsupported(subject.path, "a name of more than 255 bytes in netCDF");
@@ -118,7 +118,7 @@ fn describe(subject: &Subject<'_>, gathered: &Gathered) -> Result<(File, Vec<u64
     let names = names.ok_or_else(unnamed)?;
     let mut writer = AttributeWriter::default();
     let attributes = match subject.node {
-        Node::Group { metadata, .. } => writer.of_group(&metadata.attributes),
+        Node::Group { metadata, .. } => writer.group_attributes(&metadata.attributes),
         Node::Array { .. } | Node::Broken { .. } => Vec::new(),
     };
     let mut dimensions = Dimensions::new(sources, &names);
@@ -127,11 +127,11 @@ fn describe(subject: &Subject<'_>, gathered: &Gathered) -> Result<(File, Vec<u64
         let axes = source.axes(layout.order == Order::F);
         let name = names.get(index).cloned().unwrap_or_default();
         let mut of_axes: Vec<usize> =
-            axes.iter().map(|axis| dimensions.of_axis(&name, &names, *axis)).collect();
+            axes.iter().map(|axis| dimensions.dimension_of_axis(&name, &names, *axis)).collect();
         let metadata = &source.metadata;
         let mut shape: Vec<u64> = axes.iter().map(|axis| axis.length).collect();
         if let Some(length) = characters(metadata) {
-            of_axes.push(dimensions.of_characters(&name, &names, length));
+            of_axes.push(dimensions.dimension_of_characters(&name, &names, length));
             shape.push(length);
         }
         let datatype = element_type(metadata, layout.byte_order);
@@ -140,7 +140,7 @@ fn describe(subject: &Subject<'_>, gathered: &Gathered) -> Result<(File, Vec<u64
             shape,
             coordinate_of: of_axes.first().copied().filter(|_| source.is_coordinate()),
             dimensions: of_axes,
-            attributes: writer.of_array(metadata, layout.byte_order),
+            attributes: writer.array_attributes(metadata, layout.byte_order),
             size_bytes: metadata.flat_size().unwrap_or(0),
             name,
         });
@@ -148,12 +148,12 @@ fn describe(subject: &Subject<'_>, gathered: &Gathered) -> Result<(File, Vec<u64
     let left_out: Option<Attribute> = left_out_attribute(LEFT_OUT_ATTRIBUTE, &gathered.left_out);
     let sizes = variables.iter().map(|variable| variable.size_bytes).collect();
     let attributes = attributes.into_iter().chain(left_out).collect();
-    let file = File { attributes, dimensions: dimensions.all, variables, heap: writer.heap };
+    let file = NcFile { attributes, dimensions: dimensions.all, variables, heap: writer.heap };
     Ok((file, sizes))
 }
 
 /// Opens the arrays of the file.
-fn gather(subject: &Subject<'_>) -> Result<Gathered> {
+fn gather(subject: &Subject<'_>) -> Result<GatheredArrays> {
     match subject.node {
         Node::Group { .. } => all_of_group(subject),
         Node::Array { .. } | Node::Broken { .. } => with_coordinates(subject),
@@ -161,11 +161,11 @@ fn gather(subject: &Subject<'_>) -> Result<Gathered> {
 }
 
 /// All arrays of a group.
-fn all_of_group(subject: &Subject<'_>) -> Result<Gathered> {
+fn all_of_group(subject: &Subject<'_>) -> Result<GatheredArrays> {
     let layout = subject.layout();
     let is_fit =
         |node: &Node, metadata: &ArrayMetadata| expresses(node, layout) && is_companionable(metadata);
-    let mut gathered = Gathered { sources: Vec::new(), arrays: Vec::new(), left_out: Vec::new() };
+    let mut gathered = GatheredArrays { sources: Vec::new(), arrays: Vec::new(), left_out: Vec::new() };
     for child in subject.surroundings.children(subject.path)?.into_iter().filter(|child| !child.is_group) {
         let path = join(subject.path, &child.name);
         let node = subject.surroundings.node(&path)?;
@@ -180,7 +180,7 @@ fn all_of_group(subject: &Subject<'_>) -> Result<Gathered> {
         match opened {
             Some((array, metadata)) => {
                 gathered.arrays.push(array);
-                gathered.sources.push(Source { path, name: child.name, metadata });
+                gathered.sources.push(SourceArray { path, name: child.name, metadata });
             }
             None => gathered.left_out.push(child.name),
         }
@@ -198,7 +198,7 @@ fn opened(subject: &Subject<'_>, path: &str) -> Result<Option<Arc<SharedArray>>>
 }
 
 /// The subject, and the arrays beside it that are coordinate variables of its dimensions.
-fn with_coordinates(subject: &Subject<'_>) -> Result<Gathered> {
+fn with_coordinates(subject: &Subject<'_>) -> Result<GatheredArrays> {
     let (group, name) = match subject.path.rsplit_once('/') {
         Some((group, name)) => (Some(group), name),
         None if subject.path.is_empty() => (None, subject.root_name),
@@ -206,8 +206,9 @@ fn with_coordinates(subject: &Subject<'_>) -> Result<Gathered> {
     };
     let metadata = subject.metadata()?.clone();
     let array = subject.surroundings.open_array(subject.path)?;
-    let main = Source { path: subject.path.to_owned(), name: name.to_owned(), metadata: metadata.clone() };
-    let mut gathered = Gathered { sources: vec![main], arrays: vec![array], left_out: Vec::new() };
+    let main =
+        SourceArray { path: subject.path.to_owned(), name: name.to_owned(), metadata: metadata.clone() };
+    let mut gathered = GatheredArrays { sources: vec![main], arrays: vec![array], left_out: Vec::new() };
     let names = metadata.dimension_names.as_deref().unwrap_or_default();
     for (dimension, &length) in names.iter().zip(&metadata.shape) {
         if let (Some(group), Some(dimension)) = (group, dimension.as_deref())
@@ -227,14 +228,14 @@ fn coordinate(
     group: &str,
     dimension: &str,
     length: u64,
-) -> Result<Option<(Source, Arc<SharedArray>)>> {
+) -> Result<Option<(SourceArray, Arc<SharedArray>)>> {
     if dimension.contains('/') || file_name(dimension).is_none() {
         return Ok(None);
     }
     let path = join(group, dimension);
     let Some(node) = subject.surroundings.node(&path)? else { return Ok(None) };
     let Node::Array { metadata, .. } = &*node else { return Ok(None) };
-    let source = Source { path, name: dimension.to_owned(), metadata: metadata.clone() };
+    let source = SourceArray { path, name: dimension.to_owned(), metadata: metadata.clone() };
     if !source.is_coordinate()
         || metadata.shape != [length]
         || !expresses(&node, subject.layout())

@@ -1,4 +1,4 @@
-//! Names in a netCDF file: of variables, dimensions and attributes.
+//! UniqueNames in a netCDF file: of variables, dimensions and attributes.
 //!
 //! Uses nothing. HDF5 has no `/` in a name, and netCDF no control characters and no space at the end. These are written as in
 //! URLs, `%` and two hexadecimal digits for each byte. netCDF allows 256 bytes.
@@ -30,11 +30,11 @@ pub fn file_name(name: &str) -> Option<String> {
     (!escaped.is_empty()).then_some(escaped)
 }
 
-/// Names of which no two are the same.
+/// UniqueNames of which no two are the same.
 #[derive(Default)]
-pub struct Names(HashSet<String>);
+pub struct UniqueNames(HashSet<String>);
 
-impl Names {
+impl UniqueNames {
     /// Takes a name; `false` if it is taken already.
     pub fn take(&mut self, name: &str) -> bool {
         self.0.insert(name.to_owned())
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn no_name_twice() {
-        let mut names = Names::default();
+        let mut names = UniqueNames::default();
         assert_eq!(names.take_similar("x".to_owned()), "x");
         assert_eq!(names.take_similar("x".to_owned()), "x_2");
         assert!(!names.take("x_2") && names.take("x_3"));

@@ -52,14 +52,14 @@ impl Scales {
         let of_dimensions = dimensions.iter().zip(referrers).enumerate();
         Scales {
             of_dimensions: of_dimensions
-                .map(|(id, (dimension, referrers))| of_scale(id, dimension, referrers))
+                .map(|(id, (dimension, referrers))| scale_attributes(id, dimension, referrers))
                 .collect(),
-            of_variables: variables.iter().map(|variable| of_variable(variable, &slots)).collect(),
+            of_variables: variables.iter().map(|variable| variable_attributes(variable, &slots)).collect(),
         }
     }
 }
 
-fn of_scale(id: usize, dimension: &Dimension, referrers: Vec<(usize, u32)>) -> Vec<Attribute> {
+fn scale_attributes(id: usize, dimension: &Dimension, referrers: Vec<(usize, u32)>) -> Vec<Attribute> {
     let name = match dimension.variable {
         Some(_) => dimension.name.clone(),
         None => format!("This is a netCDF dimension but not a netCDF variable.{:10}", dimension.length),
@@ -67,7 +67,7 @@ fn of_scale(id: usize, dimension: &Dimension, referrers: Vec<(usize, u32)>) -> V
     let mut attributes = vec![
         terminated_text("CLASS", "DIMENSION_SCALE"),
         terminated_text("NAME", &name),
-        Attribute::of_integers("_Netcdf4Dimid", &[id as i32], false),
+        Attribute::integers("_Netcdf4Dimid", &[id as i32], false),
     ];
     attributes.extend(reference_list(referrers));
     attributes
@@ -97,7 +97,7 @@ fn reference_list(referrers: Vec<(usize, u32)>) -> Option<Attribute> {
     })
 }
 
-fn of_variable(variable: &Variable, slots: &[HeapSlot]) -> Vec<Attribute> {
+fn variable_attributes(variable: &Variable, slots: &[HeapSlot]) -> Vec<Attribute> {
     let scale = |dimension: &usize| slots.get(*dimension).map(|slot| (1, *slot));
     let dimension_list = Attribute {
         name: "DIMENSION_LIST".to_owned(),
@@ -106,7 +106,7 @@ fn of_variable(variable: &Variable, slots: &[HeapSlot]) -> Vec<Attribute> {
         data: AttributeData::InHeap(variable.dimensions.iter().filter_map(scale).collect()),
     };
     let ids: Vec<i32> = variable.dimensions.iter().map(|&dimension| dimension as i32).collect();
-    let ids = Attribute::of_integers("_Netcdf4Coordinates", &ids, true);
+    let ids = Attribute::integers("_Netcdf4Coordinates", &ids, true);
     match (variable.coordinate_of, variable.dimensions.len()) {
         (_, 0) | (Some(_), 1) => Vec::new(),
         // A scale refers to no scale.

@@ -14,10 +14,10 @@ mod reader;
 
 use std::fmt::Write as _;
 
-pub use reader::{Header, read_header};
+pub use reader::{NpyHeader, read_header};
 
-use super::flat_array::before_array;
-use super::{Content, Format, Role, Subject};
+use super::flat_array::header_and_array;
+use super::{CompanionContent, Format, Role, Subject};
 use crate::array::{ByteOrder, Layout, Order};
 use crate::error::{Error, Result};
 use crate::hierarchy::Node;
@@ -28,7 +28,7 @@ pub const FORMAT: Format = Format {
     name: "npy",
     suffix: ".npy",
     holds: "all types of NumPy",
-    not_beside: None,
+    not_listed: None,
     group_file: None,
     role: Role::Data,
     expresses: |node, layout| header(node, layout).is_some(),
@@ -44,20 +44,20 @@ const ALIGNMENT: usize = 4096;
 /// The longest header, with what is before it.
 const MAX_HEADER_BYTES: usize = 8192;
 
-fn open(subject: &Subject<'_>) -> Result<Content> {
+fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
     let stale = || Error::Stale { key: subject.path.to_owned() };
     let header = header(subject.node, subject.layout()).ok_or_else(stale)?;
-    before_array(subject, header)
+    header_and_array(subject, header)
 }
 
 /// All that is before the elements.
 fn header(node: &Node, layout: Layout) -> Option<Vec<u8>> {
     let Node::Array { metadata, .. } = node else { return None };
-    header_of(&metadata.data_type, &metadata.shape, layout)
+    header_for_type(&metadata.data_type, &metadata.shape, layout)
 }
 
 /// All that is before the elements of an array of this type and shape; `None` where NumPy does not have the type.
-pub fn header_of(data_type: &DataType, shape: &[u64], layout: Layout) -> Option<Vec<u8>> {
+pub fn header_for_type(data_type: &DataType, shape: &[u64], layout: Layout) -> Option<Vec<u8>> {
     let descr = descr(data_type, layout.byte_order)?;
     let order = if layout.order == Order::F { "True" } else { "False" };
     let shape = tuple(shape);

@@ -16,7 +16,7 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// What is before the elements.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Header {
+pub struct NpyHeader {
     /// NumPy's description of the type, as JSON.
     pub descr: Value,
     /// Whether the first index varies fastest.
@@ -28,7 +28,7 @@ pub struct Header {
 }
 
 /// Reads the header; afterwards `file` is at the first element. `name` is for errors.
-pub fn read_header(file: &mut dyn Read, name: &str) -> Result<Header> {
+pub fn read_header(file: &mut dyn Read, name: &str) -> Result<NpyHeader> {
     let refused = |reason: &str| Error::Usage(format!("{name}: not an .npy file that can be read: {reason}"));
     let cannot_read = |error: io::Error| match error.kind() {
         io::ErrorKind::UnexpectedEof => refused("it ends in the header"),
@@ -59,7 +59,7 @@ pub fn read_header(file: &mut dyn Read, name: &str) -> Result<Header> {
     header(&text, size_bytes).ok_or_else(|| refused("its header cannot be understood"))
 }
 
-fn header(text: &str, size_bytes: u64) -> Option<Header> {
+fn header(text: &str, size_bytes: u64) -> Option<NpyHeader> {
     let mut literal = Literal { text: text.trim(), depth: 0 };
     let Value::Object(mut members) = literal.value()? else { return None };
     if !literal.text.trim().is_empty() {
@@ -67,7 +67,7 @@ fn header(text: &str, size_bytes: u64) -> Option<Header> {
     }
     let shape = members.get("shape")?.as_array()?.iter().map(Value::as_u64).collect::<Option<_>>()?;
     let is_fortran_order = members.get("fortran_order")?.as_bool()?;
-    Some(Header { descr: members.remove("descr")?, is_fortran_order, shape, size_bytes })
+    Some(NpyHeader { descr: members.remove("descr")?, is_fortran_order, shape, size_bytes })
 }
 
 /// A cursor over a Python literal. Tuples become lists.
@@ -214,7 +214,7 @@ mod tests {
             let file = file(version, text);
             let header = read_header(&mut file.as_slice(), "a.npy").unwrap();
             let size_bytes = file.len() as u64;
-            assert_eq!(header, Header { descr, is_fortran_order: order, shape, size_bytes });
+            assert_eq!(header, NpyHeader { descr, is_fortran_order: order, shape, size_bytes });
         }
     }
 

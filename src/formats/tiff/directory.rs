@@ -6,7 +6,7 @@ use crate::formats::flat_array::FlatArray;
 
 /// The two kinds of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoding {
+pub enum TiffEncoding {
     /// Offsets of 32 bits.
     Classic,
     /// Offsets of 64 bits.
@@ -20,29 +20,29 @@ const STRIP_OFFSETS: u16 = 273;
 const STRIP_BYTE_COUNTS: u16 = 279;
 const DESCRIPTION: u16 = 270;
 
-impl Encoding {
+impl TiffEncoding {
     /// Bytes of an offset.
     fn word(self) -> u64 {
-        if self == Encoding::Big { 8 } else { 4 }
+        if self == TiffEncoding::Big { 8 } else { 4 }
     }
 
     fn file_header_bytes(self) -> u64 {
-        if self == Encoding::Big { 16 } else { 8 }
+        if self == TiffEncoding::Big { 16 } else { 8 }
     }
 
     fn field_bytes(self) -> u64 {
-        if self == Encoding::Big { 20 } else { 12 }
+        if self == TiffEncoding::Big { 20 } else { 12 }
     }
 
     /// Bytes of a directory with so many fields.
     pub fn directory_bytes(self, fields: u64) -> u64 {
-        let count = if self == Encoding::Big { 8 } else { 2 };
+        let count = if self == TiffEncoding::Big { 8 } else { 2 };
         count + fields * self.field_bytes() + self.word()
     }
 }
 
 /// One field: its values in little-endian order.
-pub struct Field {
+pub struct TiffField {
     tag: u16,
     kind: u16,
     count: u64,
@@ -51,52 +51,58 @@ pub struct Field {
     bytes: Vec<u8>,
 }
 
-impl Field {
+impl TiffField {
     /// A number of 32 bits; the caller has checked that it fits.
     pub fn long(tag: u16, value: u64) -> Self {
         let value = u32::try_from(value).unwrap_or(u32::MAX);
-        Field { tag, kind: 4, count: 1, width: 4, bytes: value.to_le_bytes().to_vec() }
+        TiffField { tag, kind: 4, count: 1, width: 4, bytes: value.to_le_bytes().to_vec() }
     }
 
     /// Numbers of 16 bits.
     pub fn shorts(tag: u16, values: Vec<u16>) -> Self {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        Field { tag, kind: 3, count: values.len() as u64, width: 2, bytes }
+        TiffField { tag, kind: 3, count: values.len() as u64, width: 2, bytes }
     }
 
     /// A ratio.
     pub fn ratio(tag: u16, (above, below): (u32, u32)) -> Self {
-        Field { tag, kind: 5, count: 1, width: 4, bytes: [above.to_le_bytes(), below.to_le_bytes()].concat() }
+        TiffField {
+            tag,
+            kind: 5,
+            count: 1,
+            width: 4,
+            bytes: [above.to_le_bytes(), below.to_le_bytes()].concat(),
+        }
     }
 
     /// A text.
     pub fn text(tag: u16, text: String) -> Self {
         let mut bytes = text.into_bytes();
         bytes.push(0);
-        Field { tag, kind: 2, count: bytes.len() as u64, width: 1, bytes }
+        TiffField { tag, kind: 2, count: bytes.len() as u64, width: 1, bytes }
     }
 
     /// An offset, or a number of bytes.
-    fn offset(tag: u16, value: u64, encoding: Encoding) -> Self {
+    fn offset(tag: u16, value: u64, encoding: TiffEncoding) -> Self {
         let (kind, bytes) = match encoding {
-            Encoding::Classic => (4, u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes().to_vec()),
-            Encoding::Big => (16, value.to_le_bytes().to_vec()),
+            TiffEncoding::Classic => (4, u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes().to_vec()),
+            TiffEncoding::Big => (16, value.to_le_bytes().to_vec()),
         };
-        Field { tag, kind, count: 1, width: bytes.len(), bytes }
+        TiffField { tag, kind, count: 1, width: bytes.len(), bytes }
     }
 }
 
 /// The directories of the images of an array.
-pub struct Directory<'a> {
+pub struct TiffDirectory<'a> {
     /// The kind of the file.
-    pub encoding: Encoding,
+    pub encoding: TiffEncoding,
     /// The array.
     pub array: &'a FlatArray,
     /// The fields but those of the strip; the description is for the first directory only.
-    pub fields: Vec<Field>,
+    pub fields: Vec<TiffField>,
 }
 
-impl Directory<'_> {
+impl TiffDirectory<'_> {
     /// All that is before the bytes of the images, which begin at a multiple of `alignment`. `None` where a classic file would
     /// be too long.
     pub fn file_header(mut self, alignment: u64) -> Option<Vec<u8>> {
@@ -123,15 +129,15 @@ impl Directory<'_> {
         let second = first + encoding.directory_bytes(fields).next_multiple_of(8);
         let end = second + without_description * (planes.count - 1);
         let data = end.next_multiple_of(alignment);
-        if encoding == Encoding::Classic && data + self.array.size_bytes > u64::from(u32::MAX) {
+        if encoding == TiffEncoding::Classic && data + self.array.size_bytes > u64::from(u32::MAX) {
             return None;
         }
         header.reserve_exact(usize::try_from(data).ok()?.saturating_sub(header.len()));
         for index in 0..planes.count {
             let next = if index + 1 < planes.count { second + index * without_description } else { 0 };
             let strip = [
-                Field::offset(STRIP_OFFSETS, data + index * of_plane, encoding),
-                Field::offset(STRIP_BYTE_COUNTS, of_plane, encoding),
+                TiffField::offset(STRIP_OFFSETS, data + index * of_plane, encoding),
+                TiffField::offset(STRIP_BYTE_COUNTS, of_plane, encoding),
             ];
             self.append_directory(&mut header, (&places, index == 0), &strip, next);
         }
@@ -143,8 +149,8 @@ impl Directory<'_> {
     fn begin(&self, first: u64) -> Vec<u8> {
         let mut begin = if self.array.is_big_endian { b"MM".to_vec() } else { b"II".to_vec() };
         match self.encoding {
-            Encoding::Classic => self.append(&mut begin, &42u16.to_le_bytes(), 2),
-            Encoding::Big => {
+            TiffEncoding::Classic => self.append(&mut begin, &42u16.to_le_bytes(), 2),
+            TiffEncoding::Big => {
                 for number in [43u16, 8, 0] {
                     self.append(&mut begin, &number.to_le_bytes(), 2);
                 }
@@ -158,16 +164,16 @@ impl Directory<'_> {
         &self,
         header: &mut Vec<u8>,
         (places, is_first): (&[Option<u64>], bool),
-        strip: &[Field; 2],
+        strip: &[TiffField; 2],
         next: u64,
     ) {
         let own = self.fields.iter().zip(places).filter(|(field, _)| is_first || field.tag != DESCRIPTION);
-        let mut fields: Vec<(&Field, Option<u64>)> = own.map(|(field, place)| (field, *place)).collect();
+        let mut fields: Vec<(&TiffField, Option<u64>)> = own.map(|(field, place)| (field, *place)).collect();
         fields.extend(strip.iter().map(|field| (field, None)));
         fields.sort_by_key(|(field, _)| field.tag);
         match self.encoding {
-            Encoding::Classic => self.append(header, &(fields.len() as u16).to_le_bytes(), 2),
-            Encoding::Big => self.append_word(header, fields.len() as u64),
+            TiffEncoding::Classic => self.append(header, &(fields.len() as u16).to_le_bytes(), 2),
+            TiffEncoding::Big => self.append_word(header, fields.len() as u64),
         }
         for (field, place) in fields {
             self.append(header, &field.tag.to_le_bytes(), 2);

@@ -14,21 +14,21 @@
 
 mod directory;
 
-use super::flat_array::{FlatArray, MAX_HEADER_BYTES, Planes, before_array, no_data_text};
+use super::flat_array::{FlatArray, MAX_HEADER_BYTES, Planes, header_and_array, no_data_text};
 use super::geometry::{self, Axis, AxisKind, Geometry};
-use super::{Content, Format, Role, Subject, documents_info};
+use super::{CompanionContent, Format, Role, Subject, documents_info};
 use crate::array::Layout;
 use crate::error::{Error, Result};
 use crate::hierarchy::Node;
 use crate::metadata::data_type::numeric::{NumberClass, NumericType};
-use directory::{Directory, Encoding, Field};
+use directory::{TiffDirectory, TiffEncoding, TiffField};
 
 /// `tiff`.
 pub const FORMAT: Format = Format {
     name: "tiff",
     suffix: ".tif",
     holds: "axes longer than 0 of integers, floats and complex numbers, in some 10,000 images at most",
-    not_beside: None,
+    not_listed: None,
     group_file: None,
     role: Role::Data,
     expresses: |node, layout| expressed(node, layout).is_some(),
@@ -51,27 +51,27 @@ fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
         let planes = array.planes();
         [planes.width, planes.height].iter().all(|&length| u32::try_from(length).is_ok())
             && u16::try_from(planes.samples).is_ok()
-            && planes.count <= MAX_HEADER_BYTES / Encoding::Big.directory_bytes(directory::MAX_FIELDS)
+            && planes.count <= MAX_HEADER_BYTES / TiffEncoding::Big.directory_bytes(directory::MAX_FIELDS)
     };
-    FlatArray::of(node, layout).filter(fits)
+    FlatArray::from_node(node, layout).filter(fits)
 }
 
-fn open(subject: &Subject<'_>) -> Result<Content> {
-    let array = FlatArray::of_subject(subject)?;
-    let geometry = Geometry::of(subject);
+fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
+    let array = FlatArray::from_subject(subject)?;
+    let geometry = Geometry::from_subject(subject);
     let longest = array.size_bytes.saturating_add(MAX_HEADER_BYTES + MAX_VALUES_BYTES + ALIGNMENT);
-    let encoding = if longest > u64::from(u32::MAX) { Encoding::Big } else { Encoding::Classic };
+    let encoding = if longest > u64::from(u32::MAX) { TiffEncoding::Big } else { TiffEncoding::Classic };
     let names = subject.metadata()?.dimension_names.as_deref().unwrap_or_default();
     let name = |place: usize| names.get(array.axes.get(place)?.index)?.as_deref();
     let is_rgb =
         array.has_channels && name(0).is_some_and(|name| name.to_ascii_lowercase().starts_with("rgb"));
     let fields = fields(&array, &geometry, encoding, is_rgb);
-    let header = Directory { encoding, array: &array, fields }.file_header(ALIGNMENT);
-    before_array(subject, header.ok_or_else(|| Error::Stale { key: subject.path.to_owned() })?)
+    let header = TiffDirectory { encoding, array: &array, fields }.file_header(ALIGNMENT);
+    header_and_array(subject, header.ok_or_else(|| Error::Stale { key: subject.path.to_owned() })?)
 }
 
 /// The fields of the first directory but those that differ from image to image.
-fn fields(array: &FlatArray, geometry: &Geometry, encoding: Encoding, is_rgb: bool) -> Vec<Field> {
+fn fields(array: &FlatArray, geometry: &Geometry, encoding: TiffEncoding, is_rgb: bool) -> Vec<TiffField> {
     let planes = array.planes();
     let samples = usize::try_from(planes.samples).unwrap_or(1);
     let is_colour = is_rgb
@@ -84,35 +84,35 @@ fn fields(array: &FlatArray, geometry: &Geometry, encoding: Encoding, is_rgb: bo
         NumberClass::Complex => 6,
     };
     let mut fields = vec![
-        Field::long(254, 0),
-        Field::long(256, planes.width),
-        Field::long(257, planes.height),
-        Field::shorts(258, vec![array.item_bytes() as u16 * 8; samples]),
-        Field::shorts(259, vec![1]),
-        Field::shorts(262, vec![if is_colour { 2 } else { 1 }]),
-        Field::shorts(277, vec![samples as u16]),
-        Field::long(278, planes.height),
-        Field::shorts(284, vec![1]),
-        Field::shorts(339, vec![sample_format; samples]),
+        TiffField::long(254, 0),
+        TiffField::long(256, planes.width),
+        TiffField::long(257, planes.height),
+        TiffField::shorts(258, vec![array.item_bytes() as u16 * 8; samples]),
+        TiffField::shorts(259, vec![1]),
+        TiffField::shorts(262, vec![if is_colour { 2 } else { 1 }]),
+        TiffField::shorts(277, vec![samples as u16]),
+        TiffField::long(278, planes.height),
+        TiffField::shorts(284, vec![1]),
+        TiffField::shorts(339, vec![sample_format; samples]),
     ];
     let extra = samples - if is_colour { 3 } else { 1 };
     if extra > 0 {
         // Alpha that does not change the colours; anything.
-        fields.push(Field::shorts(338, vec![if is_colour { 2 } else { 0 }; extra]));
+        fields.push(TiffField::shorts(338, vec![if is_colour { 2 } else { 0 }; extra]));
     }
     let resolutions = [0, 1].map(|place| {
         let axis = geometry.axis(array.axes.get(planes.columns + place)?.index);
         ratio(axis.regular.filter(|_| axis.kind.is_space())?.step.abs())
     });
     if let [Some(x), Some(y)] = resolutions {
-        fields.extend([Field::ratio(282, x), Field::ratio(283, y), Field::shorts(296, vec![1])]);
+        fields.extend([TiffField::ratio(282, x), TiffField::ratio(283, y), TiffField::shorts(296, vec![1])]);
     }
     if let Some(value) = geometry.no_data {
-        fields.push(Field::text(GDAL_NODATA, no_data_text(value)));
+        fields.push(TiffField::text(GDAL_NODATA, no_data_text(value)));
     }
     let hyperstack =
-        || image_j(array, &planes, geometry, is_colour).filter(|_| encoding == Encoding::Classic);
-    fields.push(Field::text(270, hyperstack().unwrap_or_else(|| shape(array))));
+        || image_j(array, &planes, geometry, is_colour).filter(|_| encoding == TiffEncoding::Classic);
+    fields.push(TiffField::text(270, hyperstack().unwrap_or_else(|| shape(array))));
     fields
 }
 
@@ -212,7 +212,7 @@ mod tests {
     fn big_files_and_limits() {
         let big = header_of(&FORMAT, document(&[1 << 16, 1 << 15, 3], "int16", json!({})), BIG_F).unwrap();
         assert_eq!(big[..8], [b'M', b'M', 0, 43, 0, 8, 0, 0]);
-        let most = MAX_HEADER_BYTES / Encoding::Big.directory_bytes(directory::MAX_FIELDS);
+        let most = MAX_HEADER_BYTES / TiffEncoding::Big.directory_bytes(directory::MAX_FIELDS);
         let of =
             |count: u64| header_of(&FORMAT, document(&[count, 1 << 10, 1 << 10], "uint8", json!({})), LITTLE);
         assert!(of(most).unwrap().len() as u64 <= MAX_HEADER_BYTES + ALIGNMENT);

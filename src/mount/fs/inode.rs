@@ -18,7 +18,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use crate::array::Array;
 use crate::cancellation::Cancellation;
 use crate::formats::virtual_file::VirtualFile;
-use crate::formats::{Format, Place, Role, views};
+use crate::formats::{CompanionPlace, Format, Role, views};
 use crate::hierarchy::{OpenArray, OpenArrays, SharedArray, View};
 use crate::mount::fs::array_files::written_end::WrittenEnd;
 use crate::mount::fs::error::{Failure, FsResult};
@@ -36,7 +36,7 @@ pub enum EntityKind {
     /// An array's flat bytes.
     Array,
     /// A node's file in another format.
-    Companion(&'static Format, Place),
+    Companion(&'static Format, CompanionPlace),
     /// `__zarrfs__/`
     Internals,
     /// `__zarrfs__/stats`
@@ -427,7 +427,8 @@ mod tests {
         let group = table.get_or_add(&Entity::new(EntityKind::Group, ""));
         assert_eq!(group.number, ROOT);
         let array = table.get_or_add(&Entity::new(EntityKind::Array, "a/t"));
-        let sidecar = table.get_or_add(&Entity::new(EntityKind::Companion(JSON, Place::Beside), "a/t"));
+        let sidecar =
+            table.get_or_add(&Entity::new(EntityKind::Companion(JSON, CompanionPlace::NextToNode), "a/t"));
         assert_ne!(array.number, sidecar.number);
         assert_eq!(table.get_or_add(&Entity::new(EntityKind::Array, "a/t")).number, array.number);
         assert!(table.get(array.number).is_some_and(|found| found.entity == array.entity));

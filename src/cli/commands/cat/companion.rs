@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zarrfs::array::{Blocking, Engine, Layout, Readahead, ReplyBuffer};
 use zarrfs::cancellation::Cancellation;
 use zarrfs::formats::virtual_file::VirtualFile;
-use zarrfs::formats::{self, Content, FORMATS, Format};
+use zarrfs::formats::{self, CompanionContent, FORMATS, Format};
 use zarrfs::hierarchy::{Node, Tree};
 
 use crate::cli::exit::{Exit, Outcome};
@@ -64,8 +64,8 @@ pub fn write(
             return Err(Exit::Failed(format!("format '{format}' cannot express '{shown}': {reason}")));
         }
         let file = match (format.open)(subject)? {
-            Content::Ready(file) | Content::OfNodes(file) => file,
-            Content::Elements(companion) => companion.make()?.file,
+            CompanionContent::Ready(file) | CompanionContent::OfNodes(file) => file,
+            CompanionContent::Elements(companion) => companion.make()?.file,
         };
         copy(&file)
     })

@@ -104,7 +104,7 @@ impl Arguments {
         let layout = self.layout.layout();
         let header = match format {
             None => Vec::new(),
-            Some(format) => match npy::header_of(&metadata.data_type, &slice.shape, layout) {
+            Some(format) => match npy::header_for_type(&metadata.data_type, &slice.shape, layout) {
                 Some(header) => header,
                 None => {
                     let node = open::node(tree, path)?;

@@ -59,7 +59,7 @@ enum Totals {
 impl ElementKind {
     /// Returns the kind of an array's elements; `None` if they are not numbers.
     pub fn for_array(metadata: &ArrayMetadata) -> Option<Self> {
-        let numbers = Numbers::of(&metadata.data_type)?;
+        let numbers = Numbers::for_type(&metadata.data_type)?;
         let fill = metadata.fill_value.bytes.clone();
         let mut fill_value = f64::NAN;
         numbers.each(&fill, ByteOrder::Little, |value| fill_value = value);

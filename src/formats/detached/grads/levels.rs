@@ -5,7 +5,7 @@
 
 use crate::formats::flat_array::MAX_HEADER_BYTES;
 use crate::formats::geometry::Regular;
-use crate::formats::geometry::positions::{Positions, Values};
+use crate::formats::geometry::positions::{PositionValues, Positions};
 
 /// Values of one line: GrADS goes on reading in the next.
 const VALUES_OF_LINE: usize = 8;
@@ -32,12 +32,14 @@ impl Levels {
     }
 
     /// Those of an axis. Fails with the reason where they are known and too many for a header.
-    pub fn of(positions: Option<&Positions>, length: u64) -> Result<Self, String> {
+    pub fn from_positions(positions: Option<&Positions>, length: u64) -> Result<Self, String> {
         let Some(positions) = positions else { return Ok(Levels::count(length)) };
         let values = match &positions.values {
-            Values::Regular(regular) => LevelValues::Linear(*regular),
-            Values::Listed(values) => LevelValues::Listed(values.clone()),
-            Values::Unknown | Values::Packed | Values::Ends(..) => return Ok(Levels::count(length)),
+            PositionValues::Regular(regular) => LevelValues::Linear(*regular),
+            PositionValues::Listed(values) => LevelValues::Listed(values.clone()),
+            PositionValues::Unknown | PositionValues::Packed | PositionValues::Ends(..) => {
+                return Ok(Levels::count(length));
+            }
         };
         let is_listed = matches!(values, LevelValues::Listed(_));
         if is_listed && length > MAX_HEADER_BYTES / MAX_VALUE_BYTES {
@@ -135,9 +137,9 @@ mod tests {
     use super::*;
 
     fn listed(values: &[f64]) -> Levels {
-        let values_of_axis = Values::Listed(values.to_vec());
+        let values_of_axis = PositionValues::Listed(values.to_vec());
         let positions = Positions { values: values_of_axis, ..Positions::default() };
-        Levels::of(Some(&positions), values.len() as u64).unwrap()
+        Levels::from_positions(Some(&positions), values.len() as u64).unwrap()
     }
 
     #[test]
@@ -159,6 +161,6 @@ mod tests {
         assert_eq!(down.reversed().text("YDEF"), "YDEF 3 LINEAR -20.0 10.0");
         let nine = listed(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0]);
         assert!(nine.text("XDEF").ends_with(" 128.0\n256.0"));
-        assert_eq!(Levels::of(None, 4).unwrap().text("XDEF"), "XDEF 4 LINEAR 1.0 1.0");
+        assert_eq!(Levels::from_positions(None, 4).unwrap().text("XDEF"), "XDEF 4 LINEAR 1.0 1.0");
     }
 }

@@ -18,9 +18,9 @@ mod times;
 use super::data_names::data_name;
 use crate::array::Layout;
 use crate::error::{Error, Result};
-use crate::formats::flat_array::{FlatArray, beside_array};
+use crate::formats::flat_array::{FlatArray, detached_header};
 use crate::formats::geometry::{self, AxisKind, positions};
-use crate::formats::{Content, Format, Role, Subject, documents_info};
+use crate::formats::{CompanionContent, Format, Role, Subject, documents_info};
 use crate::hierarchy::Node;
 use crate::metadata::data_type::numeric::NumericType;
 use levels::Levels;
@@ -31,13 +31,13 @@ pub const FORMAT: Format = Format {
     name: "grads",
     suffix: ".ctl",
     holds: "uint8, uint16, int16, int32 and float32, along 2 to 4 axes longer than 0",
-    not_beside: None,
+    not_listed: None,
     group_file: None,
     role: Role::Detached,
     expresses: |node, layout| expressed(node, layout).is_some(),
     check: None,
     refuses: Some(|subject| {
-        FlatArray::of_subject(subject).ok().and_then(|array| header(subject, &array).err())
+        FlatArray::from_subject(subject).ok().and_then(|array| header(subject, &array).err())
     }),
     left_out: Some(|node, _| geometry::left_out(node, &["_FillValue", "missing_value", "nodata"])),
     info: Some(documents_info),
@@ -55,7 +55,7 @@ fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
             && array.lengths().all(|length| i32::try_from(length).is_ok())
             && units_of(array.number).is_some()
     };
-    FlatArray::of(node, layout).filter(fits)
+    FlatArray::from_node(node, layout).filter(fits)
 }
 
 /// GrADS' code of the type.
@@ -70,17 +70,17 @@ fn units_of(number: NumericType) -> Option<&'static str> {
     })
 }
 
-fn open(subject: &Subject<'_>) -> Result<Content> {
-    let array = FlatArray::of_subject(subject)?;
+fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
+    let array = FlatArray::from_subject(subject)?;
     let header = header(subject, &array).map_err(|reason| {
         Error::unsupported(subject.path, format!("format 'grads' cannot express it: {reason}"))
     })?;
-    beside_array(subject, header)
+    detached_header(subject, header)
 }
 
 /// The text of the descriptor, or the reason why there can be none.
 fn header(subject: &Subject<'_>, array: &FlatArray) -> std::result::Result<String, String> {
-    let positions = positions::of(subject);
+    let positions = positions::for_subject(subject);
     let axis = |place: usize| array.axes.get(place).and_then(|axis| positions.get(axis.index));
     let is_height = array.axes.len() == 3 && axis(2).is_some_and(|axis| axis.kind == AxisKind::Z);
     let (z, t) = match array.axes.len() {
@@ -90,16 +90,16 @@ fn header(subject: &Subject<'_>, array: &FlatArray) -> std::result::Result<Strin
         _ => (None, None),
     };
     let length = |place: Option<usize>| place.map_or(1, |place| array.length(place));
-    let x = Levels::of(axis(0), array.length(0))?.ascending("X")?;
-    let y = Levels::of(axis(1), array.length(1))?;
+    let x = Levels::from_positions(axis(0), array.length(0))?.ascending("X")?;
+    let y = Levels::from_positions(axis(1), array.length(1))?;
     let is_southward = y.is_descending();
     let y = if is_southward { y.reversed() } else { y }.ascending("Y")?;
     let z = match z {
-        Some(place) => Levels::of(axis(place), array.length(place))?.one_way("Z")?,
+        Some(place) => Levels::from_positions(axis(place), array.length(place))?.one_way("Z")?,
         None => Levels::count(1),
     };
     let time = match t.and_then(axis) {
-        Some(positions) => Times::of(positions)?,
+        Some(positions) => Times::from_positions(positions)?,
         None => None,
     };
     let mut options = vec![if array.is_big_endian { "big_endian" } else { "little_endian" }];
@@ -174,7 +174,7 @@ mod tests {
     }
 
     /// Of a group with a coordinate: its attributes and its values as little-endian float64.
-    fn with_time(attributes: serde_json::Value, values: &[f64]) -> Result<Content> {
+    fn with_time(attributes: serde_json::Value, values: &[f64]) -> Result<CompanionContent> {
         let length = values.len() as u64;
         let field = document(&[length, 2, 3], "float32", json!({"dimension_names": ["time", "y", "x"]}));
         let more = json!({"dimension_names": ["time"], "attributes": attributes});

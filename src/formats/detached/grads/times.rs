@@ -3,8 +3,8 @@
 //! Spec: cola.gmu.edu/grads, "TDEF". There is no list of times: other axes cannot be expressed. A monthly axis steps by
 //! calendar months: from one instant of a month to the same one of another, from middle to middle, or from last day to last day.
 
-use crate::formats::geometry::positions::{Positions, Values};
-use crate::formats::geometry::times::{Clock, Instant, MINUTES_OF_DAY, MonthClock};
+use crate::formats::geometry::positions::{PositionValues, Positions};
+use crate::formats::geometry::times::{CalendarClock, CalendarInstant, MINUTES_OF_DAY, MonthClock};
 use crate::metadata::DataType;
 
 /// How far from the middle of its month the instant of a monthly mean may be.
@@ -19,7 +19,7 @@ const LONGEST_MONTH: i64 = 31 * MINUTES_OF_DAY;
 /// An axis of times that GrADS can express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    first: Instant,
+    first: CalendarInstant,
     step: Step,
     /// Whether every year has 365 days.
     pub is_without_leap_days: bool,
@@ -34,25 +34,25 @@ enum Step {
 impl Times {
     /// From `hours since 2000-01-01 06:00` and its like, and from dates by their type. `None` if the positions are not dates; the
     /// reason if they are, and cannot be expressed.
-    pub fn of(positions: &Positions) -> Result<Option<Self>, String> {
-        let of_type = match &positions.data_type {
+    pub fn from_positions(positions: &Positions) -> Result<Option<Self>, String> {
+        let type_unit = match &positions.data_type {
             Some(DataType::DateTime64(unit)) => Some(unit),
             _ => None,
         };
         let unit = positions.unit.as_deref().filter(|unit| unit.contains(" since "));
         let name = positions.name.as_deref().unwrap_or("time");
         let refused = |reason: &str| Err(format!("its axis '{name}' {reason}"));
-        let clock = match (of_type, unit) {
-            (Some(of_type), _) => clock_of_type(&of_type.unit, of_type.scale_factor),
+        let clock = match (type_unit, unit) {
+            (Some(type_unit), _) => clock_for_type(&type_unit.unit, type_unit.scale_factor),
             (None, Some(unit)) => {
-                if let Some(clock) = MonthClock::of(unit) {
-                    let times = of_months(clock, &positions.values, is_without_leap_days(positions));
+                if let Some(clock) = MonthClock::parse(unit) {
+                    let times = times_in_months(clock, &positions.values, is_without_leap_days(positions));
                     return match times {
                         Some(times) => Ok(Some(times)),
                         None => refused("counts months, and has steps that are no whole months"),
                     };
                 }
-                Clock::of(unit, positions.calendar.as_deref())
+                CalendarClock::parse(unit, positions.calendar.as_deref())
             }
             (None, None) => return Ok(None),
         };
@@ -60,13 +60,13 @@ impl Times {
             return refused("has times in a unit or a calendar that GrADS does not have");
         };
         let times = match &positions.values {
-            Values::Regular(regular) => of_minutes(clock, regular.first, Some(regular.step)),
-            Values::Listed(values) if values.len() == 1 => {
-                values.first().and_then(|value| of_minutes(clock, *value, None))
+            PositionValues::Regular(regular) => times_in_minutes(clock, regular.first, Some(regular.step)),
+            PositionValues::Listed(values) if values.len() == 1 => {
+                values.first().and_then(|value| times_in_minutes(clock, *value, None))
             }
-            Values::Listed(values) => of_list(clock, values),
-            Values::Ends(..) => return refused("has too many times to be read"),
-            Values::Packed | Values::Unknown => {
+            PositionValues::Listed(values) => times_from_list(clock, values),
+            PositionValues::Ends(..) => return refused("has too many times to be read"),
+            PositionValues::Packed | PositionValues::Unknown => {
                 return refused("has times that are packed or cannot be read");
             }
         };
@@ -82,7 +82,7 @@ impl Times {
     pub fn text(&self) -> String {
         const MONTHS: [&str; 12] =
             ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
-        let Instant { date: (year, month, day), minute } = self.first;
+        let CalendarInstant { date: (year, month, day), minute } = self.first;
         let month = MONTHS.get(month).copied().unwrap_or_default();
         let step = match self.step {
             Step::Minutes(step) if step % MINUTES_OF_DAY == 0 => format!("{}DY", step / MINUTES_OF_DAY),
@@ -100,7 +100,7 @@ fn is_without_leap_days(positions: &Positions) -> bool {
 }
 
 /// The clock of datetime64.
-fn clock_of_type(unit: &str, scale_factor: u32) -> Option<Clock> {
+fn clock_for_type(unit: &str, scale_factor: u32) -> Option<CalendarClock> {
     let of_second = |parts: f64| 1.0 / 60.0 / parts;
     let minutes = match unit {
         "D" => 1440.0,
@@ -112,16 +112,16 @@ fn clock_of_type(unit: &str, scale_factor: u32) -> Option<Clock> {
         "ns" => of_second(1e9),
         _ => return None,
     };
-    Some(Clock::since_1970(minutes * f64::from(scale_factor)))
+    Some(CalendarClock::since_1970(minutes * f64::from(scale_factor)))
 }
 
-fn instant(clock: &Clock, value: f64) -> Option<Instant> {
+fn instant(clock: &CalendarClock, value: f64) -> Option<CalendarInstant> {
     let (date, minute) = clock.after(clock.minutes(value)?)?;
-    Some(Instant { date, minute })
+    Some(CalendarInstant { date, minute })
 }
 
 /// Times a number of minutes apart; of a single one the step does not matter.
-fn of_minutes(clock: Clock, first: f64, step: Option<f64>) -> Option<Times> {
+fn times_in_minutes(clock: CalendarClock, first: f64, step: Option<f64>) -> Option<Times> {
     let step = match step {
         Some(step) => clock.minutes(step).filter(|&step| step > 0)?,
         None => MINUTES_OF_DAY,
@@ -131,7 +131,7 @@ fn of_minutes(clock: Clock, first: f64, step: Option<f64>) -> Option<Times> {
 }
 
 /// Times that are not numbers at regular places may be dates at regular places.
-fn of_list(clock: Clock, values: &[f64]) -> Option<Times> {
+fn times_from_list(clock: CalendarClock, values: &[f64]) -> Option<Times> {
     let minutes: Vec<i64> = values.iter().map(|value| clock.minutes(*value)).collect::<Option<_>>()?;
     let is_without_leap_days = clock.is_without_leap_days;
     let steps = |minutes: &[i64]| {
@@ -143,35 +143,36 @@ fn of_list(clock: Clock, values: &[f64]) -> Option<Times> {
         let first = instant(&clock, *values.first()?)?;
         return Some(Times { first, step: Step::Minutes(step), is_without_leap_days });
     }
-    let instants: Vec<Instant> = values.iter().map(|value| instant(&clock, *value)).collect::<Option<_>>()?;
-    let months: Vec<i64> = instants.iter().map(Instant::month).collect();
+    let instants: Vec<CalendarInstant> =
+        values.iter().map(|value| instant(&clock, *value)).collect::<Option<_>>()?;
+    let months: Vec<i64> = instants.iter().map(CalendarInstant::month).collect();
     let step = Step::Months(steps(&months)?);
     let first = first_of_months(&clock, &instants)?;
     Some(Times { first, step, is_without_leap_days })
 }
 
 /// The first of instants in different months, if they are at the same place of each.
-fn first_of_months(clock: &Clock, instants: &[Instant]) -> Option<Instant> {
+fn first_of_months(clock: &CalendarClock, instants: &[CalendarInstant]) -> Option<CalendarInstant> {
     let first = *instants.first()?;
     let (year, month, _) = first.date;
-    let are_all = |is_there: &dyn Fn(&Instant) -> bool| instants.iter().all(is_there);
+    let are_all = |is_there: &dyn Fn(&CalendarInstant) -> bool| instants.iter().all(is_there);
     if first.date.2 <= LAST_COMMON_DAY && are_all(&|it| it.minute_of_month() == first.minute_of_month()) {
         return Some(first);
     }
-    let length = |it: &Instant| clock.month_minutes(it.date.0, it.date.1).unwrap_or(LONGEST_MONTH);
+    let length = |it: &CalendarInstant| clock.month_minutes(it.date.0, it.date.1).unwrap_or(LONGEST_MONTH);
     if are_all(&|it| (it.minute_of_month() - length(it) / 2).abs() <= MIDDLE_MINUTES) {
-        return Some(Instant { date: (year, month, MIDDLE_DAY), minute: 0 });
+        return Some(CalendarInstant { date: (year, month, MIDDLE_DAY), minute: 0 });
     }
     // GrADS has no last day of a month: its first one stands for the month.
-    let is_last_day = |it: &Instant| it.minute_of_month() >= length(it) - MINUTES_OF_DAY;
-    are_all(&is_last_day).then_some(Instant { date: (year, month, 1), minute: 0 })
+    let is_last_day = |it: &CalendarInstant| it.minute_of_month() >= length(it) - MINUTES_OF_DAY;
+    are_all(&is_last_day).then_some(CalendarInstant { date: (year, month, 1), minute: 0 })
 }
 
 /// Times that are months after an instant; half a month is the middle of one.
-fn of_months(clock: MonthClock, values: &Values, is_without_leap_days: bool) -> Option<Times> {
+fn times_in_months(clock: MonthClock, values: &PositionValues, is_without_leap_days: bool) -> Option<Times> {
     let (first, step) = match values {
-        Values::Regular(regular) => (regular.first, regular.step),
-        Values::Listed(values) if values.len() == 1 => (*values.first()?, 1.0),
+        PositionValues::Regular(regular) => (regular.first, regular.step),
+        PositionValues::Listed(values) if values.len() == 1 => (*values.first()?, 1.0),
         _ => return None,
     };
     // What a float32 of some thousand months loses.
@@ -181,7 +182,7 @@ fn of_months(clock: MonthClock, values: &Values, is_without_leap_days: bool) -> 
     };
     let (first, step) = (first * clock.months_per_unit, near(step * clock.months_per_unit)?);
     let halves = near(first * 2.0)? as i64;
-    let Instant { date: (year, month, day), minute } = clock.since;
+    let CalendarInstant { date: (year, month, day), minute } = clock.since;
     let month = year * 12 + month as i64 + halves.div_euclid(2);
     let (day, minute) = match (halves.rem_euclid(2), day) {
         (0, day) if day <= LAST_COMMON_DAY => (day, minute),
@@ -190,7 +191,7 @@ fn of_months(clock: MonthClock, values: &Values, is_without_leap_days: bool) -> 
     };
     let (year, month) = (month.div_euclid(12), month.rem_euclid(12) as usize);
     let is_known = step >= 1.0 && (1..=9999).contains(&year);
-    let first = Instant { date: (year, month, day), minute };
+    let first = CalendarInstant { date: (year, month, day), minute };
     is_known.then_some(Times { first, step: Step::Months(step as i64), is_without_leap_days })
 }
 
@@ -201,20 +202,20 @@ mod tests {
     use crate::formats::geometry::Regular;
     use crate::metadata::data_type::TimeUnit;
 
-    fn of(unit: &str, calendar: Option<&str>, values: Values) -> Result<Option<String>, String> {
+    fn of(unit: &str, calendar: Option<&str>, values: PositionValues) -> Result<Option<String>, String> {
         let calendar = calendar.map(str::to_owned);
         let positions = Positions { unit: Some(unit.to_owned()), calendar, values, ..Positions::default() };
-        let times = Times::of(&positions)?;
+        let times = Times::from_positions(&positions)?;
         let option = |times: &Times| if times.is_without_leap_days { " 365_day_calendar" } else { "" };
         Ok(times.map(|times| times.text() + option(&times)))
     }
 
     fn regular(unit: &str, calendar: Option<&str>, first: f64, step: f64) -> Option<String> {
-        of(unit, calendar, Values::Regular(Regular::new(first, step).unwrap())).ok()?
+        of(unit, calendar, PositionValues::Regular(Regular::new(first, step).unwrap())).ok()?
     }
 
     fn listed(unit: &str, calendar: Option<&str>, values: &[f64]) -> Option<String> {
-        of(unit, calendar, Values::Listed(values.to_vec())).ok()?
+        of(unit, calendar, PositionValues::Listed(values.to_vec())).ok()?
     }
 
     #[test]
@@ -236,7 +237,7 @@ mod tests {
             (days, None, 1e300),
             ("days since 1500-01-01", None, 0.0),
         ] {
-            let regular = Values::Regular(Regular::new(first, 1.0).unwrap());
+            let regular = PositionValues::Regular(Regular::new(first, 1.0).unwrap());
             assert!(of(unit, calendar, regular).is_err(), "{unit} {calendar:?}");
         }
         assert_eq!(regular("days", None, 0.0, 1.0), None);
@@ -259,13 +260,16 @@ mod tests {
         for irregular in
             [&[0.0, 31.0, 60.0][..], &[0.0, 31.0, 90.0], &[0.0, 0.0, 31.0], &[31.0, 0.0], &[f64::NAN, 0.0]]
         {
-            let sentence = of(days, None, Values::Listed(irregular.to_vec())).unwrap_err();
+            let sentence = of(days, None, PositionValues::Listed(irregular.to_vec())).unwrap_err();
             assert!(
                 sentence.contains("no step of whole minutes, months or years"),
                 "{irregular:?}: {sentence}"
             );
         }
-        assert!(of(days, None, Values::Packed).is_err() && of(days, None, Values::Ends(0.0, 1.0)).is_err());
+        assert!(
+            of(days, None, PositionValues::Packed).is_err()
+                && of(days, None, PositionValues::Ends(0.0, 1.0)).is_err()
+        );
     }
 
     #[test]
@@ -281,10 +285,10 @@ mod tests {
             "00:00Z01JAN2000 3MO 365_day_calendar"
         );
         for (first, step) in [(0.25, 1.0), (0.0, 0.5), (0.0, -1.0)] {
-            let values = Values::Regular(Regular::new(first, step).unwrap());
+            let values = PositionValues::Regular(Regular::new(first, step).unwrap());
             assert!(of("months since 2000-01-01", None, values).is_err(), "{first} {step}");
         }
-        assert!(of("months since 2000-01-31", None, Values::Listed(vec![0.0])).is_err());
+        assert!(of("months since 2000-01-31", None, PositionValues::Listed(vec![0.0])).is_err());
     }
 
     #[test]
@@ -292,9 +296,9 @@ mod tests {
         let ticks = |unit: &str, values: &[f64]| {
             let unit = TimeUnit { unit: unit.to_owned(), scale_factor: 1 };
             let data_type = Some(DataType::DateTime64(unit));
-            Times::of(&Positions {
+            Times::from_positions(&Positions {
                 data_type,
-                values: Values::Listed(values.to_vec()),
+                values: PositionValues::Listed(values.to_vec()),
                 ..Positions::default()
             })
         };

@@ -1,26 +1,26 @@
 //! C: a memory map, as a pointer to the array's own type, so that `x[t][i][j]` works.
 
-use super::subject::{Element, Subject};
+use super::subject::{SnippetElement, SnippetSubject};
 
 /// ```text
 /// const float (*x)[180][360]=mmap(0,3110400,PROT_READ,MAP_PRIVATE,open("temp",O_RDONLY),0);
 /// ```
 /// Needs <fcntl.h>, <stdint.h> and <sys/mman.h>. In `order=F` the axes are reversed.
-pub fn snippet(subject: &Subject<'_>, element: Element) -> Option<String> {
+pub fn snippet(subject: &SnippetSubject<'_>, element: SnippetElement) -> Option<String> {
     let (declared, parts, remark) = match element {
-        Element::Bool => ("uint8_t", 1, ""),
-        Element::Int(bytes) => (integer(bytes, true), 1, ""),
-        Element::UInt(bytes) => (integer(bytes, false), 1, ""),
-        Element::Float(4) => ("float", 1, ""),
-        Element::Float(8) => ("double", 1, ""),
-        Element::Float(_) => ("uint16_t", 1, "the bits of IEEE binary16"),
-        Element::BFloat16 => ("uint16_t", 1, "the upper halves of floats"),
-        Element::SmallFloat(_) => ("uint8_t", 1, "the bits of 8-bit floats"),
-        Element::Complex(4) => ("float _Complex", 1, ""),
-        Element::Complex(_) => ("double _Complex", 1, ""),
-        Element::Text(bytes) => ("char", bytes, "NUL only where shorter than the field"),
-        Element::Utf32(points) => ("uint32_t", points, "code points"),
-        Element::Bytes(bytes) => ("unsigned char", bytes, "the bytes of each element"),
+        SnippetElement::Bool => ("uint8_t", 1, ""),
+        SnippetElement::Int(bytes) => (integer(bytes, true), 1, ""),
+        SnippetElement::UInt(bytes) => (integer(bytes, false), 1, ""),
+        SnippetElement::Float(4) => ("float", 1, ""),
+        SnippetElement::Float(8) => ("double", 1, ""),
+        SnippetElement::Float(_) => ("uint16_t", 1, "the bits of IEEE binary16"),
+        SnippetElement::BFloat16 => ("uint16_t", 1, "the upper halves of floats"),
+        SnippetElement::SmallFloat(_) => ("uint8_t", 1, "the bits of 8-bit floats"),
+        SnippetElement::Complex(4) => ("float _Complex", 1, ""),
+        SnippetElement::Complex(_) => ("double _Complex", 1, ""),
+        SnippetElement::Text(bytes) => ("char", bytes, "NUL only where shorter than the field"),
+        SnippetElement::Utf32(points) => ("uint32_t", points, "code points"),
+        SnippetElement::Bytes(bytes) => ("unsigned char", bytes, "the bytes of each element"),
     };
     if subject.is_empty() {
         return Some("/* the array is empty */".to_owned());

@@ -1,6 +1,6 @@
 //! Fortran: stream access. The first index is the fastest, so the axes stay as the file has them: x(lon,lat,time).
 
-use super::subject::{Element, Subject, list};
+use super::subject::{SnippetElement, SnippetSubject, list};
 
 /// The most dimensions that a Fortran array has (Fortran 2008).
 const MAX_RANK: usize = 15;
@@ -16,26 +16,26 @@ const NAME_PART_CHARACTERS: usize = 60;
 /// close(10)
 /// ```
 /// The `use` line opens the program unit. `convert=` is understood by every compiler in use.
-pub fn snippet(subject: &Subject<'_>, element: Element) -> Option<String> {
+pub fn snippet(subject: &SnippetSubject<'_>, element: SnippetElement) -> Option<String> {
     // Fortran ignores blanks at the end of a file's name.
     if subject.file.ends_with(' ') {
         return None;
     }
     let (declared, parts, remark) = match element {
-        Element::Bool => ("integer(int8)", 1, "0 or 1"),
-        Element::Int(bytes) => (integer(bytes), 1, ""),
-        Element::UInt(bytes) => (integer(bytes), 1, "unsigned, which Fortran does not have"),
-        Element::Float(4) => ("real(real32)", 1, ""),
-        Element::Float(8) => ("real(real64)", 1, ""),
-        Element::Float(_) => ("integer(int16)", 1, "the bits of 16-bit floats"),
-        Element::BFloat16 => ("integer(int16)", 1, "the upper halves of 32-bit floats"),
-        Element::SmallFloat(_) => ("integer(int8)", 1, "the bits of 8-bit floats"),
-        Element::Complex(4) => ("complex(real32)", 1, ""),
-        Element::Complex(_) => ("complex(real64)", 1, ""),
-        Element::Text(bytes) | Element::Bytes(bytes) => {
+        SnippetElement::Bool => ("integer(int8)", 1, "0 or 1"),
+        SnippetElement::Int(bytes) => (integer(bytes), 1, ""),
+        SnippetElement::UInt(bytes) => (integer(bytes), 1, "unsigned, which Fortran does not have"),
+        SnippetElement::Float(4) => ("real(real32)", 1, ""),
+        SnippetElement::Float(8) => ("real(real64)", 1, ""),
+        SnippetElement::Float(_) => ("integer(int16)", 1, "the bits of 16-bit floats"),
+        SnippetElement::BFloat16 => ("integer(int16)", 1, "the upper halves of 32-bit floats"),
+        SnippetElement::SmallFloat(_) => ("integer(int8)", 1, "the bits of 8-bit floats"),
+        SnippetElement::Complex(4) => ("complex(real32)", 1, ""),
+        SnippetElement::Complex(_) => ("complex(real64)", 1, ""),
+        SnippetElement::Text(bytes) | SnippetElement::Bytes(bytes) => {
             ("character", bytes, "the bytes of each element first")
         }
-        Element::Utf32(points) => ("integer(int32)", points, "the code points of each element first"),
+        SnippetElement::Utf32(points) => ("integer(int32)", points, "the code points of each element first"),
     };
     let mut axes = subject.fastest_first();
     if parts > 1 {

@@ -1,6 +1,6 @@
 //! IDL: read_binary. The first index is the fastest, so the axes stay as the file has them: x[lon,lat,time].
 
-use super::subject::{Element, Subject, list};
+use super::subject::{SnippetElement, SnippetSubject, list};
 
 /// The most dimensions that an IDL array has.
 const MAX_RANK: usize = 8;
@@ -8,27 +8,29 @@ const MAX_RANK: usize = 8;
 /// ```text
 /// x=read_binary('temp',data_type=4,data_dims=[360,180,12],endian='little')
 /// ```
-pub fn snippet(subject: &Subject<'_>, element: Element) -> Option<String> {
+pub fn snippet(subject: &SnippetSubject<'_>, element: SnippetElement) -> Option<String> {
     let (code, parts, further) = match element {
-        Element::Bool => (1, 1, ""),
+        SnippetElement::Bool => (1, 1, ""),
         // IDL's byte has no sign.
-        Element::Int(1) => (1, 1, " & x=fix(x)-256*(x gt 127)"),
-        Element::Int(2) => (2, 1, ""),
-        Element::Int(4) => (3, 1, ""),
-        Element::Int(_) => (14, 1, ""),
-        Element::UInt(1) => (1, 1, ""),
-        Element::UInt(2) => (12, 1, ""),
-        Element::UInt(4) => (13, 1, ""),
-        Element::UInt(_) => (15, 1, ""),
-        Element::Float(4) => (4, 1, ""),
-        Element::Float(8) => (5, 1, ""),
-        Element::Float(_) | Element::BFloat16 => (12, 1, " ; the bits: IDL has no 16-bit floats"),
-        Element::SmallFloat(_) => (1, 1, " ; the bits: IDL has no 8-bit floats"),
-        Element::Complex(4) => (6, 1, ""),
-        Element::Complex(_) => (9, 1, ""),
-        Element::Text(bytes) => (1, bytes, " & x=string(x)"),
-        Element::Utf32(points) => (13, points, " ; code points"),
-        Element::Bytes(bytes) => (1, bytes, " ; the bytes of each element"),
+        SnippetElement::Int(1) => (1, 1, " & x=fix(x)-256*(x gt 127)"),
+        SnippetElement::Int(2) => (2, 1, ""),
+        SnippetElement::Int(4) => (3, 1, ""),
+        SnippetElement::Int(_) => (14, 1, ""),
+        SnippetElement::UInt(1) => (1, 1, ""),
+        SnippetElement::UInt(2) => (12, 1, ""),
+        SnippetElement::UInt(4) => (13, 1, ""),
+        SnippetElement::UInt(_) => (15, 1, ""),
+        SnippetElement::Float(4) => (4, 1, ""),
+        SnippetElement::Float(8) => (5, 1, ""),
+        SnippetElement::Float(_) | SnippetElement::BFloat16 => {
+            (12, 1, " ; the bits: IDL has no 16-bit floats")
+        }
+        SnippetElement::SmallFloat(_) => (1, 1, " ; the bits: IDL has no 8-bit floats"),
+        SnippetElement::Complex(4) => (6, 1, ""),
+        SnippetElement::Complex(_) => (9, 1, ""),
+        SnippetElement::Text(bytes) => (1, bytes, " & x=string(x)"),
+        SnippetElement::Utf32(points) => (13, points, " ; code points"),
+        SnippetElement::Bytes(bytes) => (1, bytes, " ; the bytes of each element"),
     };
     let mut axes = subject.fastest_first();
     if parts > 1 {

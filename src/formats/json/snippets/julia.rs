@@ -1,34 +1,36 @@
 //! Julia: read!, then the axes reversed, since Julia counts the first axis as the fastest.
 
-use super::subject::{Element, Subject, list, reversal};
+use super::subject::{SnippetElement, SnippetSubject, list, reversal};
 
 /// ```text
 /// x=open(f->read!(f,Array{Float32}(undef,360,180,12)),"temp");x=permutedims(ltoh.(x),(3,2,1))
 /// ```
 /// Text and structs come as their bytes, along a last axis of their own.
-pub fn snippet(subject: &Subject<'_>, element: Element) -> Option<String> {
+pub fn snippet(subject: &SnippetSubject<'_>, element: SnippetElement) -> Option<String> {
     let swap = if subject.is_big() { "ntoh" } else { "ltoh" };
     let swapped = || format!("x={swap}.(x)");
     let (name, parts, convert) = match element {
-        Element::Bool => ("Bool", 1, String::new()),
-        Element::Int(1) => ("Int8", 1, String::new()),
-        Element::Int(2) => ("Int16", 1, swapped()),
-        Element::Int(4) => ("Int32", 1, swapped()),
-        Element::Int(_) => ("Int64", 1, swapped()),
-        Element::UInt(1) | Element::SmallFloat(_) => ("UInt8", 1, String::new()),
-        Element::UInt(2) => ("UInt16", 1, swapped()),
-        Element::UInt(4) => ("UInt32", 1, swapped()),
-        Element::UInt(_) => ("UInt64", 1, swapped()),
-        Element::Float(2) => ("Float16", 1, swapped()),
-        Element::Float(4) => ("Float32", 1, swapped()),
-        Element::Float(_) => ("Float64", 1, swapped()),
-        Element::BFloat16 => ("UInt16", 1, format!("x=reinterpret.(Float32,UInt32.({swap}.(x)).<<16)")),
-        Element::Complex(bytes) => {
+        SnippetElement::Bool => ("Bool", 1, String::new()),
+        SnippetElement::Int(1) => ("Int8", 1, String::new()),
+        SnippetElement::Int(2) => ("Int16", 1, swapped()),
+        SnippetElement::Int(4) => ("Int32", 1, swapped()),
+        SnippetElement::Int(_) => ("Int64", 1, swapped()),
+        SnippetElement::UInt(1) | SnippetElement::SmallFloat(_) => ("UInt8", 1, String::new()),
+        SnippetElement::UInt(2) => ("UInt16", 1, swapped()),
+        SnippetElement::UInt(4) => ("UInt32", 1, swapped()),
+        SnippetElement::UInt(_) => ("UInt64", 1, swapped()),
+        SnippetElement::Float(2) => ("Float16", 1, swapped()),
+        SnippetElement::Float(4) => ("Float32", 1, swapped()),
+        SnippetElement::Float(_) => ("Float64", 1, swapped()),
+        SnippetElement::BFloat16 => {
+            ("UInt16", 1, format!("x=reinterpret.(Float32,UInt32.({swap}.(x)).<<16)"))
+        }
+        SnippetElement::Complex(bytes) => {
             let name = if bytes == 4 { "ComplexF32" } else { "ComplexF64" };
             (name, 1, format!("x=complex.({swap}.(real.(x)),{swap}.(imag.(x)))"))
         }
-        Element::Text(bytes) | Element::Bytes(bytes) => ("UInt8", bytes, String::new()),
-        Element::Utf32(points) => ("UInt32", points, swapped()),
+        SnippetElement::Text(bytes) | SnippetElement::Bytes(bytes) => ("UInt8", bytes, String::new()),
+        SnippetElement::Utf32(points) => ("UInt32", points, swapped()),
     };
     let mut axes = subject.fastest_first();
     let has_part_axis = parts > 1;

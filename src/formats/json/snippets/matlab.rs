@@ -1,28 +1,28 @@
 //! MATLAB and Octave: fread, then the axes reversed, since both count the first axis as the fastest.
 
-use super::subject::{Element, Subject, list, reversal};
+use super::subject::{SnippetElement, SnippetSubject, list, reversal};
 
 /// ```text
 /// f=fopen('temp','r','ieee-le');x=fread(f,Inf,'single=>single');fclose(f);x=permute(reshape(x,[360 180 12]),[3 2 1]);
 /// ```
 /// Text and structs come as their bytes, along a last axis of their own.
-pub fn snippet(subject: &Subject<'_>, element: Element) -> Option<String> {
+pub fn snippet(subject: &SnippetSubject<'_>, element: SnippetElement) -> Option<String> {
     // What is read, how many of them make an element, and what is done with them.
     let (class, parts, convert) = match element {
-        Element::Bool => ("uint8", 1, "x=logical(x);".to_owned()),
-        Element::Int(bytes) => (integer(bytes, true), 1, String::new()),
-        Element::UInt(bytes) => (integer(bytes, false), 1, String::new()),
-        Element::Float(4) => ("single", 1, String::new()),
-        Element::Float(8) => ("double", 1, String::new()),
+        SnippetElement::Bool => ("uint8", 1, "x=logical(x);".to_owned()),
+        SnippetElement::Int(bytes) => (integer(bytes, true), 1, String::new()),
+        SnippetElement::UInt(bytes) => (integer(bytes, false), 1, String::new()),
+        SnippetElement::Float(4) => ("single", 1, String::new()),
+        SnippetElement::Float(8) => ("double", 1, String::new()),
         // MATLAB's half comes with a toolbox; Octave has none.
-        Element::Float(_) => ("uint16", 1, "x=half.typecast(x);".to_owned()),
-        Element::BFloat16 => ("uint16", 1, "x=typecast(bitshift(uint32(x),16),'single');".to_owned()),
-        Element::SmallFloat(_) => ("uint8", 1, String::new()),
-        Element::Complex(4) => ("single", 1, "x=complex(x(1:2:end),x(2:2:end));".to_owned()),
-        Element::Complex(_) => ("double", 1, "x=complex(x(1:2:end),x(2:2:end));".to_owned()),
-        Element::Text(bytes) => ("uint8", bytes, "x=char(x);".to_owned()),
-        Element::Utf32(points) => ("uint32", points, String::new()),
-        Element::Bytes(bytes) => ("uint8", bytes, String::new()),
+        SnippetElement::Float(_) => ("uint16", 1, "x=half.typecast(x);".to_owned()),
+        SnippetElement::BFloat16 => ("uint16", 1, "x=typecast(bitshift(uint32(x),16),'single');".to_owned()),
+        SnippetElement::SmallFloat(_) => ("uint8", 1, String::new()),
+        SnippetElement::Complex(4) => ("single", 1, "x=complex(x(1:2:end),x(2:2:end));".to_owned()),
+        SnippetElement::Complex(_) => ("double", 1, "x=complex(x(1:2:end),x(2:2:end));".to_owned()),
+        SnippetElement::Text(bytes) => ("uint8", bytes, "x=char(x);".to_owned()),
+        SnippetElement::Utf32(points) => ("uint32", points, String::new()),
+        SnippetElement::Bytes(bytes) => ("uint8", bytes, String::new()),
     };
     let order = if subject.is_big() { "ieee-be" } else { "ieee-le" };
     let file = quote(subject.file);
@@ -50,7 +50,7 @@ pub fn snippet(subject: &Subject<'_>, element: Element) -> Option<String> {
 }
 
 /// How the axes that were read become Zarr's, with the parts of an element last; `None` where they already are.
-fn permutation(subject: &Subject<'_>, has_part_axis: bool) -> Option<Vec<u64>> {
+fn permutation(subject: &SnippetSubject<'_>, has_part_axis: bool) -> Option<Vec<u64>> {
     let rank = subject.rank();
     match (subject.is_fortran(), has_part_axis) {
         (true, false) => None,

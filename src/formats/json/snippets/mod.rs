@@ -16,14 +16,14 @@ mod subject;
 
 use serde_json::{Map, Value};
 
-use subject::Element;
-pub use subject::Subject;
+use subject::SnippetElement;
+pub use subject::SnippetSubject;
 
 /// Writes the snippet of one language; `None` where that language cannot read such elements.
-type WriteSnippet = fn(&Subject<'_>, Element) -> Option<String>;
+type WriteSnippet = fn(&SnippetSubject<'_>, SnippetElement) -> Option<String>;
 
 /// All snippets of an array.
-pub fn all(subject: &Subject<'_>) -> Map<String, Value> {
+pub fn all(subject: &SnippetSubject<'_>) -> Map<String, Value> {
     let languages: [(&str, WriteSnippet); 7] = [
         ("numpy", numpy::snippet),
         ("matlab", matlab::snippet),

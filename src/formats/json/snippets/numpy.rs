@@ -2,17 +2,17 @@
 
 use serde_json::Value;
 
-use super::subject::{Element, Subject, list};
+use super::subject::{SnippetElement, SnippetSubject, list};
 
 /// ```text
 /// np.memmap('temp',dtype='<f4',mode='r',shape=(12,180,360))
 /// ```
-pub fn snippet(subject: &Subject<'_>, element: Element) -> Option<String> {
+pub fn snippet(subject: &SnippetSubject<'_>, element: SnippetElement) -> Option<String> {
     let file = quote(subject.file);
     let dtype = match element {
-        Element::BFloat16 if subject.is_big() => "'>u2'".to_owned(),
-        Element::BFloat16 => "'<u2'".to_owned(),
-        Element::SmallFloat(_) => "'u1'".to_owned(),
+        SnippetElement::BFloat16 if subject.is_big() => "'>u2'".to_owned(),
+        SnippetElement::BFloat16 => "'<u2'".to_owned(),
+        SnippetElement::SmallFloat(_) => "'u1'".to_owned(),
         _ => literal(subject.descr),
     };
     let shape = match subject.shape {
@@ -27,8 +27,8 @@ pub fn snippet(subject: &Subject<'_>, element: Element) -> Option<String> {
     };
     Some(match element {
         // The upper half of a float32.
-        Element::BFloat16 => format!("({array}.astype('u4')<<16).view('f4')"),
-        Element::SmallFloat(name) => format!("{array}.view(ml_dtypes.{name})  # import ml_dtypes"),
+        SnippetElement::BFloat16 => format!("({array}.astype('u4')<<16).view('f4')"),
+        SnippetElement::SmallFloat(name) => format!("{array}.view(ml_dtypes.{name})  # import ml_dtypes"),
         _ => array,
     })
 }

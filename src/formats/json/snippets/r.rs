@@ -1,13 +1,13 @@
 //! R: readBin, then the axes reversed, since R counts the first axis as the fastest.
 
-use super::subject::{Element, Subject, list};
+use super::subject::{SnippetElement, SnippetSubject, list};
 
 /// ```text
 /// x<-readBin("temp","numeric",n=777600,size=4,endian="little");x<-aperm(array(x,c(360,180,12)))
 /// ```
 /// R's integers have 32 bits: wider ones become doubles, exact up to 2^53. Text comes as strings, structs as
 /// their bytes along a last axis of their own.
-pub fn snippet(subject: &Subject<'_>, element: Element) -> Option<String> {
+pub fn snippet(subject: &SnippetSubject<'_>, element: SnippetElement) -> Option<String> {
     let file = quote(subject.file);
     let endian = if subject.is_big() { "big" } else { "little" };
     let count = subject.count();
@@ -17,21 +17,21 @@ pub fn snippet(subject: &Subject<'_>, element: Element) -> Option<String> {
     let integers =
         |per_element: u64, further: &str| read("integer", count.saturating_mul(per_element), further);
     let reading = match element {
-        Element::Bool => format!("{};x<-as.logical(x)", integers(1, ",size=1")),
-        Element::Int(1) => integers(1, ",size=1"),
-        Element::Int(2) => integers(1, ",size=2"),
-        Element::Int(4) => integers(1, ",size=4"),
-        Element::UInt(1) => integers(1, ",size=1,signed=FALSE"),
-        Element::UInt(2) => integers(1, ",size=2,signed=FALSE"),
-        Element::UInt(4) => {
+        SnippetElement::Bool => format!("{};x<-as.logical(x)", integers(1, ",size=1")),
+        SnippetElement::Int(1) => integers(1, ",size=1"),
+        SnippetElement::Int(2) => integers(1, ",size=2"),
+        SnippetElement::Int(4) => integers(1, ",size=4"),
+        SnippetElement::UInt(1) => integers(1, ",size=1,signed=FALSE"),
+        SnippetElement::UInt(2) => integers(1, ",size=2,signed=FALSE"),
+        SnippetElement::UInt(4) => {
             let halves = integers(2, ",size=2,signed=FALSE");
             format!("{halves};x<-colSums(matrix(x,2)*65536^({}))", powers(subject, 1))
         }
-        Element::UInt(_) => {
+        SnippetElement::UInt(_) => {
             let quarters = integers(4, ",size=2,signed=FALSE");
             format!("{quarters};x<-colSums(matrix(x,4)*65536^({}))", powers(subject, 3))
         }
-        Element::Int(_) => {
+        SnippetElement::Int(_) => {
             let top = if subject.is_big() { 1 } else { 4 };
             format!(
                 "{};x<-matrix(x,4);x[{top},]<-x[{top},]-65536L*(x[{top},]>32767L);x<-colSums(x*65536^({}))",
@@ -39,26 +39,26 @@ pub fn snippet(subject: &Subject<'_>, element: Element) -> Option<String> {
                 powers(subject, 3)
             )
         }
-        Element::Float(2) | Element::BFloat16 => {
+        SnippetElement::Float(2) | SnippetElement::BFloat16 => {
             format!("# R has no 16-bit floats; their bits:\n{}", integers(1, ",size=2,signed=FALSE"))
         }
-        Element::SmallFloat(_) => {
+        SnippetElement::SmallFloat(_) => {
             format!("# R has no 8-bit floats; their bits:\n{}", integers(1, ",size=1,signed=FALSE"))
         }
-        Element::Float(bytes) => read("numeric", count, &format!(",size={bytes}")),
-        Element::Complex(bytes) => format!(
+        SnippetElement::Float(bytes) => read("numeric", count, &format!(",size={bytes}")),
+        SnippetElement::Complex(bytes) => format!(
             "{};x<-matrix(x,2);x<-complex(real=x[1,],imaginary=x[2,])",
             read("numeric", count.saturating_mul(2), &format!(",size={bytes}"))
         ),
-        Element::Text(bytes) => format!(
+        SnippetElement::Text(bytes) => format!(
             "x<-readBin({file},\"raw\",n={});x<-apply(matrix(x,{bytes}),2,function(b)rawToChar(b[b!=0]))",
             count.saturating_mul(bytes as u64)
         ),
-        Element::Utf32(points) => format!(
+        SnippetElement::Utf32(points) => format!(
             "{};x<-apply(matrix(x,{points}),2,function(u)intToUtf8(u[u!=0]))",
             integers(points as u64, ",size=4")
         ),
-        Element::Bytes(bytes) => return Some(raw(subject, &file, bytes as u64)),
+        SnippetElement::Bytes(bytes) => return Some(raw(subject, &file, bytes as u64)),
     };
     let axes = list(&subject.fastest_first(), ",");
     Some(match (subject.rank(), subject.is_fortran()) {
@@ -70,11 +70,11 @@ pub fn snippet(subject: &Subject<'_>, element: Element) -> Option<String> {
 }
 
 /// The powers of 65536 that the 16-bit parts of a number stand for, in the order of the file.
-fn powers(subject: &Subject<'_>, most: u32) -> String {
+fn powers(subject: &SnippetSubject<'_>, most: u32) -> String {
     if subject.is_big() { format!("{most}:0") } else { format!("0:{most}") }
 }
 
-fn raw(subject: &Subject<'_>, file: &str, bytes: u64) -> String {
+fn raw(subject: &SnippetSubject<'_>, file: &str, bytes: u64) -> String {
     let mut axes = subject.fastest_first();
     axes.insert(0, bytes);
     let count = subject.count().saturating_mul(bytes);

@@ -8,7 +8,7 @@ use crate::metadata::data_type::numeric::{NumberClass, NumericType};
 
 /// The array that a snippet reads.
 #[derive(Clone, Copy, Debug)]
-pub struct Subject<'a> {
+pub struct SnippetSubject<'a> {
     pub(super) file: &'a str,
     pub(super) data_type: &'a DataType,
     pub(super) descr: &'a Value,
@@ -18,7 +18,7 @@ pub struct Subject<'a> {
 
 /// An element as languages without Zarr see it; the numbers are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Element {
+pub(super) enum SnippetElement {
     Bool,
     Int(usize),
     UInt(usize),
@@ -36,7 +36,7 @@ pub(super) enum Element {
     Bytes(usize),
 }
 
-impl<'a> Subject<'a> {
+impl<'a> SnippetSubject<'a> {
     /// An array in a file.
     pub fn new(
         file: &'a str,
@@ -45,25 +45,27 @@ impl<'a> Subject<'a> {
         shape: &'a [u64],
         layout: Layout,
     ) -> Self {
-        Subject { file, data_type, descr, shape, layout }
+        SnippetSubject { file, data_type, descr, shape, layout }
     }
 
     /// `None` for elements without a fixed size, or of size zero.
-    pub(super) fn element(&self) -> Option<Element> {
+    pub(super) fn element(&self) -> Option<SnippetElement> {
         let size = self.data_type.item_size().filter(|&size| size > 0)?;
         Some(match self.data_type {
-            DataType::DateTime64(_) | DataType::TimeDelta64(_) => Element::Int(8),
-            DataType::BFloat16 => Element::BFloat16,
-            DataType::NullTerminatedBytes(_) => Element::Text(size),
-            DataType::FixedLengthUtf32(points) => Element::Utf32(*points),
-            DataType::Raw(_) | DataType::Struct(_) | DataType::VariableLength(_) => Element::Bytes(size),
+            DataType::DateTime64(_) | DataType::TimeDelta64(_) => SnippetElement::Int(8),
+            DataType::BFloat16 => SnippetElement::BFloat16,
+            DataType::NullTerminatedBytes(_) => SnippetElement::Text(size),
+            DataType::FixedLengthUtf32(points) => SnippetElement::Utf32(*points),
+            DataType::Raw(_) | DataType::Struct(_) | DataType::VariableLength(_) => {
+                SnippetElement::Bytes(size)
+            }
             _ => match self.data_type.numeric_type().map(NumericType::class) {
-                Some(NumberClass::Bool) => Element::Bool,
-                Some(NumberClass::Signed) => Element::Int(size),
-                Some(NumberClass::Unsigned) => Element::UInt(size),
-                Some(NumberClass::Float) => Element::Float(size),
-                Some(NumberClass::Complex) => Element::Complex(size / 2),
-                None => Element::SmallFloat(self.data_type.number_format()?.name),
+                Some(NumberClass::Bool) => SnippetElement::Bool,
+                Some(NumberClass::Signed) => SnippetElement::Int(size),
+                Some(NumberClass::Unsigned) => SnippetElement::UInt(size),
+                Some(NumberClass::Float) => SnippetElement::Float(size),
+                Some(NumberClass::Complex) => SnippetElement::Complex(size / 2),
+                None => SnippetElement::SmallFloat(self.data_type.number_format()?.name),
             },
         })
     }

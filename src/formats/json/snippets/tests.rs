@@ -26,7 +26,7 @@ struct Case {
 impl Case {
     fn snippet(&self, language: &str) -> String {
         let descr = self.data_type.numpy_descr(self.layout.byte_order);
-        let subject = Subject::new(&self.file, &self.data_type, &descr, self.shape, self.layout);
+        let subject = SnippetSubject::new(&self.file, &self.data_type, &descr, self.shape, self.layout);
         all(&subject)[language].as_str().unwrap().to_owned()
     }
 
@@ -405,7 +405,10 @@ fn julia_and_idl_as_their_manuals_have_it() {
     let layout = Layout::default();
     let snippet = |data_type: &DataType, shape: &[u64], file: &str, language: &str| {
         let descr = data_type.numpy_descr(layout.byte_order);
-        all(&Subject::new(file, data_type, &descr, shape, layout))[language].as_str().unwrap().to_owned()
+        all(&SnippetSubject::new(file, data_type, &descr, shape, layout))[language]
+            .as_str()
+            .unwrap()
+            .to_owned()
     };
     assert_eq!(
         snippet(&DataType::Float32, &[12, 180, 360], "temp", "julia"),
@@ -421,5 +424,5 @@ fn julia_and_idl_as_their_manuals_have_it() {
     );
     assert!(snippet(&DataType::Float32, &[0, 3], "t", "idl").starts_with("; the array is empty"));
     assert!(snippet(&DataType::Float32, &[1; 9], "t", "idl").starts_with("; IDL has no arrays"));
-    assert!(all(&Subject::new("t", &DataType::Raw(0), &Value::Null, &[], layout)).is_empty());
+    assert!(all(&SnippetSubject::new("t", &DataType::Raw(0), &Value::Null, &[], layout)).is_empty());
 }

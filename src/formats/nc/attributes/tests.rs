@@ -6,8 +6,8 @@ use crate::metadata::{Document, parse_v2_array, parse_v3};
 use proptest::prelude::*;
 use serde_json::json;
 
-fn of_group(attributes: &Value) -> Vec<Attribute> {
-    AttributeWriter::default().of_group(attributes.as_object().unwrap())
+fn group_attributes(attributes: &Value) -> Vec<Attribute> {
+    AttributeWriter::default().group_attributes(attributes.as_object().unwrap())
 }
 
 fn bytes(attribute: &Attribute) -> &[u8] {
@@ -28,8 +28,8 @@ fn array(data_type: Value, attributes: Value) -> ArrayMetadata {
     }
 }
 
-fn of_array(data_type: Value, attributes: Value, order: ByteOrder) -> Vec<Attribute> {
-    AttributeWriter::default().of_array(&array(data_type, attributes), order)
+fn array_attributes(data_type: Value, attributes: Value, order: ByteOrder) -> Vec<Attribute> {
+    AttributeWriter::default().array_attributes(&array(data_type, attributes), order)
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn what_follows_from_the_type() {
                 "filters":null,"fill_value":{fill}}}"#
         );
         let metadata = parse_v2_array("a/.zarray", zarray.as_bytes(), Some(attributes.as_bytes())).unwrap();
-        names(&AttributeWriter::default().of_array(&metadata, ByteOrder::Little))
+        names(&AttributeWriter::default().array_attributes(&metadata, ByteOrder::Little))
     };
     let dimensions = r#"{"_ARRAY_DIMENSIONS": ["x"]}"#;
     assert_eq!(v2("-1", dimensions), ["_FillValue"]);
@@ -139,7 +139,7 @@ proptest! {
     fn any_attribute_is_expressed_or_named(name in ".{0,20}", text in ".{0,40}") {
         let mut attributes = Map::new();
         attributes.insert(name, Value::String(text));
-        let found = AttributeWriter::default().of_group(&attributes);
+        let found = AttributeWriter::default().group_attributes(&attributes);
         prop_assert_eq!(found.len(), 1);
         let is_whole = found.iter().all(|found| file_name(&found.name).is_some());
         prop_assert!(is_whole);

@@ -36,14 +36,14 @@ const NULL_TERMINATED: u8 = 0;
 const NULL_PADDED: u8 = 1;
 
 /// One member of a compound.
-struct Member<'a> {
+struct CompoundMember<'a> {
     name: &'a str,
     offset: usize,
     datatype: Vec<u8>,
 }
 
 /// The datatype of the elements of an array, in the byte order in which they are served. `None` if HDF5 has no such.
-pub fn of(data_type: &DataType, order: ByteOrder) -> Option<Vec<u8>> {
+pub fn for_type(data_type: &DataType, order: ByteOrder) -> Option<Vec<u8>> {
     use DataType::*;
     let datatype = match data_type {
         DateTime64(_) | TimeDelta64(_) => fixed_point(8, true, order),
@@ -71,7 +71,7 @@ fn order_bit(order: ByteOrder) -> u8 {
     }
 }
 
-/// "Fixed-Point Numbers (Integers)".
+/// "Fixed-Point TypedNumbers (Integers)".
 pub fn fixed_point(size: u8, is_signed: bool, order: ByteOrder) -> Vec<u8> {
     const SIGNED: u8 = 0b1000;
     let sign = if is_signed { SIGNED } else { 0 };
@@ -82,7 +82,7 @@ pub fn fixed_point(size: u8, is_signed: bool, order: ByteOrder) -> Vec<u8> {
     bytes
 }
 
-/// "Floating-Point Numbers": a sign, an exponent and a mantissa with an implied highest bit, from the highest bit down.
+/// "Floating-Point TypedNumbers": a sign, an exponent and a mantissa with an implied highest bit, from the highest bit down.
 pub fn floating_point(exponent_bits: u8, mantissa_bits: u8, bias: u32, order: ByteOrder) -> Vec<u8> {
     const HIGHEST_BIT_IS_IMPLIED: u8 = 0b10_0000;
     let (sign_location, bits) = (exponent_bits + mantissa_bits, exponent_bits + mantissa_bits + 1);
@@ -159,7 +159,7 @@ pub fn variable_string() -> Vec<u8> {
 }
 
 /// "Compound": members at their offsets in an element of `size` bytes.
-fn compound(size: u32, members: &[Member<'_>]) -> Option<Vec<u8>> {
+fn compound(size: u32, members: &[CompoundMember<'_>]) -> Option<Vec<u8>> {
     let [low, high] = u16::try_from(members.len()).ok()?.to_le_bytes();
     let mut bytes = head(class::COMPOUND, [low, high, 0], size);
     // Offsets take as few bytes as the size needs.
@@ -177,8 +177,8 @@ fn compound(size: u32, members: &[Member<'_>]) -> Option<Vec<u8>> {
 }
 
 fn complex(part: Vec<u8>, part_bytes: u8) -> Option<Vec<u8>> {
-    let real = Member { name: "r", offset: 0, datatype: part.clone() };
-    let imaginary = Member { name: "i", offset: part_bytes.into(), datatype: part };
+    let real = CompoundMember { name: "r", offset: 0, datatype: part.clone() };
+    let imaginary = CompoundMember { name: "i", offset: part_bytes.into(), datatype: part };
     compound(2 * u32::from(part_bytes), &[real, imaginary])
 }
 
@@ -191,8 +191,8 @@ fn structure(data_type: &DataType, fields: &[Field], order: ByteOrder) -> Option
             if field.name.contains('\0') || size == 0 {
                 return None;
             }
-            let datatype = of_shape(of(&field.data_type, order)?, &field.shape, size)?;
-            members.push(Member { name: &field.name, offset, datatype });
+            let datatype = array_of(for_type(&field.data_type, order)?, &field.shape, size)?;
+            members.push(CompoundMember { name: &field.name, offset, datatype });
         }
         offset += size;
     }
@@ -201,7 +201,7 @@ fn structure(data_type: &DataType, fields: &[Field], order: ByteOrder) -> Option
 }
 
 /// "Array": elements of a shape inside an element.
-fn of_shape(datatype: Vec<u8>, shape: &[u64], size: usize) -> Option<Vec<u8>> {
+fn array_of(datatype: Vec<u8>, shape: &[u64], size: usize) -> Option<Vec<u8>> {
     if shape.is_empty() {
         return Some(datatype);
     }
@@ -219,9 +219,9 @@ pub const REFERRER_BYTES: u32 = 16;
 
 /// The compound of an object and the number of one of its dimensions, as HDF5's library keeps it in memory.
 pub fn referrer() -> Option<Vec<u8>> {
-    let dataset = Member { name: "dataset", offset: 0, datatype: object_reference() };
+    let dataset = CompoundMember { name: "dataset", offset: 0, datatype: object_reference() };
     let dimension =
-        Member { name: "dimension", offset: 8, datatype: fixed_point(4, false, ByteOrder::Little) };
+        CompoundMember { name: "dimension", offset: 8, datatype: fixed_point(4, false, ByteOrder::Little) };
     compound(REFERRER_BYTES, &[dataset, dimension])
 }
 
@@ -233,7 +233,7 @@ mod tests {
     use serde_json::{Value, json};
 
     fn datatype(name: Value, order: ByteOrder) -> Option<Vec<u8>> {
-        of(&parse_data_type_v3(&name).unwrap(), order)
+        for_type(&parse_data_type_v3(&name).unwrap(), order)
     }
 
     #[test]

@@ -48,11 +48,11 @@ impl HeapObject {
 /// All collections of a file.
 #[derive(Clone, Debug, Default)]
 pub struct GlobalHeap {
-    collections: Vec<Collection>,
+    collections: Vec<HeapCollection>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Collection {
+struct HeapCollection {
     objects: Vec<HeapObject>,
     used_bytes: usize,
 }
@@ -61,11 +61,11 @@ impl GlobalHeap {
     /// Adds an object.
     pub fn add(&mut self, object: HeapObject) -> HeapSlot {
         let size = HEAD_BYTES + object.padded_length();
-        let has_room = |collection: &Collection| {
+        let has_room = |collection: &HeapCollection| {
             collection.objects.len() < MAX_OBJECTS && collection.used_bytes + size <= FULL_AT_BYTES
         };
         if !self.collections.last().is_some_and(has_room) {
-            self.collections.push(Collection::default());
+            self.collections.push(HeapCollection::default());
         }
         let index = self.collections.len() - 1;
         let mut number = 0;
@@ -83,7 +83,7 @@ impl GlobalHeap {
     }
 }
 
-impl Collection {
+impl HeapCollection {
     fn bytes(&self, address_of: &impl Fn(usize) -> u64) -> Vec<u8> {
         // The rest of a collection is an object too, unless it is shorter than the head of one.
         let size = (HEAD_BYTES + self.used_bytes + HEAD_BYTES).max(MIN_COLLECTION_BYTES);

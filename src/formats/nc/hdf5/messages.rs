@@ -6,7 +6,7 @@ use super::UNDEFINED_ADDRESS;
 
 /// A message of an object header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
+pub struct HeaderMessage {
     /// Its type.
     pub kind: u8,
     /// Whether no writer may change it.
@@ -33,18 +33,18 @@ pub enum Dataspace {
 
 impl Dataspace {
     /// The space of an array.
-    pub fn of_shape(shape: &[u64]) -> Self {
+    pub fn from_shape(shape: &[u64]) -> Self {
         if shape.is_empty() { Dataspace::Scalar } else { Dataspace::Simple(shape.to_vec()) }
     }
 }
 
-impl Message {
+impl HeaderMessage {
     fn new(kind: u8, body: Vec<u8>) -> Self {
-        Message { kind, is_constant: false, creation_order: 0, body }
+        HeaderMessage { kind, is_constant: false, creation_order: 0, body }
     }
 
     fn constant(kind: u8, body: Vec<u8>) -> Self {
-        Message { is_constant: true, ..Message::new(kind, body) }
+        HeaderMessage { is_constant: true, ..HeaderMessage::new(kind, body) }
     }
 }
 
@@ -65,12 +65,12 @@ fn dataspace_body(dataspace: &Dataspace) -> Vec<u8> {
 }
 
 /// Section IV.A.2.b: "Dataspace".
-pub fn dataspace(dataspace: &Dataspace) -> Message {
-    Message::new(0x01, dataspace_body(dataspace))
+pub fn dataspace(dataspace: &Dataspace) -> HeaderMessage {
+    HeaderMessage::new(0x01, dataspace_body(dataspace))
 }
 
 /// Section IV.A.2.c: "Link Info" of a group of so many links, all in messages of its header.
-pub fn link_info(links: u64) -> Message {
+pub fn link_info(links: u64) -> HeaderMessage {
     const VERSION: u8 = 0;
     const CREATION_ORDER_IS_TRACKED: u8 = 0b1;
     let mut body = vec![VERSION, CREATION_ORDER_IS_TRACKED];
@@ -78,12 +78,12 @@ pub fn link_info(links: u64) -> Message {
     for number in [links, heap, name_index] {
         body.extend(number.to_le_bytes());
     }
-    Message::new(0x02, body)
+    HeaderMessage::new(0x02, body)
 }
 
 /// Section IV.A.2.d: "Datatype".
-pub fn datatype(datatype: &[u8]) -> Message {
-    Message::constant(0x03, datatype.to_vec())
+pub fn datatype(datatype: &[u8]) -> HeaderMessage {
+    HeaderMessage::constant(0x03, datatype.to_vec())
 }
 
 /// When the space of a dataset is taken from the file.
@@ -97,7 +97,7 @@ pub enum Allocation {
 
 /// Section IV.A.2.f: "Fill Value", version 3, with the bytes of one element. Without them it is the library's own, which
 /// netCDF takes for none.
-pub fn fill_value(allocation: Allocation, fill: Option<&[u8]>) -> Message {
+pub fn fill_value(allocation: Allocation, fill: Option<&[u8]>) -> HeaderMessage {
     const VERSION: u8 = 3;
     const WRITTEN_IF_SET: u8 = 2 << 2;
     const DEFINED: u8 = 1 << 5;
@@ -111,11 +111,11 @@ pub fn fill_value(allocation: Allocation, fill: Option<&[u8]>) -> Message {
             body
         }
     };
-    Message::constant(0x05, body)
+    HeaderMessage::constant(0x05, body)
 }
 
 /// Section IV.A.2.g: "Link", a hard link of a name of at most 65,535 bytes to the object at an address.
-pub fn link(name: &str, creation_order: u64, address: u64) -> Message {
+pub fn link(name: &str, creation_order: u64, address: u64) -> HeaderMessage {
     const VERSION: u8 = 1;
     const LENGTH_HAS_2_BYTES: u8 = 0b1;
     const HAS_CREATION_ORDER: u8 = 0b100;
@@ -127,23 +127,23 @@ pub fn link(name: &str, creation_order: u64, address: u64) -> Message {
     body.extend((name.len() as u16).to_le_bytes());
     body.extend(name.as_bytes());
     body.extend(address.to_le_bytes());
-    Message::new(0x06, body)
+    HeaderMessage::new(0x06, body)
 }
 
 /// Section IV.A.2.i: "Data Layout", version 3: all elements one after the other at an address.
-pub fn contiguous_layout(address: u64, size_bytes: u64) -> Message {
+pub fn contiguous_layout(address: u64, size_bytes: u64) -> HeaderMessage {
     const VERSION: u8 = 3;
     const CONTIGUOUS: u8 = 1;
     let mut body = vec![VERSION, CONTIGUOUS];
     body.extend(address.to_le_bytes());
     body.extend(size_bytes.to_le_bytes());
-    Message::new(0x08, body)
+    HeaderMessage::new(0x08, body)
 }
 
 /// Section IV.A.2.k: "Group Info", without more than is necessary.
-pub fn group_info() -> Message {
+pub fn group_info() -> HeaderMessage {
     let (version, flags) = (0, 0);
-    Message::constant(0x0a, vec![version, flags])
+    HeaderMessage::constant(0x0a, vec![version, flags])
 }
 
 /// Section IV.A.2.m: "Attribute", version 3. `None` if it is longer than a message can be.
@@ -153,7 +153,7 @@ pub fn attribute(
     datatype: &[u8],
     dataspace: &Dataspace,
     data: &[u8],
-) -> Option<Message> {
+) -> Option<HeaderMessage> {
     const VERSION: u8 = 3;
     const UTF_8: u8 = 1;
     let (nothing_is_shared, space) = (0, dataspace_body(dataspace));
@@ -167,11 +167,12 @@ pub fn attribute(
     body.extend(datatype);
     body.extend(space);
     body.extend(data);
-    (body.len() <= MAX_BODY_BYTES).then_some(Message { creation_order, ..Message::new(0x0c, body) })
+    (body.len() <= MAX_BODY_BYTES)
+        .then_some(HeaderMessage { creation_order, ..HeaderMessage::new(0x0c, body) })
 }
 
 /// Section IV.A.2.v: "Attribute Info" of an object with so many attributes, all in messages of its header.
-pub fn attribute_info(attributes: u16) -> Message {
+pub fn attribute_info(attributes: u16) -> HeaderMessage {
     const VERSION: u8 = 0;
     const CREATION_ORDER_IS_TRACKED: u8 = 0b1;
     let mut body = vec![VERSION, CREATION_ORDER_IS_TRACKED];
@@ -180,7 +181,7 @@ pub fn attribute_info(attributes: u16) -> Message {
     for address in [heap, name_index] {
         body.extend(address.to_le_bytes());
     }
-    Message::new(0x15, body)
+    HeaderMessage::new(0x15, body)
 }
 
 #[cfg(test)]
@@ -190,9 +191,9 @@ mod tests {
 
     #[test]
     fn spaces() {
-        assert_eq!(dataspace(&Dataspace::of_shape(&[])).body, [2, 0, 0, 0]);
+        assert_eq!(dataspace(&Dataspace::from_shape(&[])).body, [2, 0, 0, 0]);
         assert_eq!(dataspace(&Dataspace::Null).body, [2, 0, 0, 2]);
-        assert_eq!(dataspace(&Dataspace::of_shape(&[3])).body, [2, 1, 0, 1, 3, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(dataspace(&Dataspace::from_shape(&[3])).body, [2, 1, 0, 1, 3, 0, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]

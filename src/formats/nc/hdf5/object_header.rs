@@ -3,7 +3,7 @@
 //! Spec: HDF5 File Format Specification 3.0, section IV.A.1.b ("Version 2 Data Object Header Prefix"). Uses its neighbours.
 
 use super::append_checksum;
-use super::messages::Message;
+use super::messages::HeaderMessage;
 
 const SIGNATURE: [u8; 4] = *b"OHDR";
 const VERSION: u8 = 2;
@@ -13,7 +13,7 @@ const ATTRIBUTE_ORDER_IS_TRACKED: u8 = 0b100;
 const CONSTANT: u8 = 0b1;
 
 /// The header of an object with these messages, all of them in its first chunk. `None` beyond 4 GiB.
-pub fn object_header(messages: &[Message]) -> Option<Vec<u8>> {
+pub fn object_header(messages: &[HeaderMessage]) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     for message in messages {
         body.push(message.kind);

@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use crate::formats::{Place, Role};
+use crate::formats::{CompanionPlace, Role};
 use crate::hierarchy::{DOCUMENT_NAMES, author};
 use crate::mount::fs::entries::parent;
 use crate::mount::fs::error::{Failure, FsResult};
@@ -28,7 +28,7 @@ impl NameChanges {
                 Ok(())
             }
             EntityKind::Array if self.options.delete => self.remove_array(&entity.path, caller, "unlink"),
-            EntityKind::Companion(format, Place::Beside) if entity.view.is_none() => {
+            EntityKind::Companion(format, CompanionPlace::NextToNode) if entity.view.is_none() => {
                 let is_array = self.nodes.current(&entity.path)?.is_array();
                 match (format.role, self.options.delete) {
                     (Role::Sidecar, true) if is_array => self.remove_array(&entity.path, caller, "unlink"),

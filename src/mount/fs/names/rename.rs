@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::array::Array;
 use crate::cancellation::Cancellation;
 use crate::error::Error;
-use crate::formats::{Place as FilePlace, Role};
+use crate::formats::{CompanionPlace, Role};
 use crate::hierarchy::author;
 use crate::mount::fs::array_files::file::ArrayFile;
 use crate::mount::fs::attributes::Attributes;
@@ -65,7 +65,7 @@ impl NameChanges {
             EntityKind::Array | EntityKind::Group if self.options.delete => {
                 self.rename_node(&source, to, target, caller).map(|()| None)
             }
-            EntityKind::Companion(format, FilePlace::Beside)
+            EntityKind::Companion(format, CompanionPlace::NextToNode)
                 if format.role == Role::Sidecar && source.view.is_none() =>
             {
                 self.rename_sidecar(&source, from, to, target, caller).map(|()| None)

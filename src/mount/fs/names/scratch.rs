@@ -326,8 +326,9 @@ impl ScratchFile {
         let size_bytes = self.meta.lock().size_bytes.max(end);
         if !self.count(size_bytes) {
             let limit = self.budget.limit;
-            let reason =
-                format!("scratch files may have {limit} bytes in all: raise it with --tune scratch-limit=SIZE");
+            let reason = format!(
+                "scratch files may have {limit} bytes in all: raise it with --tune scratch-limit=SIZE"
+            );
             return self.log.refuse_name("write", &self.path(), libc::ENOSPC, reason);
         }
         if let ScratchContent::Memory(bytes) = content {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::formats::detached::data_names;
 use crate::formats::views::FLAT;
-use crate::formats::{Format, JSON, Place, Role};
+use crate::formats::{CompanionPlace, Format, JSON, Role};
 use crate::hierarchy::{Child, Node, OpenArrays, View};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, EntityKind};
@@ -47,7 +47,9 @@ impl CompanionNames {
     /// The file with a name next to the nodes in a group's folder: a sidecar, or one in a format that is listed there.
     pub fn sibling_file(&self, group: &str, name: &str, blocking: Blocking) -> FsResult<Option<Entity>> {
         for format in self.sibling_formats() {
-            if let Some(file) = self.file_in(format, Place::Beside, None, group, name, blocking)? {
+            if let Some(file) =
+                self.file_in(format, CompanionPlace::NextToNode, None, group, name, blocking)?
+            {
                 return Ok(Some(file));
             }
         }
@@ -58,7 +60,7 @@ impl CompanionNames {
     pub fn sibling_files(&self, group: &str, children: &[Child]) -> FsResult<Vec<(String, Entity)>> {
         let mut files = Vec::new();
         for format in self.sibling_formats() {
-            files.extend(self.files_in(format, Place::Beside, None, group, children)?);
+            files.extend(self.files_in(format, CompanionPlace::NextToNode, None, group, children)?);
         }
         Ok(files)
     }
@@ -71,7 +73,7 @@ impl CompanionNames {
     pub fn file_in(
         &self,
         format: &'static Format,
-        place: Place,
+        place: CompanionPlace,
         view: Option<View>,
         group: &str,
         name: &str,
@@ -83,7 +85,7 @@ impl CompanionNames {
             return Ok(Some(entity(group)));
         }
         let Some(stem) = stem.filter(|stem| has_name(format, place, stem)) else { return Ok(None) };
-        let is_mirror = format.role == Role::Detached && place == Place::Mirror;
+        let is_mirror = format.role == Role::Detached && place == CompanionPlace::FormatFolder;
         let escaped = if is_mirror { data_names::array_name(stem) } else { None };
         for name in escaped.as_deref().into_iter().chain([stem]) {
             if let Some(path) = self.node_in(format, view, group, name, blocking)? {
@@ -118,7 +120,7 @@ impl CompanionNames {
     pub fn files_in(
         &self,
         format: &'static Format,
-        place: Place,
+        place: CompanionPlace,
         view: Option<View>,
         group: &str,
         children: &[Child],
@@ -129,7 +131,7 @@ impl CompanionNames {
             let file = self.file_in(format, place, view, "", &name, Blocking::Yes)?;
             let name = format!("{}{}", format.stem(&self.root_name), format.suffix);
             let mut files: Vec<_> = file.map(|file| (name, file)).into_iter().collect();
-            if format.role == Role::Detached && place == Place::Mirror && !files.is_empty() {
+            if format.role == Role::Detached && place == CompanionPlace::FormatFolder && !files.is_empty() {
                 files.push((format.stem(&self.root_name).into_owned(), own_file(view, "")));
             }
             return Ok(files);
@@ -147,7 +149,7 @@ impl CompanionNames {
             {
                 continue;
             }
-            if format.role == Role::Detached && place == Place::Mirror {
+            if format.role == Role::Detached && place == CompanionPlace::FormatFolder {
                 files.push((stem.into_owned(), own_file(view, &path)));
             }
             files.push((name, entity(&path)));
@@ -173,7 +175,7 @@ impl CompanionNames {
         if let Some(View::Planes(axis)) = view {
             return self.planes.child_of_group(format, axis, group, name, blocking);
         }
-        let place = if format == FLAT { Place::Beside } else { Place::Mirror };
+        let place = if format == FLAT { CompanionPlace::NextToNode } else { CompanionPlace::FormatFolder };
         let file = match self.file_in(format, place, view, group, name, blocking)? {
             None if format == FLAT => self.file_in(JSON, place, view, group, name, blocking)?,
             None if format.role == Role::Detached => match data_names::array_name(name) {
@@ -207,7 +209,7 @@ impl CompanionNames {
             return self.planes.names_of_group(format, axis, group);
         }
         let children = self.nodes.members(group)?;
-        let place = if format == FLAT { Place::Beside } else { Place::Mirror };
+        let place = if format == FLAT { CompanionPlace::NextToNode } else { CompanionPlace::FormatFolder };
         let mut names = self.files_in(format, place, view, group, &children)?;
         if format == FLAT {
             let real: HashSet<String> = names.iter().map(|(name, _)| name.clone()).collect();
@@ -239,33 +241,33 @@ impl CompanionNames {
             None => {
                 let Some(shown) = self.arrays.shown(view, node) else { return Ok(false) };
                 let entity = Entity { kind: EntityKind::Array, view, path: path.into() };
-                let subject = self.subjects.of_entity(&entity, Place::Mirror, node, &shown);
+                let subject = self.subjects.of_entity(&entity, CompanionPlace::FormatFolder, node, &shown);
                 Ok(format.refuses.and_then(|refuses| refuses(&subject)).is_none())
             }
             Some(_) if view.is_some() => Ok(false),
             Some(_) if blocking == Blocking::No => Err(Failure::WouldBlock),
-            Some(check) => Ok(check(&self.subjects.of_node(path, Place::Mirror, node))?),
+            Some(check) => Ok(check(&self.subjects.of_node(path, CompanionPlace::FormatFolder, node))?),
         }
     }
 }
 
 /// A node's file in a format.
-fn file(format: &'static Format, place: Place, view: Option<View>, path: &str) -> Entity {
+fn file(format: &'static Format, place: CompanionPlace, view: Option<View>, path: &str) -> Entity {
     Entity { kind: EntityKind::Companion(format, place), view, path: path.into() }
 }
 
 /// An array's own file, or that of a view of it.
 fn own_file(view: Option<View>, path: &str) -> Entity {
     match view {
-        Some(_) => file(FLAT, Place::Beside, view, path),
+        Some(_) => file(FLAT, CompanionPlace::NextToNode, view, path),
         None => Entity::new(EntityKind::Array, path),
     }
 }
 
 /// Whether a node of this name can have a file in this format there.
-fn has_name(format: &Format, place: Place, name: &str) -> bool {
+fn has_name(format: &Format, place: CompanionPlace, name: &str) -> bool {
     let is_own = format.role == Role::Sidecar || format == FLAT;
-    is_own || place == Place::Mirror || format.name_beside(name).is_some()
+    is_own || place == CompanionPlace::FormatFolder || format.listed_name(name).is_some()
 }
 
 fn group_folder(format: &'static Format, view: Option<View>, path: String) -> Entity {

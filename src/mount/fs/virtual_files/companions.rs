@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::error::Error;
 use crate::formats::virtual_file::VirtualFile;
-use crate::formats::{Companion, Content, Format, Made, Place, Role, Subject};
+use crate::formats::{Companion, CompanionContent, CompanionPlace, Format, MadeCompanion, Role, Subject};
 use crate::hierarchy::{Node, OpenArrays, View};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, Inode, InodeTable};
@@ -95,7 +95,7 @@ impl CompanionState {
             None => made.companion.version(),
             // Which elements it is made from depends on other nodes.
             Some(_) => match (format.open)(subject) {
-                Ok(Content::Elements(companion)) => companion.version(),
+                Ok(CompanionContent::Elements(companion)) => companion.version(),
                 _ => return None,
             },
         };
@@ -147,7 +147,7 @@ impl Companions {
         &self,
         entity: &Entity,
         format: &'static Format,
-        place: Place,
+        place: CompanionPlace,
         node: &Arc<Node>,
         blocking: Blocking,
     ) -> FsResult<(Option<Info>, u64)> {
@@ -186,7 +186,12 @@ impl Companions {
     }
 
     /// The content of a companion file for open(2) of this inode. Blocks on the store.
-    pub fn open(&self, inode: &Inode, format: &'static Format, place: Place) -> FsResult<Arc<VirtualFile>> {
+    pub fn open(
+        &self,
+        inode: &Inode,
+        format: &'static Format,
+        place: CompanionPlace,
+    ) -> FsResult<Arc<VirtualFile>> {
         let entity = &inode.entity;
         let cached = self.nodes.current(&entity.path)?;
         let Some(node) = expressed(format, entity.view, &cached, &self.arrays) else {
@@ -237,12 +242,12 @@ impl Companions {
         let revalidate = self.nodes.revalidate();
         let info = state.take().and_then(|state| state.info_of(revalidate, node));
         let made = (format.open)(subject).and_then(|content| match content {
-            Content::Ready(file) => Ok((Arc::new(file), false, None)),
-            Content::OfNodes(file) => Ok((Arc::new(file), true, None)),
-            Content::Elements(companion) => {
+            CompanionContent::Ready(file) => Ok((Arc::new(file), false, None)),
+            CompanionContent::OfNodes(file) => Ok((Arc::new(file), true, None)),
+            CompanionContent::Elements(companion) => {
                 // Frees its memory for the new file.
                 *self.latest.lock() = None;
-                let Made { version, file } = companion.make()?;
+                let MadeCompanion { version, file } = companion.make()?;
                 let file = Arc::new(file);
                 if file.reserved_bytes() <= self.kept_limit_bytes {
                     *self.latest.lock() = Some(file.clone());

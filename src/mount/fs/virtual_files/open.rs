@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use crate::cancellation::Cancellation;
 use crate::error::Error;
-use crate::formats::virtual_file::{FileReader, Share, VirtualFile};
+use crate::formats::virtual_file::{ArrayShare, FileReader, VirtualFile};
 use crate::hierarchy::SharedArray;
 use crate::mount::fs::arrays::{ArrayInUse, ServedArrays};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
@@ -54,7 +54,7 @@ impl VirtualFiles {
         text: String,
         cancellation: &Cancellation,
     ) -> FsResult<Opened<OpenVirtualFile>> {
-        let file = Arc::new(VirtualFile::of_bytes(text.into_bytes()));
+        let file = Arc::new(VirtualFile::from_bytes(text.into_bytes()));
         let mut opened = self.open(file, true, cancellation)?;
         opened.file.is_report = true;
         Ok(opened)
@@ -95,7 +95,7 @@ impl OpenVirtualFile {
     /// with the bytes of arrays.
     fn record_read(&self, offset: u64, length: u64) {
         let (mut all_bytes, mut before) = (0, None);
-        for Share { array, bytes } in self.file.shares(offset, length) {
+        for ArrayShare { array, bytes } in self.file.shares(offset, length) {
             all_bytes += bytes;
             let Some(array) = array else { continue };
             // An array may have several parts of a file, one after the other: it is one request.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::formats::{self, Format, Place, Subject, Surroundings, views as view_files};
+use crate::formats::{self, CompanionPlace, Format, Subject, Surroundings, views as view_files};
 use crate::hierarchy::{Child, Node, OpenArrays, SharedArray, View};
 use crate::mount::fs::arrays::ServedArrays;
 use crate::mount::fs::error::Blocking;
@@ -45,7 +45,7 @@ impl Subjects {
     }
 
     /// What a companion file of a node is made of.
-    pub fn of_node<'a>(&'a self, path: &'a str, place: Place, node: &'a Node) -> Subject<'a> {
+    pub fn of_node<'a>(&'a self, path: &'a str, place: CompanionPlace, node: &'a Node) -> Subject<'a> {
         self.of(None, path, place, node, node)
     }
 
@@ -53,7 +53,7 @@ impl Subjects {
     pub fn of_entity<'a>(
         &'a self,
         entity: &'a Entity,
-        place: Place,
+        place: CompanionPlace,
         node: &'a Node,
         shown: &'a Node,
     ) -> Subject<'a> {
@@ -64,7 +64,7 @@ impl Subjects {
         &'a self,
         view: Option<View>,
         path: &'a str,
-        place: Place,
+        place: CompanionPlace,
         node: &'a Node,
         shown: &'a Node,
     ) -> Subject<'a> {
@@ -89,7 +89,7 @@ impl Subjects {
             place,
             surroundings: Box::new(OfReaders { subjects: self, node, path, of_own, of_others }),
             formats: formats::FORMATS,
-            beside: &self.listed,
+            listed: &self.listed,
         }
     }
 
@@ -97,7 +97,7 @@ impl Subjects {
     fn node_for(&self, reader: &Node, path: &str) -> Result<Option<Arc<Node>>> {
         let found = self.nodes.get_for_reader(path).map_err(|failure| failure.into_error(path))?;
         let Some(node) = found.node.clone() else { return Ok(None) };
-        let documents = formats::documents_info(&self.of_node(path, Place::Mirror, &node))?;
+        let documents = formats::documents_info(&self.of_node(path, CompanionPlace::FormatFolder, &node))?;
         let of_node = self.permissions.readers_of(&documents);
         let is_open = self.permissions.readers(Some(reader)).all_may_read(&of_node);
         Ok(is_open.then_some(node))

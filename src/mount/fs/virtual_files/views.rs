@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::formats::views::{self, FLAT, VIEWS, plane_index, plane_name};
-use crate::formats::{Format, JSON, Place, Role};
+use crate::formats::{CompanionPlace, Format, JSON, Role};
 use crate::hierarchy::{Node, OpenArrays, View};
 use crate::mount::fs::error::{Blocking, FsResult};
 use crate::mount::fs::inode::{Entity, EntityKind};
@@ -133,22 +133,22 @@ impl PlaneNames {
         Ok(length.map(|length| PlaneNames { format, axis, path: folder.path.clone(), length }))
     }
 
-    fn file(&self, format: &'static Format, place: Place, index: u64) -> Entity {
+    fn file(&self, format: &'static Format, place: CompanionPlace, index: u64) -> Entity {
         let plane = View::Plane { axis: self.axis, index };
         Entity::with_view(EntityKind::Companion(format, place), plane, self.path.clone())
     }
 
     /// How the names of its files end. A format of detached headers has the data file next to each header.
-    fn files(&self) -> impl Iterator<Item = (&'static Format, Place)> + use<> {
-        let own =
-            (self.format == FLAT || self.format.role == Role::Detached).then_some((FLAT, Place::Beside));
-        let other = (self.format != FLAT).then_some((self.format, Place::Mirror));
+    fn files(&self) -> impl Iterator<Item = (&'static Format, CompanionPlace)> + use<> {
+        let own = (self.format == FLAT || self.format.role == Role::Detached)
+            .then_some((FLAT, CompanionPlace::NextToNode));
+        let other = (self.format != FLAT).then_some((self.format, CompanionPlace::FormatFolder));
         own.into_iter().chain(other)
     }
 
     /// The file with this name. Each plane has a sidecar, which is not listed.
     pub fn find(&self, name: &str) -> Option<Entity> {
-        let sidecar = (self.format == FLAT).then_some((JSON, Place::Beside));
+        let sidecar = (self.format == FLAT).then_some((JSON, CompanionPlace::NextToNode));
         self.files().chain(sidecar).find_map(|(format, place)| {
             let index = plane_index(name.strip_suffix(format.suffix)?, self.length)?;
             Some(self.file(format, place, index))
