@@ -5,13 +5,13 @@ use crate::error::Result;
 use crate::hierarchy::Node;
 use crate::store::{Info, Posix, join};
 
-/// Owner, mode and time of a file that shows a node's documents. In v2 the attributes have a document of their
-/// own, and the sidecar shows both.
+/// Returns owner, mode and time of a file that shows a node's documents. In v2 the attributes have a document of their own, and the
+/// sidecar shows both.
 pub fn documents_info(subject: &Subject<'_>) -> Result<Info> {
     let store = subject.arrays.store();
     let mut info = *subject.node.info();
     if store.is_remote() {
-        // Its documents have no owners and modes.
+        // Documents in a remote store have no owners and modes.
         return Ok(info);
     }
     let document = match subject.node {
@@ -32,16 +32,15 @@ pub fn documents_info(subject: &Subject<'_>) -> Result<Info> {
         _ => join(subject.path, ".zattrs"),
     };
     let of_attributes = match (store.head_object(&attributes), subject.node) {
-        // The sidecar says why the node cannot be read, and shows no attributes of it.
+        // The sidecar says why the node cannot be read, and does not show its attributes.
         (Err(_), Node::Broken { .. }) => None,
         (of_attributes, _) => of_attributes?,
     };
     Ok(of_attributes.map_or(info, |of_attributes| intersect_documents(&info, &of_attributes)))
 }
 
-/// Attributes of a file that is made from two documents: owned like the first, no more readable than either.
-/// A user that owns only one of them, or is only in the group of one, counts as "others" for the other
-/// document.
+/// Returns owner, mode and time of a file that is made from two documents. It is owned like the first, and no more readable than either.
+/// A user who owns only one of them, or is only in the group of one, counts as "others" for the other document.
 pub fn intersect_documents(first: &Info, second: &Info) -> Info {
     let common = |first: &Posix, second: &Posix| {
         let others = second.mode & 0o007;

@@ -12,7 +12,7 @@ use crate::hierarchy::Node;
 use crate::metadata::DataType;
 use crate::metadata::data_type::numeric::NumericType;
 
-/// The type of the elements, if they are plain numbers. A truth value, a time or a text is not one.
+/// Returns the type of the elements if they are numbers. Bools, times and texts are not numbers here.
 pub fn number_type(data_type: &DataType) -> Option<NumericType> {
     data_type.numeric_type().filter(|&numeric_type| numeric_type != NumericType::Bool)
 }
@@ -20,9 +20,9 @@ pub fn number_type(data_type: &DataType) -> Option<NumericType> {
 /// One axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlatAxis {
-    /// Its place among the array's own axes.
+    /// Its index among the array's own axes.
     pub index: usize,
-    /// Elements along it.
+    /// The number of elements along it.
     pub length: u64,
 }
 
@@ -35,29 +35,29 @@ pub struct FlatArray {
     pub number: NumericType,
     /// Whether the most significant byte of a component comes first. `false` for bytes.
     pub is_big_endian: bool,
-    /// Bytes of the file.
+    /// The size of the file.
     pub size_bytes: u64,
-    /// Whether the fastest of two or more axes is named as one of channels or colours.
+    /// Whether the fastest of two or more axes has the name of an axis of channels or colours.
     pub has_channels: bool,
 }
 
-/// The array as images, one after the other.
+/// The shape of an array as images, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planes {
-    /// Channels side by side in each pixel; 1 without channels.
+    /// The number of channels of a pixel; 1 without channels.
     pub samples: u64,
-    /// Pixels of a row.
+    /// The number of pixels in a row.
     pub width: u64,
-    /// Rows of an image; 1 where there is one axis only.
+    /// The number of rows of an image; 1 if there is only one axis.
     pub height: u64,
-    /// Images.
+    /// The number of images.
     pub count: u64,
-    /// The place of the axis of columns among the axes; that of rows is the next.
+    /// The place of the axis of columns among the axes; the axis of rows follows.
     pub columns: usize,
 }
 
 impl FlatArray {
-    /// An array of numbers in this layout. `None` for other nodes, and for arrays without axes or elements, which no format
+    /// Returns the flat array of a node in this layout; `None` for other nodes, and for arrays without axes or elements, which no format
     /// of grids can express.
     pub fn from_node(node: &Node, layout: Layout) -> Option<Self> {
         let Node::Array { metadata, .. } = node else { return None };
@@ -76,33 +76,33 @@ impl FlatArray {
         (!axes.is_empty()).then_some(FlatArray { axes, number, is_big_endian, size_bytes, has_channels })
     }
 
-    /// The array of a subject, for a format that can express it.
+    /// Returns the flat array of a subject that a format can express.
     pub fn from_subject(subject: &Subject<'_>) -> Result<Self> {
         let stale = || Error::Stale { key: subject.path.to_owned() };
         FlatArray::from_node(subject.node, subject.layout()).ok_or_else(stale)
     }
 
-    /// Bytes of an element.
+    /// Returns the size of an element in bytes.
     pub fn item_bytes(&self) -> u64 {
         self.number.size() as u64
     }
 
-    /// The lengths, the fastest axis first.
+    /// Returns the lengths of the axes, fastest first.
     pub fn lengths(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + '_ {
         self.axes.iter().map(|axis| axis.length)
     }
 
-    /// Elements along an axis, counted from the fastest; 1 where there is none.
+    /// Returns the length of an axis, counted from the fastest; 1 if there is no such axis.
     pub fn length(&self, place: usize) -> u64 {
         self.axes.get(place).map_or(1, |axis| axis.length)
     }
 
-    /// The product of all lengths from an axis on.
+    /// Returns the product of the lengths of an axis and all slower ones.
     pub fn count_from(&self, place: usize) -> u64 {
         self.lengths().skip(place).fold(1, u64::saturating_mul)
     }
 
-    /// The array as images of its fastest axes.
+    /// Returns the shape of the array as images of its fastest axes.
     pub fn planes(&self) -> Planes {
         let columns = usize::from(self.has_channels);
         Planes {
@@ -114,7 +114,7 @@ impl FlatArray {
         }
     }
 
-    /// A number of the header in the array's own byte order.
+    /// Returns a number of a header in the byte order of the array.
     pub fn bytes<const N: usize>(&self, mut little_endian: [u8; N]) -> [u8; N] {
         if self.is_big_endian {
             little_endian.reverse();
@@ -128,7 +128,7 @@ pub const MAX_HEADER_BYTES: u64 = 4 << 20;
 /// Shorter headers are not counted against the cache's limit.
 const UNCOUNTED_BYTES: usize = 64 << 10;
 
-/// A file of a header and the bytes of the subject's array.
+/// Makes a file of a header and the bytes of the subject's array.
 pub fn header_and_array(subject: &Subject<'_>, header: Vec<u8>) -> Result<CompanionContent> {
     let size_bytes = subject.metadata()?.flat_size().unwrap_or(0);
     let array = subject.surroundings.open_array(subject.path)?;
@@ -138,7 +138,7 @@ pub fn header_and_array(subject: &Subject<'_>, header: Vec<u8>) -> Result<Compan
     Ok(CompanionContent::Ready(file.with_reservation(reservation)))
 }
 
-/// A header alone, of an array that can be opened.
+/// Makes a file of a header alone, for an array that can be opened.
 pub fn detached_header(subject: &Subject<'_>, header: impl Into<Vec<u8>>) -> Result<CompanionContent> {
     subject.surroundings.open_array(subject.path)?;
     let header = header.into();
@@ -155,12 +155,12 @@ fn reserve(subject: &Subject<'_>, header: &[u8]) -> Result<Reservation> {
     Ok(reservation)
 }
 
-/// The value without data as GDAL reads it.
+/// Returns the value for missing data as GDAL reads it.
 pub fn no_data_text(value: f64) -> String {
     if value.is_nan() { "nan".to_owned() } else { format!("{value:?}") }
 }
 
-/// Values with blanks between them.
+/// Joins values with spaces.
 pub fn spaced<T: ToString>(values: impl IntoIterator<Item = T>) -> String {
     values.into_iter().map(|value| value.to_string()).collect::<Vec<_>>().join(" ")
 }
@@ -184,12 +184,12 @@ pub mod tests {
     pub const LITTLE: Layout = Layout { order: Order::C, byte_order: ByteOrder::Little };
     pub const BIG_F: Layout = Layout { order: Order::F, byte_order: ByteOrder::Big };
 
-    /// A store with these documents, by path. `""` is the root group if it is not among them.
+    /// Makes a store with these documents, by path, and a group at the root.
     pub fn store(documents: &[(&str, Value)]) -> Arc<dyn Store> {
         Arc::new(memory(documents))
     }
 
-    /// As [`store`].
+    /// Makes the same store with its own type.
     pub fn memory(documents: &[(&str, Value)]) -> MemoryStore {
         let memory = MemoryStore::new();
         memory
@@ -250,7 +250,7 @@ pub mod tests {
         }
     }
 
-    /// The header of a format for the array at a path: all but the array's bytes. `None` where the format is absent.
+    /// Returns the header of a format for the array at a path, without the array's bytes; `None` if the format cannot express it.
     pub fn header(format: &Format, store: &Arc<dyn Store>, path: &str, layout: Layout) -> Option<Vec<u8>> {
         with_subject(store, path, layout, |subject| {
             if !(format.expresses)(subject.node, layout) {
@@ -266,12 +266,12 @@ pub mod tests {
         })
     }
 
-    /// As [`header`], of an array alone in its store.
+    /// Returns the header for an array that is alone in its store.
     pub fn header_of(format: &Format, document: Value, layout: Layout) -> Option<Vec<u8>> {
         header(format, &store(&[("g/a", document)]), "g/a", layout)
     }
 
-    /// As [`header_of`], as text.
+    /// Returns the same as text.
     pub fn text_of(format: &Format, document: Value, layout: Layout) -> Option<String> {
         header_of(format, document, layout).map(|header| String::from_utf8(header).unwrap())
     }

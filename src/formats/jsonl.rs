@@ -7,8 +7,8 @@
 //! "Ynl0ZXMgYXMgYmFzZTY0"
 //! ```
 //!
-//! Elements that are not stored are the fill value. Arrays of fixed-size elements have their flat file, and none of these. A
-//! line holds no character that a program may take for the end of a line: U+0085, U+2028 and U+2029 are escaped too.
+//! Elements that are not stored are the fill value. Arrays of fixed-size elements have a flat file instead. Characters that a program may
+//! take for the end of a line (U+0085, U+2028 and U+2029) are escaped too.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub const FORMAT: Format = Format {
 /// The shortest line: `""` and its end.
 const SHORTEST_LINE_BYTES: u64 = 3;
 /// The step in which memory is reserved from the cache's limit.
-const HOLD_STEP_BYTES: u64 = 1 << 20;
+const RESERVED_STEP_BYTES: u64 = 1 << 20;
 
 fn expresses(node: &Node, _: Layout) -> bool {
     use VariableLength::{Bytes, Utf8};
@@ -74,7 +74,7 @@ impl Companion for Jsonl {
             reservation: Reservation::new(&self.engine),
             key: &metadata.document_key,
         };
-        // Checked before anything is read: the document may declare far more than the store holds.
+        // This is checked before anything is read, because the document may declare far more than the store has.
         let shortest = self.array.elements().saturating_mul(SHORTEST_LINE_BYTES);
         if shortest > text.reservation.limit_bytes() {
             return Err(text.too_large());
@@ -106,7 +106,7 @@ impl JsonlText<'_> {
         self.bytes.push(b'\n');
         let lacking = (self.bytes.len() as u64).saturating_sub(self.reservation.bytes());
         if lacking > 0
-            && !self.reservation.grow(lacking.max(HOLD_STEP_BYTES))
+            && !self.reservation.grow(lacking.max(RESERVED_STEP_BYTES))
             && !self.reservation.grow(lacking)
         {
             return Err(self.too_large());
@@ -116,9 +116,8 @@ impl JsonlText<'_> {
 
     fn too_large(&self) -> Error {
         let limit = self.reservation.limit_bytes();
-        let reason = format!(
-            "its text form is longer than the cache size of {limit} bytes, which bounds it in memory"
-        );
+        let reason =
+            format!("its text form is longer than the cache size of {limit} bytes, which limits its memory");
         Error::TooLarge { key: self.key.to_owned(), reason }
     }
 }
@@ -138,7 +137,7 @@ fn push_string(text: &mut Vec<u8>, string: &str) {
             '\n' => text.extend_from_slice(b"\\n"),
             '\r' => text.extend_from_slice(b"\\r"),
             '\t' => text.extend_from_slice(b"\\t"),
-            // All of them are in the first plane. Writing to a Vec does not fail.
+            // All characters to escape are in the first plane. Writing to a Vec does not fail.
             other => drop(write!(text, "\\u{:04x}", u32::from(other))),
         }
         rest = characters.as_str();
@@ -147,7 +146,7 @@ fn push_string(text: &mut Vec<u8>, string: &str) {
     text.push(b'"');
 }
 
-/// Whether a character must be escaped, for JSON or because some program ends a line there.
+/// Returns whether a character must be escaped, for JSON or because some programs end a line there.
 fn needs_escape(character: char) -> bool {
     matches!(character, '\0'..='\x1f' | '"' | '\\' | '\x7f' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
@@ -182,7 +181,7 @@ mod tests {
         }
     }
 
-    /// An array that has no flat bytes, alone.
+    /// A store with one array, which has no flat bytes.
     struct NoArrays;
 
     impl Surroundings for NoArrays {
@@ -199,7 +198,7 @@ mod tests {
         }
     }
 
-    /// The file of a v2 array with one chunk of `elements`, within a cache of `limit` bytes.
+    /// Returns the file of a v2 array with one chunk of `elements`, within a cache of `limit` bytes.
     fn file(id: &str, shape: u64, elements: &[&[u8]], limit_bytes: u64) -> Result<String> {
         let memory = MemoryStore::new();
         let vlen = if id == "vlen-utf8" { Vlen::Utf8 } else { Vlen::Bytes };
@@ -247,7 +246,7 @@ mod tests {
     fn no_more_than_the_cache_size() {
         let error = file("vlen-utf8", 1 << 40, &[b"x"], 1 << 30).unwrap_err();
         assert_eq!(error.errno(), libc::EFBIG);
-        let text = "a/.zarray: too large: its text form is longer than the cache size of 1073741824 bytes, which bounds it in memory";
+        let text = "a/.zarray: too large: its text form is longer than the cache size of 1073741824 bytes, which limits its memory";
         assert_eq!(error.to_string(), text);
         // Escaped, it is six times as long.
         let zeros = vec![0; 1 << 20];
@@ -257,7 +256,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_string_comes_back(string: String) {
+        fn any_string_is_read_back(string: String) {
             prop_assert_eq!(serde_json::from_str::<String>(&text(&string)).unwrap(), string.clone());
             let ends_a_line = text(&string).contains(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}']);
             prop_assert!(!ends_a_line);

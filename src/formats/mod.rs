@@ -1,16 +1,15 @@
-//! Companion files: a node in another form, which some programs read better than flat bytes.
+//! Companion files: nodes in formats that some programs read better than flat bytes.
 //!
 //! Uses every layer below, and nothing of mounts. A format is one file (or folder) with a [`Format`] and one line in
 //! `registry.rs`. Its content is a [`VirtualFile`]: bytes that the format makes, and ranges of arrays that are read as their
 //! own files are (`virtual_file.rs`).
-//! It is served as `__formats__/NAME/PATH.SUFFIX`, for those nodes that it can express; other nodes have no such
-//! file: an approximate one would be wrong. The folder of a format of detached headers shows the arrays' own files too
-//! (`detached/`).
+//! It is served as `__formats__/NAME/PATH.SUFFIX` for the nodes that the format can express. Other nodes have no file, because an
+//! approximation would be wrong. The folder of a format with detached headers shows the arrays' own files too (`detached/`).
 //!
-//! The files of a view ([`View`]) are made as those of the array that it shows (`views.rs`).
+//! The files of a view ([`View`]) are made like those of an array (`views.rs`).
 //!
-//! `flat_array.rs` describes the bytes of an array as the formats of numbers see them, `numbers.rs` reads elements as numbers, `geometry/`
-//! knows where they lie in space and time.
+//! `flat_array.rs` describes the bytes of an array for formats of grids and images, `numbers.rs` reads elements as numbers, and `geometry/`
+//! finds their positions in space and time.
 
 mod csv;
 pub mod detached;
@@ -48,68 +47,68 @@ pub use documents::documents_info;
 pub use geometry::positions::{self, Positions};
 pub use registry::{FORMATS, JSON, find, find_by_any_name, text_file};
 
-/// The folder of all companion files, below the root of what is served.
+/// The folder of all companion files, below the root of the mount.
 pub const FOLDER: &str = "__formats__";
 
-/// The longest list of names of things that a file lacks.
+/// The longest list of names that a file leaves out.
 const MAX_NAMES_BYTES: usize = 4096;
 
 /// One format.
 pub struct Format {
-    /// Its folder.
+    /// The name of its folder.
     pub name: &'static str,
     /// The suffix after the array's name.
     pub suffix: &'static str,
-    /// What it can hold: the reason why other arrays have no such file.
+    /// What it can hold, which tells users why other arrays have no file.
     pub holds: &'static str,
-    /// Why its files cannot be beside the arrays' own, if that is so.
+    /// The reason why its files are never listed next to the arrays' own, if there is one.
     pub not_listed: Option<&'static str>,
-    /// The name of a group's file, in the group's folder; `None` if the file is beside the folder, as `GROUP.SUFFIX`, or the
-    /// format expresses no groups.
+    /// The name of a group's file in the group's folder; `None` if the file is next to the folder, as `GROUP.SUFFIX`, or if the format
+    /// expresses no groups.
     pub group_file: Option<&'static str>,
-    /// What it is for.
+    /// Its purpose.
     pub role: Role,
-    /// Whether it can express such a node, if arrays are served in this layout.
+    /// Whether it can express a node, if arrays are served in this layout.
     pub expresses: fn(&Node, Layout) -> bool,
-    /// Whether there is such a file, where other nodes count too. May read documents.
+    /// Whether a node has a file, if that depends on other nodes too. May read documents.
     pub check: Option<fn(&Subject<'_>) -> Result<bool>>,
-    /// Why there is no file of an array that it could express, where that depends on the array's coordinates. May read them.
+    /// The reason why an array has no file, if that depends on the array's coordinates. May read them.
     pub refuses: Option<fn(&Subject<'_>) -> Option<String>>,
-    /// The attributes of a node that its file would show, and cannot hold.
+    /// The attributes of a node that its file cannot hold.
     pub left_out: Option<fn(&Node, Layout) -> Vec<String>>,
-    /// Owner, mode and time of a file, where they are not those of the node's own file. May call stat on the store.
+    /// Owner, mode and time of a file, if they are not those of the node's own file. May call stat on the store.
     pub info: Option<fn(&Subject<'_>) -> Result<Info>>,
-    /// The file of a node, where that can be made. Reads no chunks.
+    /// Makes the file of a node. Reads no chunks.
     pub open: fn(&Subject<'_>) -> Result<CompanionContent>,
 }
 
-/// What a format is for.
+/// The purpose of a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It describes nodes. Every node has a file, which follows from its documents; programs edit the attributes in it.
+    /// It describes nodes. Every node has a file, which follows from its documents. Programs edit the attributes in it.
     Sidecar,
-    /// It is the readable form of arrays that have no flat file.
+    /// It has the elements of arrays without a flat file as text.
     Text,
-    /// Some programs know it better than flat bytes.
+    /// It has the elements in a form that some programs read better than flat bytes.
     Data,
-    /// As `Data`, in a file that has no array bytes: it names the array's own file, which its folder shows as well.
+    /// As `Data`, but its files have no array bytes: they name the array's own file, which its folder also shows.
     Detached,
 }
 
-/// Where a companion file is.
+/// The place of a companion file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CompanionPlace {
-    /// Beside the node's own file.
+    /// Next to the node's own file.
     NextToNode,
     /// Below `__formats__/NAME/`, where no real node can displace it.
     FormatFolder,
 }
 
-/// What a companion file is made of.
+/// What a companion file is made from.
 pub struct Subject<'a> {
     /// The open arrays of the store.
     pub arrays: &'a OpenArrays,
-    /// The users that must be able to read every chunk in the file.
+    /// The users who must be able to read every chunk in the file.
     pub audience: Arc<Audience>,
     /// The node's path (`""` is the root).
     pub path: &'a str,
@@ -117,35 +116,35 @@ pub struct Subject<'a> {
     pub root_name: &'a str,
     /// The node, as the view shows it.
     pub node: &'a Node,
-    /// The view whose file it is, and the node as it is stored; `None` for the array itself.
+    /// The view that the file shows, and the node as it is stored; `None` for the array itself.
     pub view: Option<(View, &'a Node)>,
-    /// The own file of the view, as a path from the root of what is served.
+    /// The own file of the view, as a path from the root of the mount.
     pub view_file: Option<String>,
-    /// Where the file is.
+    /// The place of the file.
     pub place: CompanionPlace,
     /// Other nodes and arrays.
     pub surroundings: Box<dyn Surroundings + 'a>,
     /// Every format.
     pub formats: &'static [&'static Format],
-    /// The formats whose files are beside the arrays' own, too.
+    /// The formats with files that are also listed next to the arrays' own.
     pub listed: &'a [&'static Format],
 }
 
-/// The other nodes and arrays of a [`Subject`]'s store, as far as the readers of its file may see them.
+/// The nodes and arrays of a [`Subject`]'s store, as far as the readers of its file may see them.
 pub trait Surroundings {
-    /// The open array at a path, which its own file shares. In a view it is one that has the bytes of the view.
+    /// Returns the open array at a path, which is shared with the array's own file. For a view, the array has the bytes of the view.
     fn open_array(&self, path: &str) -> Result<Arc<SharedArray>>;
-    /// As [`Surroundings::open_array`], for elements that are read at once: every reader of its document must be able to read
-    /// its chunks.
+    /// Returns the open array at a path for elements that are read at once. Every reader of its document must be able to read its
+    /// chunks.
     fn open_array_to_read(&self, path: &str) -> Result<Arc<SharedArray>> {
         self.open_array(path)
     }
-    /// The node at a path, if all users that may read the subject's node may read that node's documents; as the view shows it,
-    /// if the view shows more than one array.
+    /// Returns the node at a path, if all users who may read the subject's node may read that node's documents. If the view shows more than
+    /// one array, the node is as the view shows it.
     fn node(&self, path: &str) -> Result<Option<Arc<Node>>>;
-    /// What is in a group.
+    /// Returns the nodes in a group.
     fn children(&self, path: &str) -> Result<Vec<Child>>;
-    /// Whether a node is at a path, even one that its readers may not read.
+    /// Returns whether there is a node at a path, even one that the readers may not read.
     fn is_node(&self, path: &str) -> Result<bool> {
         Ok(self.node(path)?.is_some())
     }
@@ -153,9 +152,9 @@ pub trait Surroundings {
 
 /// A companion file, before it is read.
 pub enum CompanionContent {
-    /// It follows from the node's documents, but for the ranges of arrays in it.
+    /// It follows from the node's documents, apart from the ranges of arrays in it.
     Ready(VirtualFile),
-    /// As `Ready`, but the documents of other nodes count too.
+    /// As `Ready`, but it also depends on the documents of other nodes.
     OfNodes(VirtualFile),
     /// It is made from elements.
     Elements(Box<dyn Companion>),
@@ -163,13 +162,13 @@ pub enum CompanionContent {
 
 /// A companion file that is made from the elements of an array.
 pub trait Companion: Send + Sync {
-    /// A number that changes, in all likelihood, when the file does. Calls stat on the store and reads nothing.
+    /// Returns a number that very likely changes when the file changes. Calls stat on the store and reads nothing.
     fn version(&self) -> Result<u64>;
     /// Makes the file as it is now.
     fn make(&self) -> Result<MadeCompanion>;
 }
 
-/// A companion file that was made.
+/// A companion file that was made from elements.
 pub struct MadeCompanion {
     /// Its [`Companion::version`].
     pub version: u64,
@@ -177,14 +176,14 @@ pub struct MadeCompanion {
     pub file: VirtualFile,
 }
 
-/// The name of a root that is an array, from the name of its store: without `.zip` and `.zarr`.
+/// Returns the name of a root that is an array, from the name of its store: without `.zip` and `.zarr`.
 pub fn root_name(store_name: &str) -> String {
     let name = store_name.strip_suffix(".zip").unwrap_or(store_name);
     let name = name.strip_suffix(".zarr").unwrap_or(name);
     if matches!(name, "" | "." | "..") { "array".to_owned() } else { name.to_owned() }
 }
 
-/// The names of many things, cut to a length that fits into a header. A cut list ends with `…`.
+/// Returns a list of names, cut to a length that fits into a header. A cut list ends with `…`.
 pub fn shortened<S: AsRef<str>>(names: &[S]) -> Vec<&str> {
     let (mut shown, mut length) = (Vec::new(), 0);
     for name in names.iter().map(AsRef::as_ref) {
@@ -199,28 +198,28 @@ pub fn shortened<S: AsRef<str>>(names: &[S]) -> Vec<&str> {
 }
 
 impl Format {
-    /// The file of an array with this own file, both as paths from the root of what is served.
+    /// Returns the companion file of an array, given the array's own file, both as paths from the root of the mount.
     pub fn file(&self, array_file: &str) -> String {
         let (folder, name) = array_file.rsplit_once('/').unwrap_or(("", array_file));
         let file = join(folder, &format!("{}{}", self.stem(name), self.suffix));
         join(FOLDER, &format!("{}/{file}", self.name))
     }
 
-    /// The name of the file beside an array or a group; `None` if there can be none: a header names the array's file as it is,
-    /// and each program reads other characters in its own way (`detached/data_names.rs`).
+    /// Returns the name of the file next to an array or a group. Returns `None` if it cannot be listed there: a header names the array's file
+    /// as it is, and programs disagree about some characters (`detached/data_names.rs`).
     pub fn listed_name(&self, name: &str) -> Option<String> {
         let is_plain = self.role != Role::Detached || matches!(self.stem(name), Cow::Borrowed(_));
         (is_plain && self.not_listed.is_none()).then(|| format!("{name}{}", self.suffix))
     }
 
-    /// The name of an array's file, without the suffix.
+    /// Returns the name of an array's file, without the suffix.
     pub fn stem<'a>(&self, name: &'a str) -> Cow<'a, str> {
         if self.role == Role::Detached { detached::data_names::data_name(name) } else { Cow::Borrowed(name) }
     }
 }
 
 impl Subject<'_> {
-    /// The metadata of an array.
+    /// Returns the metadata of an array.
     pub fn metadata(&self) -> Result<&Arc<ArrayMetadata>> {
         match self.node {
             Node::Array { metadata, .. } => Ok(metadata),
@@ -228,49 +227,49 @@ impl Subject<'_> {
         }
     }
 
-    /// The layout of the bytes.
+    /// Returns the layout of the served bytes.
     pub fn layout(&self) -> Layout {
         let own = self.arrays.layout();
         self.view.map_or(own, |(view, _)| view.layout(own))
     }
 
-    /// The formats that a program may open instead of the array's flat file, as far as that follows from the node alone.
+    /// Returns the formats that a program may open instead of the array's flat file, as far as they depend on the node alone.
     pub fn data_formats(&self) -> impl Iterator<Item = &'static Format> {
         let is_data = |format: &Format| matches!(format.role, Role::Data | Role::Detached);
         self.formats.iter().copied().filter(move |format| is_data(format) && format.check.is_none())
     }
 
-    /// The format in which an array that has no flat file can be read.
+    /// Returns the format in which an array without a flat file can be read.
     pub fn text_form(&self) -> Option<&'static Format> {
         let is_text =
             |format: &&Format| format.role == Role::Text && (format.expresses)(self.node, Layout::default());
         self.formats.iter().copied().find(is_text)
     }
 
-    /// The node as it is stored.
+    /// Returns the node as it is stored.
     pub fn stored(&self) -> &Node {
         self.view.map_or(self.node, |(_, stored)| stored)
     }
 
-    /// The array that readers use now for the bytes of this view of the array at a path, if it is open.
+    /// Returns the open array that readers use for this view of the array at a path, if there is one.
     pub fn current_array(&self, path: &str, rank: usize) -> Option<Arc<OpenArray>> {
         let view = self.view.and_then(|(view, _)| view.of_array(rank, self.arrays.layout()));
         self.arrays.current(view, path)
     }
 
-    /// Where the bytes begin in the open array that has them.
+    /// Returns where the bytes of the view begin in the open array.
     pub fn offset(&self) -> u64 {
         let size_bytes = self.metadata().ok().and_then(|metadata| metadata.flat_size()).unwrap_or(0);
         self.view.map_or(0, |(view, _)| view.offset(size_bytes))
     }
 
-    /// The name of the array's own file, or that of the view.
+    /// Returns the name of the own file of the array or the view.
     pub fn name(&self) -> &str {
         let file = self.array_file();
         file.rsplit('/').next().unwrap_or(file)
     }
 
-    /// The array's own file, or that of the view, as a path from the root of what is served.
+    /// Returns the own file of the array or the view, as a path from the root of the mount.
     pub fn array_file(&self) -> &str {
         match (&self.view_file, self.path) {
             (Some(file), _) => file,
@@ -279,8 +278,8 @@ impl Subject<'_> {
         }
     }
 
-    /// The file of this node in a format, as a path from the root of what is served: beside the node's own file, if it is listed
-    /// there and no node has its name.
+    /// Returns the file of this node in a format, as a path from the root of the mount: next to the node's own file, if it is listed there
+    /// and no node has its name.
     pub fn companion_file(&self, format: &'static Format) -> Result<String> {
         if self.listed.contains(&format) {
             let (folder, name) = self.array_file().rsplit_once('/').unwrap_or(("", self.array_file()));
@@ -294,7 +293,7 @@ impl Subject<'_> {
         Ok(format.file(self.array_file()))
     }
 
-    /// The array's own file, as a path from the folder of the companion file.
+    /// Returns the array's own file, as a path from the folder of the companion file.
     pub fn array_file_from_here(&self) -> String {
         let file = self.array_file();
         match self.place {

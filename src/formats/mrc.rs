@@ -1,7 +1,7 @@
 //! `mrc`: a header of 1024 bytes before the bytes as they are, for electron microscopy.
 //!
 //! Spec: ccpem.ac.uk/mrc-format/mrc2014. Two axes are an image, three a volume, four a stack of volumes (space group 401).
-//! The cell is written where the steps of all axes of the image or volume are lengths; otherwise it is 0, unknown.
+//! The cell is written if the steps of all axes of the image or volume are lengths; otherwise it is 0, which means unknown.
 //!
 //! Absent: types without a mode (the eight-bit mode is signed), other ranks.
 
@@ -79,7 +79,7 @@ fn header(array: &FlatArray, geometry: &Geometry) -> Vec<u8> {
     for number in [1, 2, 3] {
         put(i32::to_le_bytes(number));
     }
-    // Minimum, maximum and mean of which the first is the largest: they are not known.
+    // Minimum, maximum and mean: a minimum above the maximum means that they are unknown.
     for number in [0.0, -1.0, -2.0] {
         put(f32::to_le_bytes(number));
     }
@@ -96,7 +96,7 @@ fn header(array: &FlatArray, geometry: &Geometry) -> Vec<u8> {
     header
 }
 
-/// The size of the image or volume in angstroms; 0 if it is unknown.
+/// Returns the size of the image or volume in angstroms, or 0 if it is unknown.
 fn cell(array: &FlatArray, geometry: &Geometry) -> [f32; 3] {
     let along = |place: usize| {
         let axis = geometry.axis(array.axes.get(place)?.index);

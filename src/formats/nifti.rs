@@ -1,10 +1,10 @@
 //! `nifti`: a header of 4096 bytes before the bytes as they are, for neuroimaging.
 //!
-//! Spec: nifti.nimh.nih.gov, NIfTI-1.1 and NIfTI-2. The axes are the file's, the fastest first, whatever they mean. NIfTI-2 is
-//! for arrays that are longer along an axis than 32,767, or that have more than that.
+//! Spec: nifti.nimh.nih.gov, NIfTI-1.1 and NIfTI-2. The axes are those of the file, fastest first, whatever they mean. NIfTI-2 is
+//! for arrays with an axis that is longer than 32,767.
 //!
-//! Where the first three axes are of space, of known steps and lengths, they are in `pixdim` and in the affine `sform`, in
-//! millimetres (metres and micrometres if the array has these). ITK turns the first two axes round, as for all NIfTI files.
+//! If the first three axes are axes of space with known steps in a unit of length, they are in `pixdim` and in the affine `sform`, in
+//! millimetres (or in metres or micrometres, if the array has these). ITK flips the first two axes, as for all NIfTI files.
 //!
 //! Absent: half precision, more than seven axes.
 
@@ -32,7 +32,7 @@ pub const FORMAT: Format = Format {
     open,
 };
 
-/// Where the elements begin, in both versions: at a page.
+/// The offset of the elements in both versions: a multiple of the page size.
 const DATA_OFFSET: u16 = 4096;
 const MAX_AXES: usize = 7;
 
@@ -69,9 +69,9 @@ fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
 
 /// The space of the first three axes.
 struct VoxelSpace {
-    /// Known for all of them (of which there may be fewer), in the unit below.
+    /// The positions along the axes, in the unit below; `None` unless all are known.
     axes: Option<[Regular; 3]>,
-    /// NIfTI's code.
+    /// NIfTI's code of the unit.
     unit: u8,
 }
 
@@ -93,19 +93,19 @@ impl VoxelSpace {
         let mut axes = [Regular { first: 0.0, step: 1.0 }; 3];
         for ((axis, found), factor) in axes.iter_mut().zip(places).zip(factors) {
             let regular = found.regular.filter(|_| found.kind.is_space())?;
-            // 1 for most, so that the numbers stay as they are.
+            // Usually 1, so that the numbers stay as they are.
             let scale = factor / of_unit;
             *axis = Regular { first: regular.first * scale, step: regular.step * scale };
         }
         Some(VoxelSpace { axes: Some(axes), unit })
     }
 
-    /// The sizes of a voxel; 1 if unknown.
+    /// Returns the sizes of a voxel, or 1 if they are unknown.
     fn sizes(&self) -> [f64; 3] {
         self.axes.map_or([1.0; 3], |axes| axes.map(|axis| axis.step.abs()))
     }
 
-    /// The rows of the affine.
+    /// Returns the rows of the affine.
     fn rows(&self) -> [[f64; 4]; 3] {
         let axes = self.axes.unwrap_or([Regular { first: 0.0, step: 0.0 }; 3]);
         let [x, y, z] = axes;
@@ -124,7 +124,7 @@ fn header(array: &FlatArray, space: &VoxelSpace) -> Vec<u8> {
     header
 }
 
-/// The rank and seven lengths.
+/// Returns the rank and seven lengths.
 fn dimensions(array: &FlatArray) -> impl Iterator<Item = u64> + '_ {
     std::iter::once(array.axes.len() as u64).chain((0..MAX_AXES).map(|place| array.length(place)))
 }

@@ -1,4 +1,4 @@
-//! Elements as numbers, for what computes with them: coordinates, statistics, pictures.
+//! Elements as numbers, for coordinates, statistics and pictures.
 //!
 //! Uses `metadata`; no I/O. A bool is 0 or 1, a complex number its magnitude. A time is the number of its units, and NaT is NaN.
 
@@ -11,24 +11,24 @@ use crate::metadata::{ByteOrder, DataType};
 /// How elements are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numbers {
-    /// Signed integers of so many bytes.
+    /// Signed integers of this many bytes.
     Signed(usize),
-    /// Unsigned integers of so many bytes, and bools.
+    /// Unsigned integers of this many bytes, and bools.
     Unsigned(usize),
     /// Times and time differences of 8 bytes.
     Time,
-    /// Floats of at most 16 bits, in so many bytes.
+    /// Floats of at most 16 bits, in this many bytes.
     Small(FloatFormat, usize),
     /// Floats of 4 bytes.
     F32,
     /// Floats of 8 bytes.
     F64,
-    /// Two floats of so many bytes each.
+    /// Two floats of this many bytes each.
     Complex(usize),
 }
 
 impl Numbers {
-    /// How elements of a type are read; `None` if they are no numbers.
+    /// Returns how elements of a type are read; `None` if they are not numbers.
     pub fn for_type(data_type: &DataType) -> Option<Self> {
         if matches!(data_type, DataType::DateTime64(_) | DataType::TimeDelta64(_)) {
             return Some(Numbers::Time);
@@ -45,7 +45,7 @@ impl Numbers {
         })
     }
 
-    /// Bytes of an element.
+    /// Returns the size of an element in bytes.
     pub fn size(self) -> usize {
         match self {
             Numbers::Signed(size) | Numbers::Unsigned(size) | Numbers::Small(_, size) => size,
@@ -55,7 +55,7 @@ impl Numbers {
         }
     }
 
-    /// Whether every element is an integer (or a time that is missing), so that [`Numbers::each_integer`] reads them exactly.
+    /// Returns whether every element is an integer (or a missing time), so that [`Numbers::each_integer`] reads it exactly.
     pub fn is_integer(self) -> bool {
         matches!(self, Numbers::Signed(_) | Numbers::Unsigned(_) | Numbers::Time)
     }
@@ -91,7 +91,7 @@ impl Numbers {
         }
     }
 
-    /// Calls `each` with every element, if they are integers; `None` is a time that is missing.
+    /// Calls `each` with every element, if they are integers; `None` is a missing time.
     pub fn each_integer(self, bytes: &[u8], order: ByteOrder, mut each: impl FnMut(Option<i128>)) {
         match self {
             Numbers::Signed(1) => words(bytes, order, |word| each(Some(i8::from_le_bytes(word).into()))),
@@ -111,10 +111,10 @@ impl Numbers {
     }
 }
 
-/// The magnitude of a complex number, also where the square of a part is no finite number or vanishes. `f64::hypot` would
-/// be the same, but calls a function that glibc before 2.35 lacks.
+/// Returns the magnitude of a complex number, even if the square of a part overflows or underflows. `f64::hypot` does the same, but calls a
+/// function that glibc before 2.35 does not have.
 fn magnitude(real: f64, imaginary: f64) -> f64 {
-    // Powers of two, so that scaling rounds nothing.
+    // Scaling by powers of two does not round.
     let (small, large) = (f64::from_bits((1023 - 600) << 52), f64::from_bits((1023 + 600) << 52));
     if real.is_infinite() || imaginary.is_infinite() {
         return f64::INFINITY;
@@ -141,7 +141,7 @@ fn words<const N: usize>(bytes: &[u8], order: ByteOrder, mut each: impl FnMut([u
     }
 }
 
-/// The text of a datetime64: `2020-01-31`, `2020-01-31T12:30:00.125`. `None` for times that no calendar has.
+/// Returns a datetime64 as text: `2020-01-31`, `2020-01-31T12:30:00.125`; `None` for NaT.
 pub fn time_text(units: i64, unit: &TimeUnit) -> Option<String> {
     let mut text = Vec::new();
     push_time(&mut text, units, unit);
@@ -149,9 +149,9 @@ pub fn time_text(units: i64, unit: &TimeUnit) -> Option<String> {
     (!text.is_empty()).then(|| text.trim_matches('"').to_owned())
 }
 
-/// The days from 1970-01-01 as year, month and day of the proleptic Gregorian calendar.
+/// Returns the days from 1970-01-01 as year, month and day of the proleptic Gregorian calendar.
 fn civil(days: i128) -> (i128, i128, i128) {
-    // Years begin in March here, so that the leap day is the last of its year.
+    // Years begin in March here, so that the leap day is the last day of a year.
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -162,14 +162,13 @@ fn civil(days: i128) -> (i128, i128, i128) {
     (year_of_era + era * 400 + i128::from(month <= 2), month, day)
 }
 
-/// Appends a time. Years are written as NumPy does: four digits, more where it takes them, a sign before those before the
-/// year 0.
+/// Appends a time. Years are written as NumPy does: with four digits or more, and a sign before the year 0.
 pub fn push_time(text: &mut Vec<u8>, value: i64, unit: &TimeUnit) {
     if value == i64::MIN {
         return;
     }
     let value = i128::from(value) * i128::from(unit.scale_factor);
-    // How many there are in a second, and the digits of one after the point.
+    // The days, and within the day: seconds, the fraction of a second, and its digits.
     let (days, rest) = match unit.unit.as_str() {
         "Y" => return push_year(text, 1970 + value),
         "M" => {
@@ -247,7 +246,7 @@ mod tests {
         assert!(Numbers::for_type(&DataType::Raw(4)).is_none());
     }
 
-    /// Exact where the answer is a float, and within its last place of what the C library of the machine says.
+    /// They are exact if the result is a float, and otherwise differ from the C library in the last place at most.
     #[test]
     fn magnitudes_of_any_size() {
         let (inf, nan) = (f64::INFINITY, f64::NAN);

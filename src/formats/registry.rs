@@ -30,25 +30,25 @@ pub const FORMATS: &[&Format] = &[
     &detached::xdmf::FORMAT,
 ];
 
-/// The format of sidecars, which every node has beside it.
+/// The format of sidecars, which every node has next to it.
 pub const JSON: &Format = &json::FORMAT;
 
-/// The format with this name.
+/// Returns the format with this name.
 pub fn find(name: &str) -> Option<&'static Format> {
     FORMATS.iter().copied().find(|format| format.name == name)
 }
 
-/// The format with this name or this suffix, with or without its dot.
+/// Returns the format with this name or this suffix, with or without its dot.
 pub fn find_by_any_name(word: &str) -> Option<&'static Format> {
     let is_suffix = |format: &&Format| format.suffix.trim_start_matches('.') == word.trim_start_matches('.');
     find(word).or_else(|| FORMATS.iter().copied().find(is_suffix))
 }
 
-/// The file with the elements of an array as text, as a path from the root of a mount, if the array has no flat file and such a
-/// text can be made.
+/// Returns the file with the elements of an array as text, as a path from the root of a mount, if the array has no flat file but a
+/// text form.
 pub fn text_file(store: &Arc<dyn Store>, path: &str, metadata: &Arc<ArrayMetadata>) -> Option<String> {
     VariableArray::open(store, path, metadata).ok()?;
-    // A root is named after what is mounted.
+    // The name of a root depends on the mount.
     Some(if path.is_empty() { format!("{FOLDER}/{}/", jsonl::FORMAT.name) } else { jsonl::FORMAT.file(path) })
 }
 

@@ -1,7 +1,7 @@
 //! `safetensors`: a header of JSON before the bytes as they are, for PyTorch, JAX and others.
 //!
 //! Spec: github.com/huggingface/safetensors, "Format": the header's length in eight little-endian bytes, the header, the elements.
-//! The header is padded with blanks so that the elements begin at a page.
+//! The header is padded with spaces so that the elements begin at a page.
 //!
 //! ```json
 //! {"cells":{"dtype":"U16","shape":[64,512,512],"data_offsets":[0,33554432]}}

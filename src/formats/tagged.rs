@@ -1,6 +1,6 @@
 //! `tagged`, for tests: 16 bytes with the size of the array's file, then the bytes of that file.
 //!
-//! This is all that a format of header and bytes needs: this file, and a line in `FORMATS`.
+//! A format of a header and bytes needs no more than this file and a line in `FORMATS`.
 
 use super::virtual_file::{Segment, VirtualFile};
 use super::{CompanionContent, Format, Role, Subject};

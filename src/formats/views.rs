@@ -1,7 +1,7 @@
 //! The names of views, and their own files: `__views__/VIEW/PATH` is an array's flat file in another form.
 //!
 //! Uses `hierarchy`. The planes along an axis have a folder for each array, `__views__/planes@AXIS/PATH/INDEX`; `planes` is
-//! short for `planes@0`. The files of other formats for a view are where they are for the array `__views__/VIEW/PATH`.
+//! short for `planes@0`. Companion files of a view are those of an array at `__views__/VIEW/PATH`.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use crate::hierarchy::{Node, View};
 use crate::metadata::MAX_RANK;
 use crate::store::join;
 
-/// The folder of all views, below the root of what is served and below the folder of a format.
+/// The folder of all views, below the root of the mount and below the folder of a format.
 pub const VIEWS: &str = "__views__";
 /// Views that are one file for each array, by the name of their folder.
 const BY_NAME: [(&str, View); 5] = [
@@ -46,7 +46,7 @@ pub const FLAT: &Format = &Format {
     open: |subject| header_and_array(subject, Vec::new()),
 };
 
-/// The view with this folder: `planes@1` are the planes along the axis 1.
+/// Returns the view with this folder: `planes@1` are the planes along the axis 1.
 pub fn find(folder: &str) -> Option<View> {
     if folder == PLANES {
         return Some(View::Planes(0));
@@ -58,7 +58,7 @@ pub fn find(folder: &str) -> Option<View> {
     BY_NAME.iter().find(|(name, _)| *name == folder).map(|(_, view)| *view)
 }
 
-/// The folder of a view.
+/// Returns the folder of a view.
 pub fn folder(view: View) -> Cow<'static, str> {
     match view {
         View::Planes(0) | View::Plane { axis: 0, .. } => PLANES.into(),
@@ -67,24 +67,24 @@ pub fn folder(view: View) -> Cow<'static, str> {
     }
 }
 
-/// The views that have a folder which is listed. Those of the planes along further axes are found by name.
+/// Returns the views with a listed folder. The planes along further axes are found by name.
 pub fn listed() -> impl Iterator<Item = View> {
     BY_NAME.iter().map(|(_, view)| *view).chain((0..LISTED_AXES).map(View::Planes))
 }
 
-/// The name of a plane among so many: with zeros before it, so that names sort as numbers.
+/// Returns the name of a plane among `length` planes, with leading zeros, so that names sort as numbers.
 pub fn plane_name(index: u64, length: u64) -> String {
     let digits = length.saturating_sub(1).to_string().len().max(LEAST_DIGITS);
     format!("{index:0digits$}")
 }
 
-/// The plane with this name, which may lack the zeros.
+/// Returns the plane with this name, with or without the leading zeros.
 pub fn plane_index(name: &str, length: u64) -> Option<u64> {
     let index: u64 = name.parse().ok().filter(|&index| index < length)?;
     (plane_name(index, length) == name || index.to_string() == name).then_some(index)
 }
 
-/// The own file of a view of an array with this own file, both as paths from the root of what is served. `stored` is the
+/// Returns the own file of a view of an array with this own file, both as paths from the root of what is served. `stored` is the
 /// array's node.
 pub fn own_file(view: View, array_file: &str, stored: &Node) -> String {
     let file = join(VIEWS, &join(&folder(view), array_file));
@@ -97,7 +97,7 @@ pub fn own_file(view: View, array_file: &str, stored: &Node) -> String {
     }
 }
 
-/// The views of an array with this own file: their own files, or the folders of planes, by view.
+/// Returns the views of an array, given its own file: the own files of views, or the folders of planes, by view.
 pub fn list_for_array(array_file: &str, node: &Node) -> Value {
     let Node::Array { metadata, .. } = node else { return Value::Object(Map::new()) };
     let planes = (0..metadata.shape.len()).filter_map(|axis| u8::try_from(axis).ok()).map(View::Planes);
@@ -118,10 +118,10 @@ mod tests {
         }
         assert_eq!(find("planes@0"), Some(View::Planes(0)));
         assert_eq!(find("planes@31"), Some(View::Planes(31)));
-        for nobody in
+        for name in
             ["", "f", "planes@", "planes@32", "planes@01", "planes@-1", "planes@+1", "planes1", "planes@x"]
         {
-            assert_eq!(find(nobody), None, "{nobody}");
+            assert_eq!(find(name), None, "{name}");
         }
     }
 
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(plane_index("123", 124), Some(123));
         assert_eq!(plane_index("0000123", 1_000_001), Some(123));
         assert_eq!(plane_index("999999999", 1_000_000_000), Some(999_999_999));
-        for nobody in [
+        for name in [
             "",
             "-1",
             "+1",
@@ -149,7 +149,7 @@ mod tests {
             "124",
             "１",
         ] {
-            assert_eq!(plane_index(nobody, 123), None, "{nobody}");
+            assert_eq!(plane_index(name, 123), None, "{name}");
         }
     }
 }

@@ -1,10 +1,10 @@
 //! A file that is put together from header bytes, ranges of arrays and zeros, and is never made as a whole.
 //!
-//! Uses `array`, `hierarchy` and `cancellation`. A range of an array is read as the array's own file is: from the same chunk
-//! cache, with the same readahead, and without a copy where that has none.
+//! Uses `array`, `hierarchy` and `cancellation`. A range of an array is read like the array's own file: from the same chunk cache, with the
+//! same read-ahead, and without a copy where that file needs none.
 //!
-//! Invariants: a file never changes; its array bytes are those that the array has at the read, and a read fails once another
-//! array has taken its place. A read returns all bytes, fewer only at the exact end of the file, or fails as a whole.
+//! Invariants: the list of segments never changes. Array bytes are those that the array has at the time of the read, and a read fails if
+//! another array has taken its place. A read returns all bytes, fewer only at the exact end of the file, or fails as a whole.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,22 +25,22 @@ pub enum Segment {
         /// The range in its file.
         range: Range<u64>,
     },
-    /// So many zeros.
+    /// This many zeros.
     Zeros(u64),
-    /// Bytes that are made when they are read.
+    /// Bytes that are made while they are read.
     Generated(Arc<dyn Generated>),
 }
 
-/// Bytes that are made of elements when they are read.
+/// Bytes that are made from elements while they are read.
 pub trait Generated: Send + Sync {
-    /// How many there are.
+    /// Returns the number of bytes.
     fn size_bytes(&self) -> u64;
-    /// The arrays that they are made of, of those that have files of bytes.
+    /// Returns the arrays that the bytes are made from, without those that have no flat bytes.
     fn arrays(&self) -> &[Arc<SharedArray>];
-    /// A reader has closed the file: frees the memory that the next read can do without.
+    /// Frees the memory that the next read does not need, because a reader has closed the file.
     fn rest(&self);
-    /// Fills `out` with the bytes from `offset`; `false` if that would block. Fails with `Stale` where the elements have
-    /// changed so that other bytes have another place.
+    /// Fills `out` with the bytes from `offset`; returns `false` if that would block. Fails with `Stale` if elements have changed so that the
+    /// offsets of other bytes are different.
     fn read(
         &self,
         offset: u64,
@@ -61,24 +61,24 @@ impl Segment {
     }
 }
 
-/// Bytes of a read that come from an array.
+/// The bytes of a read that come from an array.
 pub struct ArrayShare<'a> {
-    /// The array; `None` if the bytes are made of several.
+    /// The array; `None` if the bytes come from several.
     pub array: Option<&'a Arc<SharedArray>>,
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: u64,
 }
 
 /// A file, as a list of segments.
 pub struct VirtualFile {
-    /// With the end of each in the file. None is empty.
+    /// The segments with their ends in the file. No segment is empty.
     segments: Vec<(u64, Segment)>,
     /// The memory that its bytes take from the cache's limit.
     reservation: Option<Reservation>,
 }
 
 impl VirtualFile {
-    /// A file of these segments, one after the other.
+    /// Makes a file of these segments, one after the other.
     pub fn new(segments: impl IntoIterator<Item = Segment>) -> Self {
         let mut end = 0u64;
         let segments = segments.into_iter().filter(|segment| segment.length() > 0).map(|segment| {
@@ -88,7 +88,7 @@ impl VirtualFile {
         VirtualFile { segments: segments.collect(), reservation: None }
     }
 
-    /// A file of these bytes.
+    /// Makes a file of these bytes.
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         VirtualFile::new([Segment::Bytes(bytes)])
     }
@@ -98,12 +98,12 @@ impl VirtualFile {
         VirtualFile { reservation: Some(reservation), ..self }
     }
 
-    /// Length of the file.
+    /// Returns the length of the file.
     pub fn size_bytes(&self) -> u64 {
         self.segments.last().map_or(0, |(end, _)| *end)
     }
 
-    /// Whether both have the same bytes, as long as nobody writes to their arrays.
+    /// Returns whether both files have the same bytes as long as their arrays do not change.
     pub fn has_same_segments(&self, other: &VirtualFile) -> bool {
         let ends = |file: &VirtualFile| file.segments.iter().map(|(end, _)| *end).collect::<Vec<_>>();
         let is_same = |(a, b): (&(u64, Segment), &(u64, Segment))| match (&a.1, &b.1) {
@@ -118,17 +118,17 @@ impl VirtualFile {
             || ends(self) == ends(other) && self.segments.iter().zip(&other.segments).all(is_same)
     }
 
-    /// Whether all its bytes keep their place when somebody writes to its arrays.
+    /// Returns whether all bytes keep their offsets when its arrays change.
     pub fn is_steady(&self) -> bool {
         self.segments.iter().all(|(_, segment)| !matches!(segment, Segment::Generated(_)))
     }
 
-    /// The memory that it takes from the cache's limit.
+    /// Returns the memory that the file takes from the cache's limit.
     pub fn reserved_bytes(&self) -> u64 {
         self.reservation.as_ref().map_or(0, Reservation::bytes)
     }
 
-    /// The arrays in it, one for each segment of array bytes, and those of generated bytes.
+    /// Returns the arrays in the file, one for each segment of array bytes, and those of generated bytes.
     pub fn arrays(&self) -> impl Iterator<Item = &Arc<SharedArray>> {
         self.segments.iter().flat_map(|(_, segment)| match segment {
             Segment::Array { array, .. } => std::slice::from_ref(array),
@@ -137,7 +137,7 @@ impl VirtualFile {
         })
     }
 
-    /// The parts of a range that come from arrays. Headers and padding belong to none.
+    /// Returns the parts of a range that come from arrays. Headers and padding do not.
     pub fn shares(&self, offset: u64, length: u64) -> impl Iterator<Item = ArrayShare<'_>> {
         let end = offset.saturating_add(length);
         let first = self.segments.partition_point(|(end, _)| *end <= offset);
@@ -150,7 +150,7 @@ impl VirtualFile {
                 Segment::Generated(generated) => match generated.arrays() {
                     [] => return None,
                     [array] => Some(array),
-                    // Each row of a table has elements of all columns. No byte of the text tells which.
+                    // Each row of a table has elements of all columns, so its bytes belong to no single array.
                     _ => None,
                 },
             };
@@ -158,7 +158,7 @@ impl VirtualFile {
         })
     }
 
-    /// A handle was closed: frees memory that the next read can do without.
+    /// Frees memory that the next read does not need, because a handle was closed.
     pub fn rest(&self) {
         for (_, segment) in &self.segments {
             if let Segment::Generated(generated) = segment {
@@ -167,7 +167,7 @@ impl VirtualFile {
         }
     }
 
-    /// A reader of the file, for one open handle.
+    /// Returns a reader for one open handle.
     pub fn reader(&self, readahead: Readahead) -> FileReader {
         FileReader(self.segments.iter().map(|_| Reader::new(readahead)).collect())
     }
@@ -224,10 +224,10 @@ impl VirtualFile {
     }
 }
 
-/// The place of one open handle in a file: a reader for each segment.
+/// The state of one open handle: a reader for each segment.
 pub struct FileReader(Vec<Reader>);
 
-/// The array that readers of a segment use now.
+/// Returns the array that readers of a segment use now.
 pub fn current(shared: &SharedArray) -> Result<Arc<Array>> {
     let stale = || Error::Stale { key: shared.path.to_string() };
     let open = shared.current().filter(|_| !shared.is_stale()).ok_or_else(stale)?;

@@ -133,7 +133,7 @@ fn what_cannot_be_made_says_why() {
         (
             "nul",
             libc::EOPNOTSUPP,
-            "nul/s/zarr.json: not supported: element 1: a string with a NUL has no place in CSV",
+            "nul/s/zarr.json: not supported: element 1: a string with a NUL cannot be written in CSV",
         ),
         ("damaged", libc::EIO, "damaged/a/c/1: "),
         ("code", libc::EIO, "code/c/codes/zarr.json: cannot be decoded: element 0: code 2 of 2 categories"),

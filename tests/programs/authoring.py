@@ -199,7 +199,7 @@ def imports(folder):
     np.save(folder / "x.npy", np.arange(10, dtype="i4"))
     whole = (folder / "x.npy").read_bytes()
     for content, sentence in [(whole[:-1], "39 bytes of elements, and the array 40"), (whole + b"\0", "41 bytes"),
-                              (b"\x93NUMPY\x01\0", "it ends in the header"), (b"no npy at all", "it does not begin as one")]:
+                              (b"\x93NUMPY\x01\0", "it ends in the header"), (b"no npy at all", "it does not begin like one")]:
         (folder / "bad.npy").write_bytes(content)
         refused(sentence, "import", folder / "bad.npy", store, "bad")
         refused(sentence.replace("41 bytes", "(at least) has 41 bytes"), "import", "-", store, "bad", stdin=content)

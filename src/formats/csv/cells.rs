@@ -1,4 +1,4 @@
-//! Elements as the text of cells.
+//! The text of elements in cells.
 //!
 //! Spec: RFC 4180 section 2 (quotes), ISO 8601 (dates and times). Uses `metadata` for types; no I/O.
 //!
@@ -24,11 +24,11 @@ use crate::metadata::{ByteOrder, DataType, VariableLength};
 pub enum CellFormat {
     /// `TRUE` or `FALSE`.
     Bool,
-    /// Signed integers of so many bytes.
+    /// Signed integers of this many bytes.
     Signed(usize),
-    /// Unsigned integers of so many bytes.
+    /// Unsigned integers of this many bytes.
     Unsigned(usize),
-    /// Floats of so many bytes.
+    /// Floats of this many bytes.
     Float(usize),
     /// NUL-padded bytes.
     Bytes(usize),
@@ -43,7 +43,7 @@ pub enum CellFormat {
 /// Why an element has no text.
 type CellResult = Result<(), &'static str>;
 
-/// Bytes of an integer that is at most 8 bytes long.
+/// Returns the size of an integer type in bytes; `None` for other types.
 pub fn integer_bytes(data_type: &DataType) -> Option<usize> {
     match CellFormat::for_type(data_type)? {
         CellFormat::Signed(size) | CellFormat::Unsigned(size) => Some(size),
@@ -52,7 +52,7 @@ pub fn integer_bytes(data_type: &DataType) -> Option<usize> {
 }
 
 impl CellFormat {
-    /// The text of the elements of a type, if they have one.
+    /// Returns how elements of a type are written; `None` if they have no text.
     pub fn for_type(data_type: &DataType) -> Option<CellFormat> {
         Some(match data_type {
             DataType::NullTerminatedBytes(size) if *size > 0 => CellFormat::Bytes(*size),
@@ -72,7 +72,7 @@ impl CellFormat {
         })
     }
 
-    /// Bytes of an element; `None` if they have no fixed size.
+    /// Returns the size of an element in bytes; `None` if elements have no fixed size.
     pub fn item_bytes(&self) -> Option<usize> {
         match self {
             CellFormat::Bool => Some(1),
@@ -103,7 +103,7 @@ impl CellFormat {
             CellFormat::Utf32(_) => {
                 let codes = element.chunks_exact(4).map(|code| unsigned(code, order) as u32);
                 let string: Option<String> = codes.map(char::from_u32).collect();
-                let string = string.ok_or("a string has a code that is no character")?;
+                let string = string.ok_or("a string has a code that is not a character")?;
                 push_string(text, string.trim_end_matches('\0'))?;
             }
             CellFormat::Time(unit) => push_time(text, signed(element, order), unit),
@@ -118,7 +118,7 @@ impl CellFormat {
 /// Appends a string in quotes.
 pub fn push_string(text: &mut Vec<u8>, string: &str) -> CellResult {
     if string.contains('\0') {
-        return Err("a string with a NUL has no place in CSV");
+        return Err("a string with a NUL cannot be written in CSV");
     }
     text.push(b'"');
     let mut parts = string.split('"');
@@ -131,7 +131,7 @@ pub fn push_string(text: &mut Vec<u8>, string: &str) -> CellResult {
     Ok(())
 }
 
-/// An unsigned integer of at most 8 bytes.
+/// Reads an unsigned integer of at most 8 bytes.
 pub fn unsigned(bytes: &[u8], order: ByteOrder) -> u64 {
     let add = |number: u64, byte: &u8| (number << 8) | u64::from(*byte);
     match order {
@@ -140,7 +140,7 @@ pub fn unsigned(bytes: &[u8], order: ByteOrder) -> u64 {
     }
 }
 
-/// A signed integer of 1 to 8 bytes.
+/// Reads a signed integer of 1 to 8 bytes.
 pub fn signed(bytes: &[u8], order: ByteOrder) -> i64 {
     let unused = 64u32.saturating_sub(8 * bytes.len() as u32).min(63);
     ((unsigned(bytes, order) << unused) as i64) >> unused
@@ -153,7 +153,7 @@ fn push_float(text: &mut Vec<u8>, bits: u64, size: usize) {
         _ => (f64::from_bits(bits), false),
     };
     if value.is_infinite() {
-        // R knows no `inf`.
+        // R does not read `inf`.
         text.extend_from_slice(if value > 0.0 { b"Inf" } else { b"-Inf" });
     } else if is_single {
         // Writing to a Vec does not fail.
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(time("ns", 1, i64::MAX), "2262-04-11T23:47:16.854775807");
         assert_eq!(time("as", 1, -1), "1969-12-31T23:59:59.999999999999999999");
         assert_eq!(time("s", 1, i64::MIN), "");
-        // Any value ends.
+        // Every value has a text.
         for unit in ["Y", "M", "W", "D", "h", "s", "as"] {
             assert!(!time(unit, i32::MAX as u64, i64::MAX).is_empty());
             assert!(!time(unit, i32::MAX as u64, i64::MIN + 1).is_empty());
@@ -243,7 +243,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_quoted_string_ends_where_it_does(string in "[^\0]*") {
+        fn a_quoted_string_has_quotes_only_at_its_ends(string in "[^\0]*") {
             let mut text = Vec::new();
             push_string(&mut text, &string).unwrap();
             let text = String::from_utf8(text).unwrap();

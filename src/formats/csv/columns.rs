@@ -1,11 +1,11 @@
-//! What the columns of a group are, from documents alone.
+//! The columns of a group, which follow from documents alone.
 //!
 //! Spec: AnnData's on-disk format, "Dataframes", "Categorical arrays", "NullableArray integers and booleans". Uses `hierarchy`
 //! and `metadata` through the subject.
 //!
 //! A column is an array of one axis, or a group that AnnData marks as categorical (`codes`, `categories`) or nullable
 //! (`values`, `mask`). If the group's attribute `column-order` lists columns, these are the columns, after the one that
-//! `_index` names; otherwise all are, by name. Arrays of other ranks and other groups are no part of the table.
+//! `_index` names; otherwise all members of the group are columns, sorted by name. Arrays of other ranks and other groups are left out.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,14 +24,14 @@ pub(super) const MAX_CELLS: u64 = 100_000_000;
 
 /// The most columns.
 const MAX_COLUMNS: usize = 4096;
-/// The most members of a group that are looked at.
+/// The most members that a group may have.
 const MAX_MEMBERS: usize = 16_384;
 
 /// A table.
 pub struct Table {
     /// Its columns in order.
     pub columns: Vec<Column>,
-    /// Its rows, without the one of names.
+    /// The number of its rows, without the row of names.
     pub rows: u64,
 }
 
@@ -39,17 +39,17 @@ pub struct Table {
 pub struct Column {
     /// Its name.
     pub name: String,
-    /// Its cells; or the numbers of their categories, of which a negative one is a missing value.
+    /// Its elements. With categories they are indices of categories, and a negative index is a missing value.
     pub values: NullableArray,
-    /// The categories, if it has some.
+    /// The categories, if it has any.
     pub categories: Option<NullableArray>,
 }
 
-/// Elements, of which some may be missing.
+/// Elements that may be missing.
 pub struct NullableArray {
     /// The elements.
     pub values: ColumnArray,
-    /// A truth value for each, true where it is missing.
+    /// A bool for each element, true if it is missing.
     pub mask: Option<ColumnArray>,
 }
 
@@ -64,12 +64,12 @@ pub struct ColumnArray {
 }
 
 impl ColumnArray {
-    /// Its elements.
+    /// Returns the number of elements.
     pub fn length(&self) -> u64 {
         self.metadata.shape.first().copied().unwrap_or(0)
     }
 
-    /// `None` unless it has one axis, and elements that have a text.
+    /// Returns the array of a node; `None` unless it has one axis and elements with a text.
     fn new(path: String, node: Option<&Node>) -> Option<ColumnArray> {
         let Some(Node::Array { metadata, .. }) = node else { return None };
         let text = CellFormat::for_type(&metadata.data_type).filter(|_| metadata.shape.len() == 1)?;
@@ -84,18 +84,18 @@ impl NullableArray {
 }
 
 impl Column {
-    /// The rows that it has.
+    /// Returns the number of rows.
     pub fn rows(&self) -> u64 {
         self.values.values.length()
     }
 
-    /// Its arrays.
+    /// Returns the arrays of the column.
     pub fn parts(&self) -> impl Iterator<Item = &ColumnArray> {
         self.values.parts().chain(self.categories.iter().flat_map(NullableArray::parts))
     }
 }
 
-/// The table of a group, if it is one.
+/// Returns the table that a group is; `None` if it is not a table.
 pub fn find_table(subject: &Subject<'_>) -> Result<Option<Table>> {
     let Node::Group { metadata, .. } = subject.node else { return Ok(None) };
     let mut children = subject.surroundings.children(subject.path)?;
@@ -133,11 +133,11 @@ pub fn find_table(subject: &Subject<'_>) -> Result<Option<Table>> {
     Ok(is_table.then_some(Table { columns, rows }))
 }
 
-/// What the attributes say of the columns.
+/// What the attributes say about the columns.
 enum ColumnOrder<'a> {
     No,
     Names(Vec<&'a str>),
-    /// Not a list of different names.
+    /// Not a list of unique names.
     Malformed,
 }
 
@@ -156,12 +156,12 @@ fn listed_columns(attributes: &Map<String, Value>) -> ColumnOrder<'_> {
     if different.len() == names.len() { ColumnOrder::Names(names) } else { ColumnOrder::Malformed }
 }
 
-/// The name of the column that names the rows.
+/// Returns the name of the column that names the rows.
 fn index(attributes: &Map<String, Value>) -> Option<&str> {
     attributes.get("_index").and_then(Value::as_str)
 }
 
-/// Sorted names, that of the index first.
+/// Returns the sorted names, with the index column first.
 fn by_name<'a>(attributes: &Map<String, Value>, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let index = index(attributes);
     let (first, rest): (Vec<&str>, Vec<&str>) = names.partition(|name| Some(*name) == index);
@@ -171,9 +171,9 @@ fn by_name<'a>(attributes: &Map<String, Value>, names: impl Iterator<Item = &'a 
 /// A member of a group.
 enum GroupMember {
     Column(Box<Column>),
-    /// It is no column.
+    /// Not a column.
     Other,
-    /// It would be a column, and has no text; or it is unknown what it is.
+    /// A column without a text, or a member that cannot be read.
     Unfit,
 }
 
@@ -198,13 +198,13 @@ fn column(subject: &Subject<'_>, name: &str) -> Result<GroupMember> {
             Ok(column_of(codes, categories))
         }
         Some(Node::Group { .. }) if !is_nullable(node.as_deref()) => Ok(GroupMember::Other),
-        // Not every reader of the group may read it.
+        // Some reader of the group may not be allowed to read it.
         Some(Node::Broken { .. }) | None => Ok(GroupMember::Unfit),
         Some(Node::Array { .. } | Node::Group { .. }) => Ok(column_of(nullable(subject, path)?, None)),
     }
 }
 
-/// The elements of an array, or of a group of values and a mask.
+/// Returns the elements of an array, or of a group of values and a mask.
 fn nullable(subject: &Subject<'_>, path: String) -> Result<Option<NullableArray>> {
     let node = subject.surroundings.node(&path)?;
     if !is_nullable(node.as_deref()) {
@@ -224,7 +224,7 @@ fn nullable(subject: &Subject<'_>, path: String) -> Result<Option<NullableArray>
     })
 }
 
-/// What AnnData says that a group is.
+/// Returns AnnData's encoding type of a group.
 fn encoding(node: Option<&Node>) -> Option<&str> {
     let Some(Node::Group { metadata, .. }) = node else { return None };
     metadata.attributes.get("encoding-type").and_then(Value::as_str)

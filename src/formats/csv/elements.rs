@@ -1,7 +1,7 @@
 //! The elements of an array of one axis, a range of rows at a time.
 //!
-//! Uses `array` and `hierarchy`. Numbers are read as the array's own file is, through the chunk cache; strings a chunk at a
-//! time, of which the last is kept. Invariant: all memory is reserved from the cache's limit.
+//! Uses `array` and `hierarchy`. Numbers are read through the chunk cache, as the array's own file is. Strings are read a chunk at a
+//! time, and the last chunk is kept. Invariant: all memory is reserved from the cache's limit.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct Elements {
     pub metadata: Arc<ArrayMetadata>,
     /// How its elements are written.
     pub text: CellFormat,
-    /// The elements that stand for missing data, as they are served.
+    /// The values that mean missing data, as they are served.
     no_data: Vec<Vec<u8>>,
     source: ElementSource,
 }
@@ -40,24 +40,24 @@ enum ElementSource {
 
 /// The elements of an array in a range of rows.
 pub struct ElementValues {
-    /// One after the other.
+    /// The bytes of all elements, one after the other.
     pub bytes: Vec<u8>,
-    /// The end of each in `bytes`.
+    /// Where each element ends in `bytes`.
     pub ends: ElementOffsets,
-    /// Their memory.
+    /// The reservation of their memory.
     pub _reservation: Reservation,
 }
 
 /// Where elements end.
 pub enum ElementOffsets {
-    /// All have this length.
+    /// All elements have this length.
     FixedLength(usize),
-    /// At these offsets.
+    /// The elements end at these offsets.
     At(Vec<usize>),
 }
 
 impl ElementValues {
-    /// The element of a row, counted from the first.
+    /// Returns the element of a row, counted from the first.
     pub fn get(&self, row: usize) -> &[u8] {
         let range = match &self.ends {
             ElementOffsets::FixedLength(length) => row * length..(row + 1) * length,
@@ -70,16 +70,16 @@ impl ElementValues {
     }
 }
 
-/// How far elements were read, and what is kept for those that follow.
+/// The state between two reads of elements that follow each other.
 #[derive(Default)]
 pub struct ElementReader {
     reader: Reader,
-    /// Of an array of strings: the chunk that was read last.
+    /// The chunk that was read last, of an array of strings.
     chunk: Option<ChunkOfStrings>,
 }
 
 impl ElementReader {
-    /// A reader that goes on from one block to the next.
+    /// Returns a reader for blocks that follow each other.
     pub fn new() -> ElementReader {
         ElementReader { reader: Reader::new(Readahead::Chunks), chunk: None }
     }
@@ -105,7 +105,7 @@ impl Elements {
         Ok(Elements { metadata, text, no_data, source })
     }
 
-    /// A number that changes, in all likelihood, when an element does. Reads none.
+    /// Returns a number that very likely changes when an element changes. Reads no elements.
     pub fn version(&self) -> Result<u64> {
         match &self.source {
             ElementSource::Shared(array) => current(array)?.content_version(),
@@ -113,7 +113,7 @@ impl Elements {
         }
     }
 
-    /// The elements of a range of rows.
+    /// Reads the elements of a range of rows.
     pub fn read(
         &self,
         engine: &Arc<Engine>,
@@ -154,7 +154,7 @@ impl Elements {
         }
     }
 
-    /// Appends the text of an element, that of a row.
+    /// Appends the text of the element in a row.
     pub fn push(&self, text: &mut Vec<u8>, element: &[u8], order: ByteOrder, row: u64) -> Result<()> {
         if self.no_data.iter().any(|value| value == element) {
             return Ok(());
@@ -165,7 +165,7 @@ impl Elements {
     }
 }
 
-/// The elements of an array that stand for missing data, as they are served. NaN has a text of its own.
+/// Returns the values that mean missing data, as they are served. NaN is left out, because it has a text of its own.
 fn no_data(metadata: &ArrayMetadata, order: ByteOrder) -> Vec<Vec<u8>> {
     let data_type = &metadata.data_type;
     let values = NoData::read(metadata).values.into_iter().filter(|value| !value.is_nan(data_type));
@@ -178,7 +178,7 @@ fn no_data(metadata: &ArrayMetadata, order: ByteOrder) -> Vec<Vec<u8>> {
     served.collect()
 }
 
-/// Reserves what lacks to so many bytes, in steps. Fails with `TooLarge`.
+/// Grows the reservation to at least `bytes`, in steps. Fails with `TooLarge`.
 pub fn reserve_up_to(reservation: &mut Reservation, bytes: usize, key: &str) -> Result<()> {
     let lacking = (bytes as u64).saturating_sub(reservation.bytes());
     if lacking == 0 || reservation.grow(lacking.max(RESERVED_STEP_BYTES)) {
@@ -188,7 +188,7 @@ pub fn reserve_up_to(reservation: &mut Reservation, bytes: usize, key: &str) -> 
     }
 }
 
-/// Reserves so many bytes more. Fails with `TooLarge`.
+/// Grows the reservation by `bytes`. Fails with `TooLarge`.
 pub fn reserve(reservation: &mut Reservation, bytes: u64, key: &str) -> Result<()> {
     if reservation.grow(bytes) {
         return Ok(());

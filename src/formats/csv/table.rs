@@ -2,9 +2,8 @@
 //!
 //! Uses `array`, `hierarchy`, and its neighbours.
 //!
-//! Invariants: memory holds one block and one chunk of each column of strings, all reserved from the cache's limit. A block whose
-//! length is not that of the index has other elements than the index: its read fails with ESTALE, and the next lookup
-//! makes the index again.
+//! Invariants: memory has one block and one chunk of each column of strings, all reserved from the cache's limit. If a block has another
+//! length than in the index, its elements have changed: the read fails with ESTALE, and the next lookup makes the index again.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -33,7 +32,7 @@ const BLOCK_ROWS: u64 = 1024;
 /// A table that can be made.
 pub struct TableFile {
     columns: Arc<OpenColumns>,
-    /// Of the documents that say what the columns are.
+    /// The version of the documents that define the columns.
     version: u64,
 }
 
@@ -55,15 +54,15 @@ struct OpenColumn {
     categories: Option<NullableElements>,
 }
 
-/// Elements, of which those are missing where the mask is true.
+/// Elements, which are missing where the mask is true.
 struct NullableElements {
     values: Elements,
     mask: Option<Elements>,
 }
 
-/// What is kept from one block to the next.
+/// The state between two blocks.
 struct ReadProgress {
-    /// For each array of each column: how it is read.
+    /// The reader of each array of each column.
     readers: Vec<ElementReader>,
     block: Option<TableBlock>,
 }
@@ -75,7 +74,7 @@ struct TableBlock {
     _reservation: Reservation,
 }
 
-/// The categories of a column as the text of cells.
+/// The texts of the categories of a column.
 struct CategoryTexts {
     texts: ElementValues,
     count: usize,
@@ -84,9 +83,9 @@ struct CategoryTexts {
 /// The rows of a table as bytes of a file.
 struct TableRows {
     columns: Arc<OpenColumns>,
-    /// For each column, if it has some.
+    /// The categories of each column, if it has any.
     categories: Vec<Option<CategoryTexts>>,
-    /// Where each block begins, and the end of the last.
+    /// The offset of each block, and the end of the last one.
     offsets: Vec<u64>,
     progress: Mutex<ReadProgress>,
     _reservation: Reservation,
@@ -173,7 +172,7 @@ impl OpenColumn {
     }
 }
 
-/// The element at a place, unless it is missing.
+/// Returns the element in a row, unless it is missing.
 fn element_at<'a>(
     place: usize,
     elements: Option<&'a ElementValues>,
@@ -205,7 +204,7 @@ impl OpenColumns {
         Ok(header)
     }
 
-    /// The texts of the categories of a column, if it has some.
+    /// Reads the categories of a column, if it has any.
     fn categories(&self, column: &OpenColumn) -> Result<Option<CategoryTexts>> {
         let Some(NullableElements { values: categories, mask }) = &column.categories else { return Ok(None) };
         let count = categories.metadata.shape.first().copied().unwrap_or(0);
@@ -229,7 +228,7 @@ impl OpenColumns {
         Ok(Some(CategoryTexts { texts, count: count as usize }))
     }
 
-    /// The text of the category with a code.
+    /// Returns the text of the category with a code.
     fn category<'a>(
         &self,
         column: &OpenColumn,
@@ -262,7 +261,7 @@ impl ReadProgress {
 }
 
 impl TableRows {
-    /// Goes through all rows.
+    /// Goes through all rows to find where blocks begin.
     fn find_blocks(&mut self, header_bytes: u64) -> Result<()> {
         let mut end = 0u64;
         let never = Cancellation::never();
@@ -275,7 +274,7 @@ impl TableRows {
             }
             self.offsets.push(end);
         }
-        // The readers are at the end; those of the file begin at its start.
+        // The next read begins at the start of the file again.
         self.progress = Mutex::new(ReadProgress::new(&self.columns));
         Ok(())
     }
@@ -290,7 +289,7 @@ impl TableRows {
         let columns = &self.columns;
         let first = number * BLOCK_ROWS;
         let rows = first..columns.rows.min(first + BLOCK_ROWS);
-        // Its memory is free before that of the new one is taken.
+        // The memory of the last block is freed before the new one takes memory.
         progress.block = None;
         let mut values = Vec::new();
         let arrays = columns.columns.iter().flat_map(|column| column.values.arrays());
@@ -318,7 +317,7 @@ impl TableRows {
                     }
                 }
             }
-            // Programs skip empty lines.
+            // Programs skip empty lines, so a row without text gets an empty string.
             if text.last().is_none_or(|&last| last == b'\n') {
                 text.extend_from_slice(b"\"\"");
             }
@@ -339,7 +338,7 @@ impl Generated for TableRows {
     }
 
     fn rest(&self) {
-        // Another reader may hold it for long, and needs what is in it.
+        // If another reader has locked it, that reader still needs the state.
         if let Some(mut progress) = self.progress.try_lock() {
             *progress = ReadProgress::new(&self.columns);
         }

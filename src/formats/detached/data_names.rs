@@ -1,7 +1,7 @@
 //! The names of arrays' own files in the folders of formats with detached headers.
 //!
-//! A header names the file beside it, and each program reads such names in its own way: `%` begins a pattern of numbers in
-//! NRRD, MetaImage and GrADS, blanks end a name, `LIST` and `LOCAL` are words, GDAL pairs `a.x` with `a.hdr`. So every character
+//! A header names the file next to it, and each program reads such names in its own way: `%` begins a pattern of numbers in
+//! NRRD, MetaImage and GrADS, a space ends a name, `LIST` and `LOCAL` are keywords, GDAL pairs `a.x` with `a.hdr`. Therefore every character
 //! that is not an ASCII letter, a digit, `_` or `-` is written as `+` and the two hexadecimal digits of each of its bytes.
 //!
 //! Invariant: two arrays of one group never have the same data name.
@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 /// Words that begin a list of files or mean "in this file".
 const WORDS: [&str; 3] = ["LIST", "LOCAL", "SKIPLIST"];
 
-/// The name of the file of an array with this name.
+/// Returns the name of the file of an array with this name.
 pub fn data_name(name: &str) -> Cow<'_, str> {
     let is_word =
         WORDS.iter().any(|word| name.get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word)));
@@ -33,7 +33,7 @@ pub fn data_name(name: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// The name of the array that has a file of this name; `None` if none can have it.
+/// Returns the name of the array with a file of this name; `None` if no array can have it.
 pub fn array_name(file: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = file.as_bytes();
@@ -48,7 +48,7 @@ pub fn array_name(file: &str) -> Option<String> {
         rest = rest.get(2..)?;
     }
     let name = String::from_utf8(bytes).ok()?;
-    // The same bytes can be written in other ways, which are no names.
+    // Other spellings of the same bytes are not names.
     (data_name(&name) == file).then_some(name)
 }
 
@@ -76,8 +76,8 @@ mod tests {
             assert_eq!(data_name(name), expected);
             assert_eq!(array_name(expected).as_deref(), Some(name));
         }
-        for nobody in ["a b", "+61", "+4", "+", "+2e", "+FF", "LIST", "a.b"] {
-            assert_eq!(array_name(nobody), None, "{nobody}");
+        for name in ["a b", "+61", "+4", "+", "+2e", "+FF", "LIST", "a.b"] {
+            assert_eq!(array_name(name), None, "{name}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! `envi`: a header of text beside the array's own file, for ENVI, IDL, GDAL, QGIS and spectral.
+//! `envi`: a text header next to the array's own file, for ENVI, IDL, GDAL, QGIS and spectral.
 //!
 //! Spec: nv5geospatialsoftware.com, "ENVI Header Files". The header of `temp` is `temp.hdr`, and programs open `temp`.
 //!
@@ -99,7 +99,7 @@ fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
     detached_header(subject, lines.join("\n") + "\n")
 }
 
-/// The lines that say where the pixels are on the earth.
+/// Returns the lines that place the pixels on the earth.
 fn map_info(array: &FlatArray, geometry: &Geometry) -> Vec<String> {
     let Some([x, dx, _, y, _, dy]) = geometry.geotransform(array).filter(|it| it[1] > 0.0 && it[5] < 0.0)
     else {
@@ -119,7 +119,7 @@ fn map_info(array: &FlatArray, geometry: &Geometry) -> Vec<String> {
         Some(Crs::Wkt(text)) if !text.contains(['{', '}']) => {
             vec![info("Arbitrary", ""), format!("coordinate system string = {{{text}}}")]
         }
-        // Programs take an arbitrary projection without a text for one in metres.
+        // Programs take an arbitrary projection without a definition for one in metres.
         Some(Crs::Epsg(_) | Crs::Wkt(_)) | None => Vec::new(),
     }
 }

@@ -1,4 +1,4 @@
-//! `mhd`: MetaImage, a header of text beside the array's own file, for ITK, elastix and Fiji.
+//! `mhd`: MetaImage, a text header next to the array's own file, for ITK, elastix and Fiji.
 //!
 //! Spec: itk.org/Wiki/ITK/MetaIO/Documentation. Axes are listed by speed, the fastest first; `ElementDataFile` is the last line.
 //!
@@ -90,7 +90,7 @@ fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
     detached_header(subject, lines.join("\n") + "\n")
 }
 
-/// The lines that say where the elements lie.
+/// Returns the lines that place the elements in space.
 fn placed(axes: &[&Axis]) -> [String; 3] {
     let regular: Vec<Regular> =
         axes.iter().map(|axis| axis.regular.unwrap_or(Regular { first: 0.0, step: 1.0 })).collect();

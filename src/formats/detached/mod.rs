@@ -1,4 +1,4 @@
-//! Formats of detached headers: a short text that names the array's own file, which the format's folder shows as well
+//! Formats with detached headers: a short text that names the array's own file, which the format's folder also shows
 //! ([`Role::Detached`](super::Role)). Uses what `formats` uses.
 
 pub mod data_names;

@@ -1,4 +1,4 @@
-//! `nrrd`: a header of text beside the array's own file, for ITK, Slicer, ParaView and teem.
+//! `nrrd`: a text header next to the array's own file, for ITK, Slicer, ParaView and teem.
 //!
 //! Spec: teem.sourceforge.net/nrrd/format.html, version 5. Axes are listed by speed, the fastest first.
 //!
@@ -87,7 +87,7 @@ fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
     detached_header(subject, lines.join("\n") + "\n\n")
 }
 
-/// The lines that say where the elements lie.
+/// Returns the lines that place the elements in space.
 fn placed(axes: &[&Axis]) -> Vec<String> {
     let space: Vec<&Axis> = axes.iter().copied().filter(|axis| axis.kind != AxisKind::Channel).collect();
     // NRRD has spaces with time, too.
@@ -135,7 +135,7 @@ fn placed(axes: &[&Axis]) -> Vec<String> {
     lines
 }
 
-/// A plain text in quotes; without one, empty ones.
+/// Returns a plain text in quotes; without one, empty ones.
 fn quoted(text: Option<&str>) -> String {
     format!("\"{}\"", text.unwrap_or_default())
 }

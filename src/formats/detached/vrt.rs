@@ -1,4 +1,4 @@
-//! `vrt`: GDAL's virtual format, a header of XML beside the array's own file.
+//! `vrt`: GDAL's virtual format, an XML header next to the array's own file.
 //!
 //! Spec: gdal.org/drivers/raster/vrt.html, "VRTRawRasterBand". Axes before the last two become bands; a fastest axis of channels is
 //! one of bands too. The geotransform and the coordinate reference system are written where they are known, also for images
@@ -40,7 +40,7 @@ pub const FORMAT: Format = Format {
     open,
 };
 
-/// No band takes more, without the name of the file.
+/// The most bytes of the text of a band, without the name of the file.
 const MAX_BAND_BYTES: u64 = 380;
 
 fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
@@ -113,7 +113,7 @@ fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
     detached_header(subject, text)
 }
 
-/// A text as XML has it.
+/// Escapes a text for XML.
 pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for character in text.chars() {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn no_header_is_longer_than_its_limit() {
+    fn headers_stay_within_their_limit() {
         let of = |bands: u64| {
             text_of(
                 &FORMAT,

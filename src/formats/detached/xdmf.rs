@@ -1,4 +1,4 @@
-//! `xdmf`: a header of XML beside the array's own file, for ParaView, VisIt and VTK.
+//! `xdmf`: an XML header next to the array's own file, for ParaView, VisIt and VTK.
 //!
 //! Spec: xdmf.org, "XDMF Model and Format", version 2: a uniform grid with one attribute at its nodes. Four axes of which the
 //! slowest is time are a collection of such grids.
@@ -7,7 +7,7 @@
 //! <Topology TopologyType="3DCoRectMesh" Dimensions="64 512 512"/>
 //! ```
 //!
-//! Axes of unknown steps have step 1; times may lie anywhere. Absent: half precision, complex numbers, 64-bit unsigned integers, other ranks, more than
+//! Axes with unknown steps have step 1; times need no constant step. Absent: half precision, complex numbers, 64-bit unsigned integers, other ranks, more than
 //! 4,096 times.
 
 use std::fmt::Write as _;
@@ -59,7 +59,7 @@ fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
 
 fn type_of(number: NumericType) -> Option<&'static str> {
     Some(match number {
-        // Readers of version 2 take an integer of 16 bits by its name only.
+        // Readers of version 2 recognize an integer of 16 bits only by its name.
         NumericType::I8 => "Char",
         NumericType::U8 => "UChar",
         NumericType::I16 => "Short",
@@ -78,7 +78,7 @@ fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
     let geometry = Geometry::from_subject(subject);
     let name = escaped(&subject.name().replace(char::is_control, "?"));
     let rank = array.axes.len().min(3);
-    // The slowest first, as everything in this format.
+    // The slowest axis comes first, as everywhere in this format.
     let axes: Vec<_> = array.axes.iter().take(rank).rev().collect();
     let regular: Vec<Regular> = axes
         .iter()

@@ -1,8 +1,8 @@
-//! What an axis is, and the attributes that describe one.
+//! The axes of arrays, and the attributes that describe them.
 
 use serde_json::{Map, Value};
 
-/// What an axis is.
+/// The kind of an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AxisKind {
     /// East, longitude, columns.
@@ -21,12 +21,12 @@ pub enum AxisKind {
 }
 
 impl AxisKind {
-    /// Whether it is a direction in space.
+    /// Returns whether the axis is a direction in space.
     pub fn is_space(self) -> bool {
         matches!(self, AxisKind::X | AxisKind::Y | AxisKind::Z)
     }
 
-    /// By the name of a dimension: only names that mean the same everywhere.
+    /// Returns the kind of an axis from its dimension name. Only names that mean the same everywhere count.
     pub fn from_name(name: &str) -> Self {
         match name.to_ascii_lowercase().as_str() {
             "x" | "lon" | "longitude" => AxisKind::X,
@@ -44,12 +44,12 @@ impl AxisKind {
 pub struct Regular {
     /// The centre of the first element.
     pub first: f64,
-    /// From one element to the next; not 0.
+    /// The distance of two elements, which is not 0.
     pub step: f64,
 }
 
 impl Regular {
-    /// If both are finite, and the step is not 0.
+    /// Returns a regular axis if both numbers are finite and the step is not 0.
     pub fn new(first: f64, step: f64) -> Option<Self> {
         (first.is_finite() && step.is_finite() && step != 0.0).then_some(Regular { first, step })
     }
@@ -58,35 +58,35 @@ impl Regular {
 /// One axis of an array.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Axis {
-    /// Its name, if it is a plain text.
+    /// Its name, if that is plain text.
     pub name: Option<String>,
-    /// What it is.
+    /// Its kind.
     pub kind: AxisKind,
-    /// Where its elements lie, if they do so regularly.
+    /// The positions of its elements, if they are regular.
     pub regular: Option<Regular>,
-    /// The unit of that, if it is a plain text.
+    /// The unit of the positions, if that is plain text.
     pub unit: Option<String>,
-    /// CF's calendar of an axis of time.
+    /// The CF calendar of a time axis.
     pub calendar: Option<String>,
 }
 
-/// A list of exactly so many finite numbers.
+/// Reads a list of exactly `count` finite numbers.
 pub(super) fn numbers(value: &Value, count: usize) -> Option<Vec<f64>> {
     let values = value.as_array().filter(|values| values.len() == count)?;
     values.iter().map(|value| value.as_f64().filter(|number| number.is_finite())).collect()
 }
 
-/// A unit, if it is a plain text.
+/// Reads a unit, if it is plain text.
 pub(super) fn unit(value: &Value) -> Option<String> {
     value.as_str().and_then(plain_text).map(str::to_owned)
 }
 
-/// An attribute that is a text.
+/// Returns an attribute that is a string.
 pub(super) fn text<'a>(attributes: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
     attributes.get(name).and_then(Value::as_str)
 }
 
-/// A text that stands on one line of any header as it is: short, without quotes, backslashes, braces and control characters.
+/// Returns a text if it can stand on one line of any header as it is: short, without quotes, backslashes, braces and control characters.
 pub fn plain_text(text: &str) -> Option<&str> {
     const MAX_BYTES: usize = 128;
     let is_plain = |c: char| {

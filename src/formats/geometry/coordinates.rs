@@ -1,4 +1,4 @@
-//! CF coordinate variables: a one-dimensional array in the same group that has the name of the dimension.
+//! CF coordinate variables: one-dimensional arrays in the same group with the name of the dimension.
 //!
 //! Spec: CF conventions, chapters 4 and 5. Its dimension must be named, too, and have the array's length. It counts as regular
 //! if every value lies within a thousandth of the step (and what its type can express) from where it would lie exactly.
@@ -16,10 +16,10 @@ use crate::metadata::data_type::numeric::NumericType;
 
 /// The longest coordinate that is read, in bytes.
 const MAX_COORDINATE_BYTES: u64 = 8 << 20;
-/// The part of a step by which a value may be displaced.
+/// The part of a step by which a value may deviate.
 const TOLERANCE: f64 = 1e-3;
 
-/// The axes of an array, if at least one of them has a coordinate that says something.
+/// Returns the axes of an array, if at least one of them has a usable coordinate.
 pub fn axes(source: &GeometrySource<'_>, named: &[Axis]) -> Option<Vec<Axis>> {
     let names = source.metadata.dimension_names.as_ref()?;
     let mut axes = named.to_vec();
@@ -49,7 +49,7 @@ pub(super) fn coordinate(
     is_coordinate.then(|| (path, metadata.clone()))
 }
 
-/// What the coordinate says, and otherwise its name.
+/// Returns the kind of an axis from the attributes of its coordinate, or else from its name.
 pub(super) fn kind(metadata: &ArrayMetadata, name: &str) -> AxisKind {
     let attributes = &metadata.attributes;
     let by_axis = match text(attributes, "axis") {
@@ -80,7 +80,7 @@ pub(super) fn kind(metadata: &ArrayMetadata, name: &str) -> AxisKind {
     by_axis.or(by_standard_name).or(by_unit).unwrap_or_else(|| AxisKind::from_name(name))
 }
 
-/// All values of a coordinate. The users of the subject's file see something of them, so all of them must be able to read its
+/// Reads all values of a coordinate. The subject's file shows something of them, so all users of the file must be able to read its
 /// chunks.
 fn values(
     source: &GeometrySource<'_>,
@@ -100,7 +100,7 @@ fn values(
     Some((values, number))
 }
 
-/// The axis on which these values lie regularly.
+/// Returns the regular axis that these values form, if they form one.
 pub(super) fn regular(values: &[f64], number: NumericType) -> Option<Regular> {
     let (first, last) = (*values.first()?, *values.last()?);
     let regular = Regular::new(first, (last - first) / (values.len().checked_sub(1)? as f64))?;
@@ -111,7 +111,7 @@ pub(super) fn regular(values: &[f64], number: NumericType) -> Option<Regular> {
         _ => f64::EPSILON,
     };
     let allowed = TOLERANCE * regular.step.abs() + largest * rounding;
-    // Half a step would put values into each other's place.
+    // With half a step, values could change places.
     let allowed = if allowed < regular.step.abs() / 4.0 { allowed } else { return None };
     let is_near = |(index, value): (usize, &f64)| {
         (value - (regular.first + index as f64 * regular.step)).abs() <= allowed

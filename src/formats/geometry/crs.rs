@@ -1,8 +1,8 @@
 //! The coordinate reference system of an array.
 //!
 //! Spec: CF conventions, section 5.6 (`grid_mapping`, `crs_wkt`), rioxarray's and GDAL's `spatial_ref`, GDAL's `_CRS`, GeoZarr's
-//! `proj:code` and `proj:wkt2`. A grid mapping that has only parameters is left out. X and Y axes in degrees east and north
-//! without any grid mapping are WGS 84, as GDAL and CDO take them.
+//! `proj:code` and `proj:wkt2`. A grid mapping with only parameters is ignored. X and Y axes in degrees east and north
+//! without a grid mapping are WGS 84, as for GDAL and CDO.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use crate::hierarchy::Node;
 /// A coordinate reference system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Crs {
-    /// By its number in the EPSG data set.
+    /// A number in the EPSG data set.
     Epsg(u32),
-    /// As well-known text (version 1 or 2).
+    /// Well-known text (version 1 or 2).
     Wkt(String),
 }
 
@@ -25,7 +25,7 @@ pub enum Crs {
 const MAX_WKT_BYTES: usize = 64 << 10;
 
 impl Crs {
-    /// As GDAL reads it.
+    /// Returns the definition as GDAL reads it.
     pub fn definition(&self) -> String {
         match self {
             Crs::Epsg(code) => format!("EPSG:{code}"),
@@ -33,7 +33,7 @@ impl Crs {
         }
     }
 
-    /// `EPSG:4326`, or its number alone.
+    /// Reads a code such as `EPSG:4326`.
     fn parse_code(text: &str) -> Option<Self> {
         let digits = text.trim();
         let digits = match digits.get(..5) {
@@ -60,30 +60,30 @@ impl Crs {
         let is_wkt = words
             .iter()
             .any(|word| text.strip_prefix(word).is_some_and(|rest| rest.trim_start().starts_with('[')));
-        // Line breaks mean nothing there; other control characters are not text.
+        // Line breaks have no meaning in it; other control characters are not text.
         let line = text.replace(['\r', '\n', '\t'], " ");
         let is_plain = text.len() <= MAX_WKT_BYTES && !line.chars().any(char::is_control);
         (is_wkt && is_plain).then_some(Crs::Wkt(line))
     }
 
-    /// Whether a text names a system in a form that is understood here.
+    /// Returns whether a text defines a system in a known form.
     pub fn is_known(text: &str) -> bool {
         Crs::parse(text).is_some()
     }
 
-    /// A text in either form.
+    /// Reads a text in either form.
     fn parse(text: &str) -> Option<Self> {
         Crs::parse_code(text).or_else(|| Crs::parse_wkt(text))
     }
 }
 
-/// The array that describes the grid of another: named by its attribute `grid_mapping`, and in the same group.
+/// Returns the array that describes the grid of the source: its attribute `grid_mapping` names it, and it is in the same group.
 pub(super) fn grid_mapping(source: &GeometrySource<'_>) -> Option<Arc<Node>> {
     let (_, node) = source.sibling(text(&source.metadata.attributes, "grid_mapping")?)?;
     matches!(&*node, Node::Array { .. }).then_some(node)
 }
 
-/// The system of an array with these axes.
+/// Returns the system of an array with these axes.
 pub(super) fn find(source: &GeometrySource<'_>, axes: &[Axis]) -> Option<Crs> {
     let attributes = &source.metadata.attributes;
     if attributes.contains_key("grid_mapping") {
@@ -119,7 +119,7 @@ fn geozarr_crs(attributes: &Map<String, Value>) -> Option<Crs> {
     parse_code().or_else(|| Crs::parse_wkt(text(attributes, "proj:wkt2")?))
 }
 
-/// `{"url": "http://www.opengis.net/def/crs/EPSG/0/26711", "wkt": "…"}`.
+/// Reads `{"url": "http://www.opengis.net/def/crs/EPSG/0/26711", "wkt": "…"}`.
 fn gdal_crs(value: &Value) -> Option<Crs> {
     let of_url = || {
         let code = value.get("url")?.as_str()?.strip_prefix("http://www.opengis.net/def/crs/EPSG/0/")?;

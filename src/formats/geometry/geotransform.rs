@@ -12,13 +12,13 @@ use super::crs::grid_mapping;
 use super::source::GeometrySource;
 use crate::hierarchy::Node;
 
-/// The two axes that a transform is about, and where they begin.
+/// The two axes of a geotransform.
 struct Geotransform {
     x: Regular,
     y: Regular,
 }
 
-/// The axes of an array that has a transform.
+/// Returns the axes of an array that has a transform.
 pub fn axes(source: &GeometrySource<'_>, named: &[Axis]) -> Option<Vec<Axis>> {
     let attributes = &source.metadata.attributes;
     let mapping = grid_mapping(source);

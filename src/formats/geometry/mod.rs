@@ -1,18 +1,18 @@
-//! Where the elements of an array lie in space and time, as far as its metadata and its neighbours' say so.
+//! The positions of an array's elements in space and time, as far as its metadata and neighbouring arrays give them.
 //!
-//! Uses `metadata`, `hierarchy` and the open arrays. docs/companions.md lists every mapping. Each source is a file here; the
-//! first of them that says anything about the axes is the only one that is used for them:
+//! Uses `metadata`, `hierarchy` and the open arrays. docs/companions.md lists every mapping. Each source is a file here, and only the
+//! first source that describes the axes is used:
 //!
 //! 1. OME-Zarr multiscales (`multiscales.rs`): the attributes of a group above;
 //! 2. CF coordinates (`coordinates.rs`): one-dimensional arrays in the same group;
 //! 3. geotransforms (`geotransform.rs`): GDAL's, rioxarray's and GeoZarr's attributes;
 //! 4. the plain attributes `scale`, `translation` and `units` (here).
 //!
-//! Coordinate reference systems (`crs.rs`) are independent of that. `positions.rs` has the values along axes for people, who also see
-//! irregular ones; `times.rs` turns CF's numbers into dates.
+//! Coordinate reference systems (`crs.rs`) are independent of that. `positions.rs` has the values along axes for people, regular or not, and
+//! `times.rs` turns CF's numbers into dates.
 //!
-//! Invariant: a wrong guess is worse than none. What is missing, contradictory, irregular or not understood is left out; nothing
-//! here fails. Users see only what they may read themselves.
+//! Invariants: a wrong guess is worse than none, so missing, contradictory, irregular or unknown metadata is ignored, and nothing here
+//! fails. Users see only what they may read themselves.
 
 pub mod axis;
 mod coordinates;
@@ -35,30 +35,30 @@ use axis::{numbers, plain_text, unit};
 use crs::Crs;
 use source::{GeometrySource, removed_axis, whole};
 
-/// What is known of an array's place in space and time.
+/// The known positions of an array in space and time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Geometry {
     /// Its axes, in the order of the array's own.
     pub axes: Vec<Axis>,
     /// The coordinate reference system of its X and Y axes.
     pub crs: Option<Crs>,
-    /// The value of elements without data.
+    /// The value for missing data.
     pub no_data: Option<f64>,
 }
 
 impl Geometry {
-    /// What is known of a subject's array. May read small arrays beside it.
+    /// Returns the geometry of a subject's array. May read small neighbouring arrays.
     pub fn from_subject(subject: &Subject<'_>) -> Self {
         let mut geometry = Geometry::from_whole_subject(subject);
         if let Some(removed) = removed_axis(subject).filter(|axis| *axis < geometry.axes.len()) {
             let removed = geometry.axes.remove(removed);
-            // The reference system is one of both.
+            // The reference system needs both axes.
             geometry.crs = geometry.crs.filter(|_| !matches!(removed.kind, AxisKind::X | AxisKind::Y));
         }
         geometry
     }
 
-    /// As [`Geometry::from_subject`], of a plane with all axes of its array.
+    /// Returns the geometry with all axes of the array, also if the subject is a plane.
     fn from_whole_subject(subject: &Subject<'_>) -> Self {
         let Node::Array { metadata, .. } = whole(subject) else { return Geometry::default() };
         let group = match subject.path.rsplit_once('/') {
@@ -77,8 +77,8 @@ impl Geometry {
         geometry
     }
 
-    /// GDAL's six numbers for images of an array: the corner and the size of a pixel. `None` unless the columns go along X and
-    /// the rows along Y, both of known steps.
+    /// Returns GDAL's six numbers for images of an array: the corner and the size of a pixel. Returns `None` unless the columns go along
+    /// X and the rows along Y, both with known steps.
     pub fn geotransform(&self, array: &FlatArray) -> Option<[f64; 6]> {
         let columns = array.planes().columns;
         let along = |place: usize, kind: AxisKind| {
@@ -89,7 +89,7 @@ impl Geometry {
         Some([x.first - x.step / 2.0, x.step, 0.0, y.first - y.step / 2.0, 0.0, y.step])
     }
 
-    /// The axis at this place among the array's own.
+    /// Returns the axis with this index among the array's own.
     pub fn axis(&self, index: usize) -> &Axis {
         const UNKNOWN: &Axis =
             &Axis { name: None, kind: AxisKind::Other, regular: None, unit: None, calendar: None };
@@ -97,7 +97,7 @@ impl Geometry {
     }
 }
 
-/// The axes as the array's own dimension names describe them.
+/// Returns the axes that the array's own dimension names describe.
 fn named_axes(metadata: &ArrayMetadata) -> Vec<Axis> {
     let names = metadata.dimension_names.as_deref().unwrap_or_default();
     let axis = |index: usize| {
@@ -108,7 +108,7 @@ fn named_axes(metadata: &ArrayMetadata) -> Vec<Axis> {
     (0..metadata.shape.len()).map(axis).collect()
 }
 
-/// `"scale": [2.0, 0.5, 0.5]`, perhaps with `translation` and `units` of the same length.
+/// Reads `"scale": [2.0, 0.5, 0.5]`, perhaps with `translation` and `units` of the same length.
 fn plain_attributes(metadata: &ArrayMetadata, named: &[Axis]) -> Option<Vec<Axis>> {
     let attributes = &metadata.attributes;
     let scale = numbers(attributes.get("scale")?, named.len())?;
@@ -126,11 +126,11 @@ fn plain_attributes(metadata: &ArrayMetadata, named: &[Axis]) -> Option<Vec<Axis
     Some(axes)
 }
 
-/// Stands for the names of dimensions among attributes.
+/// The entry that stands for the dimension names in a list of attributes.
 pub const DIMENSION_NAMES: &str = "dimension_names";
 
-/// Which of these attributes of an array say something that no header can hold as it is: texts that could break it, values
-/// without data beyond the one that it has room for, coordinate reference systems in no known form.
+/// Returns which of these attributes of an array cannot be written into a header: texts that could break it, values for missing data
+/// beyond the first, and coordinate reference systems in an unknown form.
 pub fn left_out(node: &Node, names: &[&str]) -> Vec<String> {
     let Node::Array { metadata, .. } = node else { return Vec::new() };
     let no_data = NoData::read(metadata);
@@ -153,12 +153,12 @@ pub fn left_out(node: &Node, names: &[&str]) -> Vec<String> {
     names.iter().filter(|name| !fits(name)).map(|name| (*name).to_owned()).collect()
 }
 
-/// The value of elements without data, for formats that have one float for it.
+/// Returns the value for missing data, for formats that have one float for it.
 pub fn no_data(metadata: &ArrayMetadata) -> Option<f64> {
     NoData::read(metadata).first()?.to_f64(&metadata.data_type)
 }
 
-/// The factor from a unit of length to metres; `None` for other units.
+/// Returns the factor from a unit of length to metres; `None` for other units.
 pub fn metres(unit: &str) -> Option<f64> {
     Some(match unit {
         "m" | "metre" | "metres" | "meter" | "meters" => 1.0,

@@ -14,12 +14,12 @@ use super::axis::{Axis, AxisKind, Regular, numbers, plain_text, unit};
 use super::source::GeometrySource;
 use crate::hierarchy::Node;
 
-/// How many groups above the array may have the attribute.
+/// How many groups above the array are searched for the attribute.
 const MAX_LEVELS: usize = 4;
-/// How many datasets of how many multiscales are looked at.
+/// How many multiscales, and how many datasets of each, are searched.
 const MAX_DATASETS: usize = 1024;
 
-/// The axes of the array, if a group above lists it as a dataset.
+/// Returns the axes of the array, if a group above lists it as a dataset.
 pub fn axes(source: &GeometrySource<'_>) -> Option<Vec<Axis>> {
     let mut group = source.group?;
     for _ in 0..MAX_LEVELS {
@@ -74,7 +74,7 @@ fn dataset_axes(multiscale: &Value, dataset: &Value, rank: usize) -> Option<Vec<
     Some(axes)
 }
 
-/// 0.3 has the name alone.
+/// Returns the name of an axis. In version 0.3 the axis is its name.
 fn name(axis: &Value) -> Option<&str> {
     axis.as_str().or_else(|| axis.get("name")?.as_str())
 }
@@ -90,7 +90,7 @@ fn kind(axis: &Value) -> Option<AxisKind> {
     })
 }
 
-/// Scale and translation along each axis: a scale, perhaps followed by a translation. Others are not understood.
+/// Reads the scale and translation along each axis from a scale that a translation may follow. Other transformations are unknown.
 fn transformation(value: &Value, rank: usize) -> Option<Vec<(f64, f64)>> {
     let of_type = |value: &Value, name: &str| {
         let is_it = value.get("type").and_then(Value::as_str) == Some(name);

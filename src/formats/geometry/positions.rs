@@ -1,7 +1,7 @@
-//! Where the elements of an array lie along its axes, as values for people: ranges, labels of a picture.
+//! The positions of an array's elements along its axes, for people: ranges, labels of a picture.
 //!
-//! Uses the other sources of this folder. Unlike companion files it also takes coordinates that are not regular, and of a coordinate that is too
-//! long to be read it takes the first and the last value.
+//! Uses the other files of this folder. Unlike companion files it also has irregular coordinates, and the first and the last value of a
+//! coordinate that is too long to be read.
 
 use std::sync::Arc;
 
@@ -20,15 +20,15 @@ const MAX_COORDINATE_BYTES: u64 = 8 << 20;
 /// The positions along one axis.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Positions {
-    /// The axis' name.
+    /// The name of the axis.
     pub name: Option<String>,
-    /// What the axis is.
+    /// The kind of the axis.
     pub kind: AxisKind,
     /// The unit of the values.
     pub unit: Option<String>,
-    /// How many elements the axis has.
+    /// The length of the axis.
     pub length: u64,
-    /// CF's calendar of times.
+    /// The CF calendar of times.
     pub calendar: Option<String>,
     /// The type of the values of a coordinate.
     pub data_type: Option<DataType>,
@@ -36,23 +36,23 @@ pub struct Positions {
     pub values: PositionValues,
 }
 
-/// What is known of the values along an axis.
+/// The known values along an axis.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum PositionValues {
-    /// Nothing.
+    /// Nothing is known.
     #[default]
     Unknown,
-    /// Their coordinate is packed.
+    /// The coordinate is packed.
     Packed,
-    /// All of them.
+    /// All values, which are regular.
     Regular(Regular),
-    /// All of them, which do not lie regularly.
+    /// All values.
     Listed(Vec<f64>),
-    /// The first and the last one of a coordinate that is too long to be read.
+    /// The first and the last value of a coordinate that is too long to be read.
     Ends(f64, f64),
 }
 
-/// The positions along every axis of a subject's array. Reads small arrays beside it, and nothing of the array itself.
+/// Returns the positions along every axis of a subject's array. Reads small neighbouring arrays, and nothing of the array itself.
 pub fn for_subject(subject: &Subject<'_>) -> Vec<Positions> {
     let Node::Array { metadata, .. } = whole(subject) else { return Vec::new() };
     let geometry = Geometry::from_whole_subject(subject);
@@ -90,7 +90,7 @@ pub fn for_subject(subject: &Subject<'_>) -> Vec<Positions> {
     positions
 }
 
-/// The values of the coordinate of this name.
+/// Returns the values of the coordinate of this name.
 fn coordinate_positions(source: &GeometrySource<'_>, name: &str, index: usize) -> Option<Positions> {
     let (path, metadata) = coordinates::coordinate(source, name, index)?;
     let attribute = |name: &str| text(&metadata.attributes, name).map(str::to_owned);
@@ -128,7 +128,7 @@ fn values(source: &GeometrySource<'_>, path: &str, metadata: &Arc<ArrayMetadata>
 }
 
 impl Positions {
-    /// The position of an element, where known.
+    /// Returns the position of an element, where known.
     pub fn at(&self, index: u64) -> Option<f64> {
         match &self.values {
             PositionValues::Unknown | PositionValues::Packed => None,
@@ -140,7 +140,7 @@ impl Positions {
         }
     }
 
-    /// The distance of neighbours, if it is always the same.
+    /// Returns the distance of two neighbours, if it is constant.
     pub fn step(&self) -> Option<f64> {
         match self.values {
             PositionValues::Regular(regular) => Some(regular.step),
@@ -148,7 +148,7 @@ impl Positions {
         }
     }
 
-    /// The text of a position: a date where the unit is one of times, otherwise the shortest number that is right to seven digits.
+    /// Returns a position as text: a date if the unit is one of time, otherwise the shortest number that is exact to seven digits.
     pub fn text(&self, value: f64) -> String {
         if let Some(DataType::DateTime64(unit)) = &self.data_type
             && value.is_finite()
@@ -160,7 +160,7 @@ impl Positions {
         date.and_then(|clock| clock.text(value)).unwrap_or_else(|| number_text(value))
     }
 
-    /// Whether later elements lie further north, so that people expect the last one at the top.
+    /// Returns whether later elements lie further north, so that people expect the last one at the top.
     pub fn is_northward(&self) -> bool {
         let is_north = self.unit.as_deref().is_some_and(|unit| {
             ["degrees_north", "degree_north", "degrees_N", "degree_N", "degreesN", "degreeN"].contains(&unit)
@@ -169,7 +169,7 @@ impl Positions {
         is_north && ends.is_some_and(|(first, last)| first < last)
     }
 
-    /// Whether [`Positions::text`] gives dates, which have no unit beside them.
+    /// Returns whether [`Positions::text`] returns dates, which need no unit.
     pub fn has_dates(&self) -> bool {
         let by_unit =
             self.unit.as_deref().and_then(|unit| CalendarClock::parse(unit, self.calendar.as_deref()));
@@ -177,7 +177,7 @@ impl Positions {
     }
 }
 
-/// The shortest text of a number that has seven digits of it.
+/// Returns the shortest text of a number that is exact to seven digits.
 pub fn number_text(value: f64) -> String {
     if !value.is_finite() {
         return if value.is_nan() { "NaN".to_owned() } else { format!("{value}") };

@@ -77,7 +77,7 @@ fn multiscales_of_both_versions() {
     }
 }
 
-/// A group of a field and its coordinates, with values as they are stored.
+/// Returns a group of a field and its coordinates, with values as they are stored.
 fn climate(changes: &[(&str, Value)], latitudes: &[f64]) -> Arc<dyn Store> {
     let coordinate = |name: &str, length: u64, attributes: Value| {
         document(&[length], "float64", json!({"dimension_names": [name], "attributes": attributes}))

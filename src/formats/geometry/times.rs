@@ -1,4 +1,4 @@
-//! CF's times: numbers of a unit since an instant, in a calendar.
+//! CF times: numbers of a unit since an instant, in a calendar.
 //!
 //! Spec: CF conventions, chapter 4.4. Known are seconds to days of the Gregorian calendar after 1582 and of the calendar without
 //! leap days; months and years have no fixed length and are counted by the calendar. Uses nothing.
@@ -12,7 +12,7 @@ const LENGTHS: [i64; 12] = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 /// A date as year, month counted from 0, and day.
 pub type Date = (i64, usize, i64);
 
-/// A date, and the minute in it.
+/// A date, and a minute of the day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CalendarInstant {
     /// The date.
@@ -22,21 +22,21 @@ pub struct CalendarInstant {
 }
 
 impl CalendarInstant {
-    /// The month, counted from that of the year 0.
+    /// Returns the month, counted from January of the year 0.
     pub fn month(&self) -> i64 {
         self.date.0 * 12 + self.date.1 as i64
     }
 
-    /// The minute, counted from the start of the month.
+    /// Returns the minute, counted from the start of the month.
     pub fn minute_of_month(&self) -> i64 {
         (self.date.2 - 1) * MINUTES_OF_DAY + self.minute
     }
 }
 
-/// What a unit such as `hours since 2000-01-01 06:00` counts.
+/// The meaning of a unit such as `hours since 2000-01-01 06:00`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CalendarClock {
-    /// Minutes of one unit.
+    /// The minutes in one unit.
     pub minutes_per_unit: f64,
     /// Whether every year has 365 days.
     pub is_without_leap_days: bool,
@@ -45,7 +45,7 @@ pub struct CalendarClock {
 }
 
 impl CalendarClock {
-    /// The clock of a unit and a calendar, if both are known.
+    /// Returns the clock of a unit and a calendar, if both are known.
     pub fn parse(unit: &str, calendar: Option<&str>) -> Option<Self> {
         let (unit, since) = unit.split_once(" since ")?;
         let minutes_per_unit = match unit.trim() {
@@ -64,12 +64,12 @@ impl CalendarClock {
         Some(CalendarClock { minutes_per_unit, is_without_leap_days, date, minute })
     }
 
-    /// The clock that counts from 1970 in the calendar of today.
+    /// Returns the clock that counts from 1970 in the Gregorian calendar.
     pub fn since_1970(minutes_per_unit: f64) -> Self {
         CalendarClock { minutes_per_unit, is_without_leap_days: false, date: (1970, 0, 1), minute: 0 }
     }
 
-    /// The date, and the minute in it, so many minutes after the instant.
+    /// Returns the date and the minute of the day that are `minutes` after the instant.
     pub fn after(&self, minutes: i64) -> Option<(Date, i64)> {
         let from_midnight = self.minute.checked_add(minutes)?;
         let days = from_midnight.div_euclid(MINUTES_OF_DAY);
@@ -77,28 +77,28 @@ impl CalendarClock {
             true => add_days_of_365(self.date, days)?,
             false => add_days(self.date, days)?,
         };
-        // Before that, "standard" is another calendar.
+        // Before 1583, "standard" is another calendar.
         let is_known = if self.is_without_leap_days { date.0 >= 1 } else { date.0 > 1582 };
         (is_known && date.0 <= 9999).then_some((date, from_midnight.rem_euclid(MINUTES_OF_DAY)))
     }
 
-    /// The length of a month in minutes.
+    /// Returns the length of a month in minutes.
     pub fn month_minutes(&self, year: i64, month: usize) -> Option<i64> {
         let is_february = month == 1 && !self.is_without_leap_days;
         let leap_day = is_february && jiff::civil::Date::new(i16::try_from(year).ok()?, 2, 29).is_ok();
         Some((LENGTHS.get(month)? + i64::from(leap_day)) * MINUTES_OF_DAY)
     }
 
-    /// The minutes from the instant to a value, if it is a whole minute.
+    /// Returns the minutes from the instant to a value, if it is a whole minute.
     pub fn minutes(&self, value: f64) -> Option<i64> {
-        // What rounding takes from a value of years in seconds.
+        // The rounding error of some years in seconds.
         const TOLERANCE: f64 = 1e-3;
         let minutes = value * self.minutes_per_unit;
         let is_whole = minutes.abs() < 1e12 && (minutes - minutes.round()).abs() <= TOLERANCE;
         is_whole.then_some(minutes.round() as i64)
     }
 
-    /// The text of a value: `2000-01-31`, or `2000-01-31T06:30`.
+    /// Returns a value as text: `2000-01-31`, or `2000-01-31T06:30`.
     pub fn text(&self, value: f64) -> Option<String> {
         let minutes = (value * self.minutes_per_unit).round();
         let minutes = (minutes.abs() < 1e12).then_some(minutes as i64)?;
@@ -111,17 +111,17 @@ impl CalendarClock {
     }
 }
 
-/// What a unit such as `months since 1960-01-01` counts: months of the calendar, whatever their lengths are.
+/// The meaning of a unit such as `months since 1960-01-01`, which counts months of the calendar, whatever their lengths.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MonthClock {
-    /// Months of one unit.
+    /// The months in one unit.
     pub months_per_unit: f64,
     /// The instant from which it counts.
     pub since: CalendarInstant,
 }
 
 impl MonthClock {
-    /// The clock of a unit.
+    /// Returns the clock of a unit.
     pub fn parse(unit: &str) -> Option<Self> {
         let (unit, since) = unit.split_once(" since ")?;
         let months_per_unit = match unit.trim() {
@@ -134,7 +134,7 @@ impl MonthClock {
     }
 }
 
-/// A date (its month counted from 0), and a minute in it: `2000-01-01`, perhaps with ` 06:30` or `T06:30:00Z`.
+/// Reads a date and a minute of the day: `2000-01-01`, perhaps with ` 06:30` or `T06:30:00Z`. The month of the result counts from 0.
 fn instant(text: &str) -> Option<((i64, usize, i64), i64)> {
     let text = text.trim_end_matches('Z').trim_end_matches("UTC").trim();
     let (date, time) = text.split_once([' ', 'T']).unwrap_or((text, "0:0"));

@@ -1,7 +1,7 @@
 //! The sidecar of an array.
 //!
-//! It always describes the bytes as they are served, in the mount's order and byte order. For an array that
-//! cannot be served it says which part is not understood. Uses `metadata` and the layout of `array`; no I/O.
+//! It always describes the bytes as they are served, in the mount's order and byte order. For an array that cannot be served it says which
+//! part is not supported. Uses `metadata` and the layout of `array`; no I/O.
 
 use std::sync::Arc;
 
@@ -21,21 +21,21 @@ use crate::metadata::{ArrayMetadata, ChunkGrid, CodecSpec, DataType, ZarrFormat}
 /// Whether an array can be read.
 #[derive(Clone, Copy, Debug)]
 enum Availability<'a> {
-    /// Yes; one pass over it needs this many bytes of decoded chunks at once.
+    /// The array can be read.
     Readable {
-        /// Bytes of a slab.
+        /// The bytes of decoded chunks that one pass over it needs at once.
         slab_bytes: u64,
     },
-    /// No.
+    /// The array cannot be read.
     Unreadable {
         /// The reason.
         error: &'a Error,
-        /// The file that has its elements as text, as a path from the root of the mount.
+        /// The file with its elements as text, as a path from the root of the mount.
         text_form: Option<&'a str>,
     },
 }
 
-/// The sidecar of an array, which may be one that cannot be served.
+/// Returns the members of the sidecar of an array, whether or not it can be served.
 pub(super) fn members(
     subject: &Subject<'_>,
     place: SidecarLocation<'_>,
@@ -44,7 +44,7 @@ pub(super) fn members(
     let array = array_to_describe(subject, metadata);
     let text = subject.text_form();
     let text_file = text.map(|format| subject.companion_file(format)).transpose()?;
-    // If the text form cannot be made either, its reason is the more useful one.
+    // If the text form cannot be made either, its reason is more useful.
     let text_error = text.and_then(|format| (format.open)(subject).err());
     let availability = match (&array, &text_error) {
         (Ok(array), _) => Availability::Readable { slab_bytes: array.slab_bytes() },
@@ -65,7 +65,7 @@ pub(super) fn members(
     Ok(sidecar)
 }
 
-/// Adds what a sidecar says of a view. Its `zarr` is what is stored.
+/// Adds what a sidecar says about a view. Its member `zarr` describes the stored array.
 fn describe_view(sidecar: &mut Map<String, Value>, view: View, stored: &Node) {
     sidecar.insert("view".into(), json!(views::folder(view)));
     if let Node::Array { metadata, .. } = stored {
@@ -80,7 +80,7 @@ fn describe_view(sidecar: &mut Map<String, Value>, view: View, stored: &Node) {
     }
 }
 
-/// The array that handles read, or one built for the sidecar only.
+/// Returns the array that open files read, or one that is built for the sidecar only.
 fn array_to_describe(subject: &Subject<'_>, metadata: &Arc<ArrayMetadata>) -> Result<Arc<Array>> {
     if subject.view.is_some() {
         let stale = || Error::Stale { key: subject.path.to_owned() };
@@ -105,7 +105,7 @@ fn describe(
     sidecar.insert("offset".into(), json!(0));
     sidecar.insert("nbytes".into(), json!(metadata.flat_size()));
     sidecar.insert("descr".into(), descr.clone());
-    if let Some(name) = name_beside_descr(&metadata.data_type, &descr) {
+    if let Some(name) = name_next_to_descr(&metadata.data_type, &descr) {
         sidecar.insert("data_type".into(), name);
     }
     sidecar.insert("fortran_order".into(), json!(layout.order == Order::F));
@@ -158,15 +158,15 @@ fn describe(
     sidecar
 }
 
-/// Zarr's name of a type that `descr` describes only by its size.
-fn name_beside_descr(data_type: &DataType, descr: &Value) -> Option<Value> {
+/// Returns Zarr's name of a type that `descr` describes only by its size.
+fn name_next_to_descr(data_type: &DataType, descr: &Value) -> Option<Value> {
     let is_narrow = matches!(data_type, DataType::Int2 | DataType::Int4 | DataType::UInt2 | DataType::UInt4);
     let is_void = descr.as_str().is_some_and(|descr| descr.starts_with("|V") || descr.starts_with("|O"));
     let is_raw = matches!(data_type, DataType::Raw(_));
     (is_narrow || (is_void && !is_raw)).then(|| json!(data_type.name()))
 }
 
-/// Bytes from one index to the next along each axis, as in NumPy; `None` without a fixed item size.
+/// Returns the bytes from one index to the next along each axis, as in NumPy; `None` without a fixed item size.
 fn strides(shape: &[u64], item_size: Option<usize>, order: Order) -> Option<Vec<u64>> {
     let mut step = u64::try_from(item_size?).ok()?;
     let mut next = |length: u64| {
@@ -185,7 +185,7 @@ fn strides(shape: &[u64], item_size: Option<usize>, order: Order) -> Option<Vec<
     }
 }
 
-/// The fill value in Zarr v3's JSON form; `null` if it is undefined (v2).
+/// Returns the fill value in Zarr v3's JSON form; `null` if it is undefined (v2).
 pub fn fill_value(metadata: &ArrayMetadata) -> Value {
     if metadata.fill_value.is_undefined {
         return Value::Null;
@@ -193,7 +193,7 @@ pub fn fill_value(metadata: &ArrayMetadata) -> Value {
     metadata.fill_value.to_json(&metadata.data_type)
 }
 
-/// The bytes of the fill value, as a missing chunk shows them.
+/// Returns the bytes of the fill value, as a missing chunk reads.
 fn fill_value_hex(metadata: &ArrayMetadata, layout: Layout) -> String {
     let mut bytes = metadata.fill_value.bytes.clone();
     if layout.byte_order == ByteOrder::Big {
@@ -207,7 +207,7 @@ fn fill_value_hex(metadata: &ArrayMetadata, layout: Layout) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The stored metadata of the array: v1 and v2 as in their document, v3 with chunk and shard shape separated.
+/// Returns the stored metadata of the array: for v1 and v2 as in the document, for v3 with chunk and shard shape separated.
 fn zarr(metadata: &ArrayMetadata) -> Value {
     if metadata.zarr_format != ZarrFormat::V3 {
         return Value::Object(metadata.document.clone());
@@ -223,7 +223,7 @@ fn zarr(metadata: &ArrayMetadata) -> Value {
     Value::Object(zarr)
 }
 
-/// The shape of a chunk and of a shard (`null` without sharding); for a rectilinear grid the lengths along
+/// Returns the shape of a chunk and of a shard (`null` without sharding); for a rectilinear grid the lengths along
 /// each axis.
 pub fn chunk_and_shard_shape(metadata: &ArrayMetadata) -> (Value, Value) {
     let grid = match &metadata.chunk_grid {
@@ -236,7 +236,7 @@ pub fn chunk_and_shard_shape(metadata: &ArrayMetadata) -> (Value, Value) {
     }
 }
 
-/// The lengths along one axis of a rectilinear grid in the notation of its metadata: a run is `[length,
+/// Returns the lengths along one axis of a rectilinear grid in the notation of its metadata: a run is `[length,
 /// count]`.
 fn runs(axis: &[(u64, u64)]) -> Value {
     axis.iter()
@@ -244,7 +244,7 @@ fn runs(axis: &[(u64, u64)]) -> Value {
         .collect()
 }
 
-/// The shape of a shard's inner chunks, in the order of the array's own axes.
+/// Returns the shape of a shard's inner chunks, in the order of the array's own axes.
 fn inner_chunk_shape(codecs: &[CodecSpec]) -> Option<Vec<u64>> {
     let (sharding_at, sharding) =
         codecs.iter().enumerate().find(|(_, codec)| codec.name == "sharding_indexed")?;
@@ -266,7 +266,7 @@ fn inner_chunk_shape(codecs: &[CodecSpec]) -> Option<Vec<u64>> {
     Some(shape)
 }
 
-/// One sentence that says which direction of reading is cheap.
+/// Returns a sentence that says which direction of reading is cheap.
 fn order_hint(metadata: &ArrayMetadata, order: Order) -> String {
     let rank = metadata.shape.len();
     if rank == 0 || metadata.shape.contains(&0) {

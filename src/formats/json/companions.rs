@@ -1,4 +1,4 @@
-//! What a sidecar says of the node's files in other formats.
+//! The members of a sidecar about the node's files in other formats.
 
 use serde_json::{Map, Value, json};
 
@@ -9,12 +9,12 @@ use crate::hierarchy::Node;
 /// The longest file name on Linux.
 const MAX_NAME_BYTES: usize = 255;
 
-/// Whether a sidecar names the companions that the coordinates do not allow. Of a remote store that would cost requests.
+/// Returns whether a sidecar names the companions that the coordinates rule out. In a remote store that would cost requests.
 pub(super) fn reads_coordinates(subject: &Subject<'_>) -> bool {
     !subject.arrays.store().is_remote()
 }
 
-/// Adds the node's files in other formats, the formats that cannot hold it, and what its files lack.
+/// Adds the node's files in other formats, the formats that cannot express it, and the attributes that the files leave out.
 pub(super) fn add_companions(subject: &Subject<'_>, sidecar: &mut Map<String, Value>) -> Result<()> {
     let layout = subject.layout();
     let (mut companions, mut absent, mut left_out) = (Map::new(), Map::new(), Map::new());

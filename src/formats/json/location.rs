@@ -1,14 +1,14 @@
-//! Where an array and its sidecar are, which the sidecar says first.
+//! The place of an array and its sidecar, which the sidecar begins with.
 
 use serde_json::{Map, Value, json};
 
-/// Name and version of the schema.
+/// The name and version of the schema.
 pub(super) const SCHEMA: &str = "zarrfs/1";
 
 /// The place of an array in the hierarchy and relative to its sidecar.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SidecarLocation<'a> {
-    /// Path in the hierarchy, without the leading `/` (`""` is the root).
+    /// The path in the hierarchy, without a leading `/` (`""` is the root).
     pub path: &'a str,
     /// The name of the array's file.
     pub name: &'a str,
@@ -16,7 +16,7 @@ pub(super) struct SidecarLocation<'a> {
     pub data_file: &'a str,
 }
 
-/// The first members of an array's sidecar.
+/// Returns the first members of an array's sidecar.
 pub(super) fn head(place: SidecarLocation<'_>) -> Map<String, Value> {
     let mut sidecar = Map::new();
     sidecar.insert("schema".into(), json!(SCHEMA));

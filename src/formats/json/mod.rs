@@ -47,15 +47,15 @@ pub const FORMAT: Format = Format {
     open,
 };
 
-// They are repeated at the top level, since programs need them to interpret the raw values.
+// Sidecars repeat them at the top level, because programs need them to interpret the values.
 pub use crate::metadata::author::LIFTED_ATTRIBUTES;
 
-/// Members with a line for each of their own members.
+/// The members that are written with a line for each of their own members.
 const LISTS: [&str; 5] = ["snippets", "companions", "absent", "left_out", "views"];
 
 fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
     let file = VirtualFile::from_bytes(text(&members(subject)?).into_bytes());
-    // A node that takes the name of a companion moves it, and one that is a coordinate may end it.
+    // Another node may take the name of a companion, or be a coordinate that rules it out.
     let is_of_nodes =
         !subject.listed.is_empty() || (reads_coordinates(subject) && has_dimension_names(subject));
     Ok(if is_of_nodes { CompanionContent::OfNodes(file) } else { CompanionContent::Ready(file) })
@@ -65,7 +65,7 @@ fn has_dimension_names(subject: &Subject<'_>) -> bool {
     matches!(subject.node, Node::Array { metadata, .. } if metadata.dimension_names.is_some())
 }
 
-/// The members of a node's sidecar.
+/// Returns the members of a node's sidecar.
 pub fn members(subject: &Subject<'_>) -> Result<Map<String, Value>> {
     let file = subject.array_file();
     let name = file.rsplit('/').next().unwrap_or(file);
@@ -83,7 +83,7 @@ pub fn members(subject: &Subject<'_>) -> Result<Map<String, Value>> {
     })
 }
 
-/// The sidecar of an array with a broken document: the error, and the document as it is.
+/// Returns the sidecar of an array with a broken document: the error, and the document as it is.
 fn describe_broken(
     place: SidecarLocation<'_>,
     size_bytes: Option<u64>,
@@ -101,7 +101,7 @@ fn describe_broken(
     sidecar
 }
 
-/// The sidecar of a group: its attributes and their source.
+/// Returns the sidecar of a group: its attributes and their source.
 fn describe_group(path: &str, store: &str, metadata: &GroupMetadata) -> Map<String, Value> {
     let mut sidecar = Map::new();
     sidecar.insert("schema".into(), json!(SCHEMA));
@@ -117,7 +117,7 @@ fn describe_group(path: &str, store: &str, metadata: &GroupMetadata) -> Map<Stri
     sidecar
 }
 
-/// The text of a sidecar: one line per member, so that it can be read and compared.
+/// Returns the text of a sidecar: one line per member, so that it can be read and compared.
 pub fn text(sidecar: &Map<String, Value>) -> String {
     let mut text = String::from("{");
     for (index, (name, value)) in sidecar.iter().enumerate() {

@@ -11,7 +11,7 @@
 //! | a list of numbers, of bools, of strings | one axis of these, if that is short enough for an object's header |
 //! | anything else | its JSON text |
 //!
-//! What must have the type of the array (`_FillValue`, `valid_range`, …) has it, if the value fits it.
+//! Attributes that must have the type of the array (`_FillValue`, `valid_range`, …) have it, if their value fits.
 
 use std::borrow::Cow;
 
@@ -29,14 +29,14 @@ use crate::metadata::{ArrayMetadata, ByteOrder, DataType, FillValue, fill_value}
 
 /// The longest value that is kept in an object's header.
 const MAX_INLINE_BYTES: usize = 60_000;
-/// The most attributes of one object: programs look for an attribute from the first one on.
+/// The most attributes of one object, because programs search attributes one by one.
 const MAX_ATTRIBUTES: usize = 4096;
 /// The most bytes of all attributes of a file.
 const MAX_FILE_BYTES: usize = 16 << 20;
-/// What an attribute takes beside its name and value.
+/// The bytes of an attribute in addition to its name and value.
 const OVERHEAD_BYTES: usize = 64;
 
-/// UniqueNames that mean something to HDF5's dimension scales or to netCDF.
+/// Names with a meaning for HDF5's dimension scales or for netCDF.
 const RESERVED: [&str; 8] = [
     "CLASS",
     "NAME",
@@ -47,12 +47,12 @@ const RESERVED: [&str; 8] = [
     "_Netcdf4Dimid",
     "_nc3_strict",
 ];
-/// Attributes with values of the array.
+/// Attributes whose values have the type of the array.
 const OWN_TYPE: [&str; 7] =
     [FILL_ATTRIBUTE, MISSING_ATTRIBUTE, "valid_min", "valid_max", "valid_range", "flag_values", "flag_masks"];
-/// Attributes that turn stored values into others: floats, whatever their JSON looks like.
+/// Attributes that convert stored values. They are floats, whatever their JSON looks like.
 const FLOATS: [&str; 2] = ["scale_factor", "add_offset"];
-/// In this attribute an object names the attributes that it lacks.
+/// The attribute of an object that names the attributes that it leaves out.
 pub const LEFT_OUT_ATTRIBUTE: &str = "zarrfs_left_out_attributes";
 
 /// An attribute.
@@ -73,17 +73,17 @@ pub struct Attribute {
 pub enum AttributeData {
     /// These bytes.
     Bytes(Vec<u8>),
-    /// Elements in the global heap: how many values each is, and where.
+    /// Elements in the global heap: the number of values of each, and their place.
     InHeap(Vec<(u32, HeapSlot)>),
-    /// Objects by index, with the number of a dimension of each.
+    /// Objects by index, each with the number of one of its dimensions.
     Referrers(Vec<(usize, u32)>),
 }
 
 impl Attribute {
-    /// A string.
+    /// Makes an attribute with a string.
     pub fn text(name: &str, text: &str) -> Self {
         let (dataspace, size) = match text.len() {
-            // A string of no bytes is no datatype.
+            // HDF5 has no datatype for a string of no bytes.
             0 => (Dataspace::Null, 1),
             length => (Dataspace::Scalar, length as u32),
         };
@@ -92,7 +92,7 @@ impl Attribute {
         Attribute { name: name.to_owned(), datatype, dataspace, data }
     }
 
-    /// Integers of 32 bits: one, or a list.
+    /// Makes an attribute with one 32-bit integer, or a list of them.
     pub fn integers(name: &str, integers: &[i32], is_list: bool) -> Self {
         let shape = [integers.len() as u64];
         Attribute {
@@ -107,10 +107,10 @@ impl Attribute {
 /// The attributes of a file in the making.
 #[derive(Default)]
 pub struct AttributeWriter {
-    /// What is too long for object headers.
+    /// The values that are too long for object headers.
     pub heap: GlobalHeap,
     used_bytes: usize,
-    /// The attributes that the last object lacks.
+    /// The attributes that the last object leaves out.
     pub left_out: Vec<String>,
 }
 
@@ -121,16 +121,16 @@ struct ArrayElementType<'a> {
     order: ByteOrder,
 }
 
-/// TypedNumbers of one type: the type, and the bytes of all.
+/// Numbers of one type: the datatype, and the bytes of all numbers.
 type TypedNumbers = (Vec<u8>, Vec<u8>);
 
 impl AttributeWriter {
-    /// The attributes of a group.
+    /// Returns the attributes of a group.
     pub fn group_attributes(&mut self, attributes: &Map<String, Value>) -> Vec<Attribute> {
         self.convert(attributes, None)
     }
 
-    /// The attributes of an array. Some follow from its type.
+    /// Returns the attributes of an array. Some follow from its type.
     pub fn array_attributes(&mut self, metadata: &ArrayMetadata, order: ByteOrder) -> Vec<Attribute> {
         let mut attributes = Cow::Borrowed(&metadata.attributes);
         for (name, value) in implied(metadata) {
@@ -167,7 +167,7 @@ impl AttributeWriter {
         converted
     }
 
-    /// One attribute; `None` if it cannot be expressed, or the file has too many already.
+    /// Returns an attribute; `None` if it cannot be expressed, or if the file has too many already.
     fn attribute(
         &mut self,
         name: String,
@@ -193,7 +193,7 @@ impl AttributeWriter {
         Some(Attribute { name, datatype, dataspace, data: AttributeData::Bytes(bytes) })
     }
 
-    /// A string, a list of strings, or the JSON text of anything else.
+    /// Returns an attribute with a string, a list of strings, or the JSON text of anything else.
     fn texts(&mut self, name: String, value: &Value) -> Option<Attribute> {
         let strings = value
             .as_array()
@@ -220,34 +220,34 @@ impl AttributeWriter {
     }
 
     fn store(&mut self, text: String) -> (u32, HeapSlot) {
-        // Of an element without bytes netCDF makes no string at all.
+        // netCDF does not make a string from an element without bytes.
         let text = if text.is_empty() { "\0".to_owned() } else { text };
         let length = text.len() as u32;
         (length, self.heap.add(HeapObject::Bytes(text.into_bytes())))
     }
 
-    /// Notes that a file gets so many more bytes; `None` if these are too many.
+    /// Counts `bytes` more bytes of the file. Returns `None` if the file would have too many.
     fn spend(&mut self, bytes: usize) -> Option<()> {
         let used = self.used_bytes.saturating_add(bytes).saturating_add(OVERHEAD_BYTES);
         (used <= MAX_FILE_BYTES).then(|| self.used_bytes = used)
     }
 }
 
-/// An attribute that lists names, as JSON; `None` if there are none. A long list ends with `…`.
+/// Returns an attribute that lists names as JSON; `None` if there are no names. A long list ends with `…`.
 pub fn left_out_attribute(name: &str, left_out: &[String]) -> Option<Attribute> {
     let shown = shortened(left_out);
     (!shown.is_empty()).then(|| Attribute::text(name, &Value::from(shown).to_string()))
 }
 
-/// Attributes that follow from the array's metadata.
+/// Returns the attributes that follow from the array's metadata.
 fn implied(metadata: &ArrayMetadata) -> Vec<(&'static str, Value)> {
     let mut implied = Vec::new();
-    // Programs know `missing_value` as it is, and one more name.
+    // Programs know `missing_value` already; the value needs one more name only if it comes from elsewhere.
     if let Some(value) = NoData::read(metadata).first().filter(|value| value.attribute != MISSING_ATTRIBUTE) {
         implied.push((FILL_ATTRIBUTE, value.to_json(&metadata.data_type)));
     }
     match &metadata.data_type {
-        // xarray's own mark.
+        // xarray marks bools with this attribute.
         DataType::Bool => implied.push(("dtype", "bool".into())),
         DataType::DateTime64(time) if time.scale_factor == 1 => {
             if let Some(unit) = unit_name(&time.unit) {
@@ -260,14 +260,14 @@ fn implied(metadata: &ArrayMetadata) -> Vec<(&'static str, Value)> {
         }
         _ => {}
     }
-    // Attributes that say what the times are say all of it.
+    // The array's own `units` come with its own calendar.
     if metadata.attributes.contains_key("units") {
         implied.retain(|(name, _)| *name != "calendar");
     }
     implied
 }
 
-/// CF's name of a unit of NumPy, for those of constant length that CF has.
+/// Returns CF's name of a NumPy unit, if it has a constant length and CF has it.
 fn unit_name(unit: &str) -> Option<&'static str> {
     Some(match unit {
         "D" => "days",
@@ -282,7 +282,7 @@ fn unit_name(unit: &str) -> Option<&'static str> {
 }
 
 impl ArrayElementType<'_> {
-    /// A value of the array's type, or a list of such.
+    /// Converts a value, or a list of values, to the array's type.
     fn values(&self, value: &Value) -> Option<TypedNumbers> {
         let items = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
         let mut bytes = Vec::new();
@@ -292,7 +292,7 @@ impl ArrayElementType<'_> {
         (!bytes.is_empty()).then_some((datatype::for_type(self.data_type, self.order)?, bytes))
     }
 
-    /// One number in the byte order of the array.
+    /// Converts a number to the array's type and byte order.
     fn element(&self, value: &Value) -> Option<Vec<u8>> {
         use DataType::{Complex64, Complex128, FixedLengthUtf32, NullTerminatedBytes, Raw, Struct};
         if let Complex64 | Complex128 | FixedLengthUtf32(_) | NullTerminatedBytes(_) | Raw(_) | Struct(_) =
@@ -311,7 +311,7 @@ impl ArrayElementType<'_> {
     }
 }
 
-/// A number, or a list of numbers, of the narrowest type that holds all.
+/// Converts a number, or a list of numbers, to the narrowest type that holds all of them.
 fn numbers(value: &Value) -> Option<TypedNumbers> {
     let items: Vec<&Value> = match value {
         Value::Array(items) => items.iter().collect(),
@@ -349,20 +349,20 @@ fn integers(items: &[&Value]) -> Option<TypedNumbers> {
     Some((datatype::fixed_point(size as u8, is_signed, ByteOrder::Little), bytes))
 }
 
-/// Whether this is an integer that float64 may not hold.
+/// Returns whether a number is an integer that float64 may not represent.
 fn is_long_integer(number: &serde_json::Number) -> bool {
     let is_integer = number.as_str().bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
     is_integer && number.as_i64().is_none_or(|integer| integer.unsigned_abs() > 1 << f64::MANTISSA_DIGITS)
 }
 
-/// Floats. In a list that has a number, NaN and infinities may be strings, as JSON has no others.
+/// Converts numbers to floats. In a list with a number, NaN and infinities may be strings, because JSON does not have them.
 fn floats(items: &[&Value]) -> Option<TypedNumbers> {
     if !items.iter().any(|item| item.is_number()) {
         return None;
     }
     let float = |item: &&Value| match item {
         Value::String(text) if matches!(text.as_str(), "NaN" | "Infinity" | "-Infinity") => text.parse().ok(),
-        // Where float64 would have another value the text is the better form.
+        // If float64 would change the value, the text is the better form.
         Value::Number(number) => {
             number.as_f64().filter(|float| float.is_finite() && !is_long_integer(number))
         }

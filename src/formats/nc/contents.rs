@@ -1,14 +1,14 @@
-//! What a netCDF file holds: variables, and the dimensions that they share.
+//! The content of a netCDF file: variables, and the dimensions that they share.
 //!
 //! Spec: netCDF "The NetCDF Data Model"; CF conventions, "Coordinate Variables". Uses its neighbours and `metadata`.
 //!
 //! - A dimension is a name and a length. All arrays of a file share it.
 //! - A one-dimensional array with the name of its own dimension is the coordinate variable of that dimension, for arrays of
 //!   the same length along it.
-//! - A name stands for one length: that of its coordinate variable, else of the first array in the order of names. With
-//!   another length the dimension is `NAME_LENGTH`. So it is, too, where another variable has the name.
-//! - Byte strings are characters along one more axis, the last, as in netCDF's classic model: many programs know no other
-//!   strings. Its dimension is `stringLENGTH`.
+//! - A name has one length: that of its coordinate variable, or else that of the first array in the order of names. With another length, or if
+//!   another variable has the name, the dimension is `NAME_LENGTH`.
+//! - Byte strings are characters along one more axis, the last, as in netCDF's classic model, because many programs know no other
+//!   strings. The dimension of this axis is `stringLENGTH`.
 //! - A dimension without a name belongs to its array alone: `ARRAY_dim_AXIS`.
 
 use std::collections::HashMap;
@@ -32,11 +32,11 @@ pub struct SourceArray {
 /// One axis of a variable, in the order in which it is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VariableAxis<'a> {
-    /// The name of the dimension, if it has one.
+    /// The name of its dimension, if it has one.
     pub name: Option<&'a str>,
     /// Its length.
     pub length: u64,
-    /// Its place among the array's own axes.
+    /// Its index among the array's own axes.
     pub own_place: usize,
 }
 
@@ -65,12 +65,12 @@ pub struct Variable {
     pub coordinate_of: Option<usize>,
     /// Its attributes.
     pub attributes: Vec<Attribute>,
-    /// Bytes of its elements.
+    /// The size of its elements in bytes.
     pub size_bytes: u64,
 }
 
 impl SourceArray {
-    /// The axes as they are served: reversed in order F.
+    /// Returns the axes as they are served: reversed in order F.
     pub fn axes(&self, is_reversed: bool) -> Vec<VariableAxis<'_>> {
         let names = self.metadata.dimension_names.as_deref().unwrap_or_default();
         let axis = |(own_place, &length): (usize, &u64)| {
@@ -84,13 +84,13 @@ impl SourceArray {
         axes
     }
 
-    /// Whether it is the coordinate variable of its own dimension.
+    /// Returns whether it is the coordinate variable of its own dimension.
     pub fn is_coordinate(&self) -> bool {
         matches!(self.axes(false).as_slice(), [axis] if axis.name == Some(&self.name))
     }
 }
 
-/// The type of a variable's elements, if HDF5 has it: that of an array's elements, or of their characters.
+/// Returns the type of a variable's elements, if HDF5 has it: the type of the array's elements, or of their characters.
 pub fn element_type(metadata: &ArrayMetadata, order: ByteOrder) -> Option<Vec<u8>> {
     match characters(metadata) {
         Some(_) if metadata.shape.len() == MAX_RANK => None,
@@ -99,14 +99,14 @@ pub fn element_type(metadata: &ArrayMetadata, order: ByteOrder) -> Option<Vec<u8
     }
 }
 
-/// Whether an array may be in a file beside others. A netCDF library that was built with HDF5 2 crashes when it reads floats
-/// that a float16 can hold; programs of HDF5 read them from the array's own file.
+/// Returns whether an array may be in a file with other arrays. A netCDF library that was built with HDF5 2 crashes when it reads floats
+/// that a float16 can hold; HDF5 programs read them from the array's own file.
 pub fn is_companionable(metadata: &ArrayMetadata) -> bool {
     use DataType::{Float8E3M4, Float8E4M3, Float8E5M2, Float16};
     !matches!(metadata.data_type, Float16 | Float8E3M4 | Float8E4M3 | Float8E5M2)
 }
 
-/// The characters of an element that is a byte string of several.
+/// Returns the number of characters of an element; `None` unless elements are byte strings of more than one byte.
 pub fn characters(metadata: &ArrayMetadata) -> Option<u64> {
     match metadata.data_type {
         DataType::NullTerminatedBytes(length) if length > 1 => Some(length as u64),
@@ -116,17 +116,17 @@ pub fn characters(metadata: &ArrayMetadata) -> Option<u64> {
 
 /// The dimensions of a file in the making.
 pub struct Dimensions<'a> {
-    /// In the order of their first use.
+    /// The dimensions in the order of their first use.
     pub all: Vec<Dimension>,
     names: UniqueNames,
-    /// Coordinate variables by name: index and length.
+    /// The index and the length of coordinate variables, by name.
     coordinates: HashMap<&'a str, (usize, u64)>,
-    /// Which dimension a name and a length are.
+    /// The index of the dimension with a name and a length.
     known: HashMap<(String, u64), usize>,
 }
 
 impl<'a> Dimensions<'a> {
-    /// No dimensions yet, beside variables of these names.
+    /// Begins without dimensions, for variables with these names.
     pub fn new(sources: &'a [SourceArray], variable_names: &[String]) -> Self {
         let mut names = UniqueNames::default();
         for name in variable_names {
@@ -140,7 +140,7 @@ impl<'a> Dimensions<'a> {
         Dimensions { all: Vec::new(), names, coordinates, known: HashMap::new() }
     }
 
-    /// The dimension of an axis of the variable with this name.
+    /// Returns the dimension of an axis of the variable with this name.
     pub fn dimension_of_axis(
         &mut self,
         variable: &str,
@@ -176,7 +176,7 @@ impl<'a> Dimensions<'a> {
         index
     }
 
-    /// The dimension of the characters of strings.
+    /// Returns the dimension of the characters of strings.
     pub fn dimension_of_characters(
         &mut self,
         variable: &str,

@@ -1,10 +1,10 @@
-//! The file: where everything is, and the bytes before the arrays.
+//! The layout of the file, and the bytes before the arrays.
 //!
 //! Spec: HDF5 File Format Specification 3.0. Uses its neighbours.
 //!
 //! The superblock comes first, then the header of the root group, the headers of all datasets, and the global heap. The bytes of
-//! the arrays follow, first those of less than a page. The length of a structure does not depend on the addresses in it, so all
-//! are made twice: to learn their lengths, and then with the addresses.
+//! the arrays follow, first those of less than a page. The length of a structure does not depend on the addresses in it, so all structures
+//! are made twice: first for their lengths, and then with the addresses.
 
 use super::attributes::{Attribute, AttributeData};
 use super::contents::{Dimension, Variable};
@@ -17,14 +17,14 @@ use crate::metadata::ByteOrder;
 
 /// The longest header.
 const MAX_HEADER_BYTES: u64 = 64 << 20;
-/// Every structure begins at a multiple of this, and the bytes of a short array.
+/// Every structure, and every short array, begins at a multiple of this.
 const ALIGNMENT: u64 = 8;
-/// The bytes of an array that has as many begin at a multiple of this.
+/// An array of at least this many bytes begins at a multiple of this.
 const PAGE_BYTES: u64 = 4096;
-/// Bytes of an element of a scale without a coordinate variable.
+/// The size of an element of a scale without a coordinate variable, in bytes.
 const SCALE_ELEMENT_BYTES: u64 = 4;
 
-/// All that a file says.
+/// The content of a file.
 pub struct NcFile {
     /// Attributes of the group.
     pub attributes: Vec<Attribute>,
@@ -32,22 +32,22 @@ pub struct NcFile {
     pub dimensions: Vec<Dimension>,
     /// The variables.
     pub variables: Vec<Variable>,
-    /// What attributes refer to.
+    /// The values that attributes refer to.
     pub heap: GlobalHeap,
 }
 
-/// The bytes before the arrays, and where those are.
+/// The bytes before the arrays, and the places of the arrays.
 pub struct LaidOut {
     /// The header.
     pub header: Vec<u8>,
-    /// Address and variable of each array that has bytes, by address.
+    /// The address and the variable of each array that has bytes, sorted by address.
     pub arrays: Vec<(u64, usize)>,
 }
 
 #[derive(Default)]
 struct FileAddresses {
     root: u64,
-    /// The headers of the variables, then those of scales without one.
+    /// The headers of the variables, then those of scales without a variable.
     objects: Vec<u64>,
     collections: Vec<u64>,
     /// The bytes of the variables.
@@ -60,7 +60,7 @@ fn at(addresses: &[u64], index: usize) -> u64 {
 }
 
 impl NcFile {
-    /// Lays the file out. `None` if its header would be longer than this program makes one.
+    /// Lays out the file. Returns `None` if its header would be too long.
     pub fn lay_out(mut self) -> Option<LaidOut> {
         let scales = Scales::new(&self.dimensions, &self.variables, &mut self.heap);
         let mut lengths = Vec::new();
@@ -81,7 +81,7 @@ impl NcFile {
         Some(LaidOut { header, arrays })
     }
 
-    /// Gives each structure before the arrays to `take`: the root group, the objects, the collections.
+    /// Calls `take` with each structure before the arrays: the root group, the objects, the collections.
     fn structures(
         &self,
         scales: &Scales,
@@ -111,7 +111,7 @@ impl NcFile {
         self.heap.collections(address_of).try_for_each(take)
     }
 
-    /// The places of structures of these lengths, and of the arrays after them.
+    /// Returns the places of structures of these lengths, and of the arrays after them.
     fn addresses(&self, lengths: &[u64]) -> Option<FileAddresses> {
         let mut end = SUPERBLOCK_BYTES;
         let mut places = Vec::new();
@@ -140,7 +140,7 @@ impl NcFile {
         Some(FileAddresses { root, objects, collections, arrays, end })
     }
 
-    /// The header of the root group. Dimensions come first, with their coordinate variables.
+    /// Returns the header of the root group. Dimensions come first, with their coordinate variables.
     fn root_group(&self, addresses: &FileAddresses) -> Option<Vec<u8>> {
         let scales = scale_objects(&self.dimensions, self.variables.len());
         let dimensions =
@@ -179,7 +179,7 @@ impl NcFile {
     }
 }
 
-/// The scale of a dimension without a coordinate variable, as netCDF makes it: floats, none of them stored.
+/// Returns the scale of a dimension without a coordinate variable, as netCDF makes it: floats, none of them stored.
 fn scale(dimension: &Dimension, attributes: &[Attribute], addresses: &FileAddresses) -> Option<Vec<u8>> {
     let mut all = vec![
         messages::dataspace(&Dataspace::Simple(vec![dimension.length])),
@@ -191,7 +191,7 @@ fn scale(dimension: &Dimension, attributes: &[Attribute], addresses: &FileAddres
     object_header(&all)
 }
 
-/// The messages for the attributes of one object.
+/// Returns the messages for the attributes of one object.
 fn attribute_messages(attributes: &[&Attribute], addresses: &FileAddresses) -> Option<Vec<HeaderMessage>> {
     let mut all = vec![messages::attribute_info(u16::try_from(attributes.len()).ok()?)];
     for (order, attribute) in attributes.iter().enumerate() {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_follow_the_header_long_ones_at_pages() {
+    fn arrays_follow_the_header_and_long_ones_begin_at_pages() {
         let file = laid_out(&[5000, 0, 3, 1 << 40, 4095]).unwrap();
         let length = file.header.len() as u64;
         let page = (length + 8 + 4095).next_multiple_of(4096);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_beyond_what_offsets_can_say() {
+    fn no_file_is_longer_than_offsets_can_express() {
         assert!(laid_out(&[i64::MAX as u64]).is_none());
         assert!(laid_out(&[u64::MAX, 8]).is_none());
     }

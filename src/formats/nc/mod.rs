@@ -9,8 +9,8 @@
 //! ```
 //!
 //! `contents.rs` decides on variables and dimensions, `attributes.rs` on types of attributes, `scales.rs` ties both together as
-//! netCDF does, `file.rs` gives everything its place, and `hdf5/` writes it. An array that HDF5 cannot express has no file, and
-//! is left out of its group's.
+//! netCDF does, `file.rs` lays out the file, and `hdf5/` encodes it. An array that HDF5 cannot express has no file, and is left out of
+//! its group's.
 
 mod attributes;
 mod contents;
@@ -50,7 +50,7 @@ pub const FORMAT: Format = Format {
     open,
 };
 
-/// In this attribute a group names the arrays that it lacks.
+/// The attribute of a group that names the arrays that it leaves out.
 const LEFT_OUT_ATTRIBUTE: &str = "zarrfs_left_out_arrays";
 /// Shorter headers are not counted against the cache's limit.
 const UNCOUNTED_BYTES: usize = 64 << 10;
@@ -63,7 +63,7 @@ fn expresses(node: &Node, _: Layout) -> bool {
     }
 }
 
-/// The attributes of a node that its own file lacks.
+/// Returns the attributes of a node that its own file leaves out.
 fn left_out(node: &Node, layout: Layout) -> Vec<String> {
     let mut writer = AttributeWriter::default();
     match node {
@@ -74,11 +74,11 @@ fn left_out(node: &Node, layout: Layout) -> Vec<String> {
     writer.left_out
 }
 
-/// The nodes that a file shows.
+/// The arrays that a file shows.
 struct GatheredArrays {
     sources: Vec<SourceArray>,
     arrays: Vec<Arc<SharedArray>>,
-    /// UniqueNames of arrays that the file lacks.
+    /// The names of arrays that the file leaves out.
     left_out: Vec<String>,
 }
 
@@ -95,7 +95,7 @@ fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
     for (address, variable) in laid_out.arrays {
         if let (Some(array), Some(&size_bytes)) = (gathered.arrays.get(variable), sizes.get(variable)) {
             segments.push(Segment::Zeros(address.saturating_sub(end)));
-            // The subject is the first; the others are whole arrays.
+            // The first array is the subject, which may be a part of an array; the others are whole arrays.
             let start = if variable == 0 { subject.offset() } else { 0 };
             let range = start..start.saturating_add(size_bytes);
             segments.push(Segment::Array { array: array.clone(), range });
@@ -109,7 +109,7 @@ fn too_large(subject: &Subject<'_>, reason: &str) -> Error {
     Error::TooLarge { key: subject.path.to_owned(), reason: reason.to_owned() }
 }
 
-/// What the file says, and the bytes of each variable.
+/// Returns the description of the file, and the size of each variable in bytes.
 fn describe(subject: &Subject<'_>, gathered: &GatheredArrays) -> Result<(NcFile, Vec<u64>)> {
     let layout = subject.layout();
     let sources = &gathered.sources;
@@ -160,7 +160,7 @@ fn gather(subject: &Subject<'_>) -> Result<GatheredArrays> {
     }
 }
 
-/// All arrays of a group.
+/// Opens all arrays of a group.
 fn all_of_group(subject: &Subject<'_>) -> Result<GatheredArrays> {
     let layout = subject.layout();
     let is_fit =
@@ -188,7 +188,7 @@ fn all_of_group(subject: &Subject<'_>) -> Result<GatheredArrays> {
     Ok(gathered)
 }
 
-/// The array at a path; `None` if it is one that this program cannot read.
+/// Opens the array at a path; `None` if zarrfs cannot read it.
 fn opened(subject: &Subject<'_>, path: &str) -> Result<Option<Arc<SharedArray>>> {
     match subject.surroundings.open_array(path) {
         Ok(array) => Ok(Some(array)),
@@ -197,7 +197,7 @@ fn opened(subject: &Subject<'_>, path: &str) -> Result<Option<Arc<SharedArray>>>
     }
 }
 
-/// The subject, and the arrays beside it that are coordinate variables of its dimensions.
+/// Opens the subject, and the arrays in its group that are coordinate variables of its dimensions.
 fn with_coordinates(subject: &Subject<'_>) -> Result<GatheredArrays> {
     let (group, name) = match subject.path.rsplit_once('/') {
         Some((group, name)) => (Some(group), name),
@@ -222,7 +222,7 @@ fn with_coordinates(subject: &Subject<'_>) -> Result<GatheredArrays> {
     Ok(gathered)
 }
 
-/// The coordinate variable of a dimension, if the group has it.
+/// Opens the coordinate variable of a dimension, if the group has it.
 fn coordinate(
     subject: &Subject<'_>,
     group: &str,
@@ -246,8 +246,8 @@ fn coordinate(
     Ok(opened(subject, &source.path)?.map(|array| (source, array)))
 }
 
-/// Owner, mode and time. The file shows attributes, so their documents' modes count; and a group's file is beside its
-/// folder, so only users have it that may list and search that. The time is that of the newest array.
+/// Returns owner, mode and time. The file shows attributes, so the modes of their documents count. A group's file is next to its folder, so
+/// only users who may list and search the folder can read it. The time is that of the newest array.
 pub(super) fn info(subject: &Subject<'_>) -> Result<Info> {
     let documents = documents_info(subject)?;
     let group = match subject.node {
@@ -262,7 +262,7 @@ pub(super) fn info(subject: &Subject<'_>) -> Result<Info> {
         let node = subject.surroundings.node(&path)?;
         modified = modified.max(node.and_then(|node| node.info().modified)).max(changed_at);
     }
-    // As bits for reading: the classes of users that may list the folder and search it.
+    // Bits for reading, for the classes of users who may list the folder and search it.
     let folder = group.with_mode(|folder| folder.mode & (folder.mode << 2) & 0o444);
     Ok(Info { modified, ..intersect_documents(&documents, &folder) })
 }

@@ -1,7 +1,7 @@
-//! UniqueNames in a netCDF file: of variables, dimensions and attributes.
+//! The names of variables, dimensions and attributes in a netCDF file.
 //!
-//! Uses nothing. HDF5 has no `/` in a name, and netCDF no control characters and no space at the end. These are written as in
-//! URLs, `%` and two hexadecimal digits for each byte. netCDF allows 256 bytes.
+//! Uses nothing. HDF5 does not allow `/` in a name, and netCDF does not allow control characters and spaces at the end. These are written as
+//! in URLs, with `%` and two hexadecimal digits for each byte. netCDF allows 256 bytes.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -9,12 +9,12 @@ use std::fmt::Write as _;
 /// The longest name, in bytes.
 const MAX_NAME_BYTES: usize = 255;
 
-/// The name as a netCDF file has it; `None` if that is empty or too long.
+/// Returns a name as a netCDF file has it; `None` if it is empty or too long.
 pub fn file_name(name: &str) -> Option<String> {
     let trimmed = name.trim_end_matches(' ').len();
     let mut escaped = String::with_capacity(name.len());
     for (at, character) in name.char_indices() {
-        // A dot alone is the group itself.
+        // The name `.` would be the group itself.
         if character == '/' || character.is_control() || at >= trimmed || name == "." {
             for byte in character.encode_utf8(&mut [0; 4]).bytes() {
                 // Writing to a String does not fail.
@@ -30,12 +30,12 @@ pub fn file_name(name: &str) -> Option<String> {
     (!escaped.is_empty()).then_some(escaped)
 }
 
-/// UniqueNames of which no two are the same.
+/// A set of names in which no two are the same.
 #[derive(Default)]
 pub struct UniqueNames(HashSet<String>);
 
 impl UniqueNames {
-    /// Takes a name; `false` if it is taken already.
+    /// Takes a name. Returns `false` if it is taken already.
     pub fn take(&mut self, name: &str) -> bool {
         self.0.insert(name.to_owned())
     }
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_twice() {
+    fn names_are_unique() {
         let mut names = UniqueNames::default();
         assert_eq!(names.take_similar("x".to_owned()), "x");
         assert_eq!(names.take_similar("x".to_owned()), "x_2");

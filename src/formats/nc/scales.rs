@@ -1,10 +1,10 @@
-//! Dimensions in HDF5: dimension scales, and what netCDF notes beside them.
+//! Dimensions in HDF5: dimension scales, and the attributes that netCDF adds to them.
 //!
 //! Spec: "HDF5 Dimension Scale Specification and Design Notes"; netCDF "The NetCDF-4 File Format", sections "Dimensions
 //! without HDF5 Dimension Scales" and "Variables". Uses its neighbours.
 //!
-//! A scale is a dataset of one axis: the coordinate variable of the dimension, or a dataset of nothing but fill. A variable
-//! refers to the scale of each of its axes, and each scale to its variables.
+//! A scale is a dataset of one axis: the coordinate variable of the dimension, or a dataset with only fill values. A variable refers to the
+//! scales of its axes, and a scale refers to its variables.
 
 use super::attributes::{Attribute, AttributeData};
 use super::contents::{Dimension, Variable};
@@ -15,15 +15,15 @@ use super::hdf5::messages::Dataspace;
 /// The longest list of references in an attribute.
 const MAX_LIST_BYTES: usize = 60_000;
 
-/// The attributes that make scales of datasets, and refer variables to them.
+/// The attributes that make datasets scales, and that connect variables with scales.
 pub struct Scales {
-    /// For each dimension.
+    /// The attributes of the scale of each dimension.
     pub of_dimensions: Vec<Vec<Attribute>>,
-    /// For each variable.
+    /// The attributes of each variable.
     pub of_variables: Vec<Vec<Attribute>>,
 }
 
-/// The index of the object that is the scale of each dimension: that of the variable, else one after all variables.
+/// Returns the index of the object that is the scale of each dimension: its coordinate variable, or else an object after all variables.
 pub fn scale_objects(dimensions: &[Dimension], variables: usize) -> Vec<usize> {
     let mut next = variables;
     let scale = |dimension: &Dimension| {
@@ -36,7 +36,7 @@ pub fn scale_objects(dimensions: &[Dimension], variables: usize) -> Vec<usize> {
 }
 
 impl Scales {
-    /// The attributes for these dimensions and variables.
+    /// Makes the attributes for these dimensions and variables.
     pub fn new(dimensions: &[Dimension], variables: &[Variable], heap: &mut GlobalHeap) -> Self {
         let objects = scale_objects(dimensions, variables.len());
         let slots: Vec<HeapSlot> =
@@ -73,7 +73,7 @@ fn scale_attributes(id: usize, dimension: &Dimension, referrers: Vec<(usize, u32
     attributes
 }
 
-/// A string as HDF5's library wants it of scales.
+/// Makes an attribute with a string as HDF5's library expects it of scales.
 fn terminated_text(name: &str, text: &str) -> Attribute {
     let bytes = [text.as_bytes(), &[0]].concat();
     Attribute {
@@ -84,7 +84,7 @@ fn terminated_text(name: &str, text: &str) -> Attribute {
     }
 }
 
-/// The variables that have a dimension. Programs do without a list that would be too long.
+/// Returns the variables that have a dimension. Programs do without a list that would be too long.
 fn reference_list(referrers: Vec<(usize, u32)>) -> Option<Attribute> {
     if referrers.is_empty() || referrers.len() * REFERRER_BYTES as usize > MAX_LIST_BYTES {
         return None;
@@ -109,7 +109,7 @@ fn variable_attributes(variable: &Variable, slots: &[HeapSlot]) -> Vec<Attribute
     let ids = Attribute::integers("_Netcdf4Coordinates", &ids, true);
     match (variable.coordinate_of, variable.dimensions.len()) {
         (_, 0) | (Some(_), 1) => Vec::new(),
-        // A scale refers to no scale.
+        // A scale does not refer to other scales.
         (Some(_), _) => vec![ids],
         (None, _) => vec![dimension_list, ids],
     }

@@ -1,14 +1,14 @@
 //! `npy`: NumPy's own format, a header of text before the bytes as they are.
 //!
-//! Spec: numpy.lib.format, "Format Specification: Version 1.0". The header is ASCII and padded with blanks so that the elements
-//! begin at a page.
+//! Spec: numpy.lib.format, "Format Specification: Version 1.0". The header is ASCII, padded with spaces so that the elements begin
+//! at a page.
 //!
 //! ```text
 //! \x93NUMPY 1 0 LENGTH {'descr': '<f4', 'fortran_order': False, 'shape': (12, 180, 360), }
 //! ```
 //!
-//! Absent: types that NumPy does not have (bfloat16, 8-bit floats, strings of any length), and structs with a header that is longer
-//! than the 10,000 bytes that NumPy reads without being told to.
+//! Absent: types that NumPy does not have (bfloat16, 8-bit floats, strings of any length), and structs with a header of more than the
+//! 10,000 bytes that NumPy reads by default.
 
 mod reader;
 
@@ -41,7 +41,7 @@ pub const FORMAT: Format = Format {
 
 /// The elements begin at a multiple of this.
 const ALIGNMENT: usize = 4096;
-/// The longest header, with what is before it.
+/// The longest header, with the bytes before it.
 const MAX_HEADER_BYTES: usize = 8192;
 
 fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
@@ -50,13 +50,13 @@ fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
     header_and_array(subject, header)
 }
 
-/// All that is before the elements.
+/// Returns the bytes before the elements.
 fn header(node: &Node, layout: Layout) -> Option<Vec<u8>> {
     let Node::Array { metadata, .. } = node else { return None };
     header_for_type(&metadata.data_type, &metadata.shape, layout)
 }
 
-/// All that is before the elements of an array of this type and shape; `None` where NumPy does not have the type.
+/// Returns the bytes before the elements of an array with this type and shape; `None` if NumPy does not have the type.
 pub fn header_for_type(data_type: &DataType, shape: &[u64], layout: Layout) -> Option<Vec<u8>> {
     let descr = descr(data_type, layout.byte_order)?;
     let order = if layout.order == Order::F { "True" } else { "False" };
@@ -75,7 +75,7 @@ pub fn header_for_type(data_type: &DataType, shape: &[u64], layout: Layout) -> O
     Some(header)
 }
 
-/// A data type as Python writes NumPy's description of it; `None` where NumPy does not have the type.
+/// Returns NumPy's description of a data type as Python writes it; `None` if NumPy does not have the type.
 fn descr(data_type: &DataType, byte_order: ByteOrder) -> Option<String> {
     let DataType::Struct(fields) = data_type else {
         let is_known = match data_type.numpy_descr(byte_order).as_str()?.as_bytes() {
@@ -88,7 +88,7 @@ fn descr(data_type: &DataType, byte_order: ByteOrder) -> Option<String> {
     };
     let mut list = String::from("[");
     for field in fields {
-        // Without a name, void bytes are padding, and anything else would get a name from NumPy.
+        // Void bytes without a name are padding; NumPy would give any other type a name.
         if field.name.is_empty() && !(matches!(field.data_type, DataType::Raw(_)) && field.shape.is_empty()) {
             return None;
         }
@@ -108,7 +108,7 @@ fn descr(data_type: &DataType, byte_order: ByteOrder) -> Option<String> {
     Some(list)
 }
 
-/// A string as Python reads it, in ASCII.
+/// Quotes a text for Python, in ASCII.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("'");
     for character in text.chars() {
@@ -123,7 +123,7 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-/// Numbers as Python writes a tuple.
+/// Returns numbers as a Python tuple.
 fn tuple(numbers: &[u64]) -> String {
     match numbers {
         [one] => format!("({one},)"),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_numpy_lacks_is_absent() {
+    fn types_that_numpy_lacks_are_absent() {
         for name in ["bfloat16", "float8_e4m3"] {
             assert_eq!(dictionary(document(&[2], name, json!({})), LITTLE), None, "{name}");
         }

@@ -1,4 +1,4 @@
-//! Reading the header of an .npy file: its type, order and shape.
+//! The reader of the header of an .npy file: its type, order and shape.
 //!
 //! Spec: numpy.lib.format, versions 1.0 to 3.0. The dictionary is a Python literal. Uses `error` only.
 
@@ -8,26 +8,26 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 
-/// The longest header that is read. NumPy refuses more than 10,000 bytes without being told to.
+/// The longest header that is read. NumPy's default is 10,000 bytes.
 const MAX_HEADER_BYTES: usize = 1 << 20;
 /// The deepest nesting of a type.
 const MAX_DEPTH: usize = 16;
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// What is before the elements.
+/// The header of an .npy file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NpyHeader {
     /// NumPy's description of the type, as JSON.
     pub descr: Value,
     /// Whether the first index varies fastest.
     pub is_fortran_order: bool,
-    /// Elements per dimension.
+    /// The length of each dimension.
     pub shape: Vec<u64>,
-    /// Bytes of the header, with all before it.
+    /// The size of the header with the bytes before it.
     pub size_bytes: u64,
 }
 
-/// Reads the header; afterwards `file` is at the first element. `name` is for errors.
+/// Reads the header, so that `file` is at the first element. Errors name the file `name`.
 pub fn read_header(file: &mut dyn Read, name: &str) -> Result<NpyHeader> {
     let refused = |reason: &str| Error::Usage(format!("{name}: not an .npy file that can be read: {reason}"));
     let cannot_read = |error: io::Error| match error.kind() {
@@ -37,7 +37,7 @@ pub fn read_header(file: &mut dyn Read, name: &str) -> Result<NpyHeader> {
     let mut start = [0; 8];
     file.read_exact(&mut start).map_err(cannot_read)?;
     if !start.starts_with(MAGIC) {
-        return Err(refused("it does not begin as one; --shape and --dtype read raw elements"));
+        return Err(refused("it does not begin like one; with --shape and --dtype, raw elements are read"));
     }
     let mut length = [0; 4];
     let length_bytes = if start[6] == 1 { 2 } else { 4 };
@@ -56,7 +56,7 @@ pub fn read_header(file: &mut dyn Read, name: &str) -> Result<NpyHeader> {
         _ => text.into_iter().map(char::from).collect(),
     };
     let size_bytes = (start.len() + length_bytes + length) as u64;
-    header(&text, size_bytes).ok_or_else(|| refused("its header cannot be understood"))
+    header(&text, size_bytes).ok_or_else(|| refused("its header is not valid"))
 }
 
 fn header(text: &str, size_bytes: u64) -> Option<NpyHeader> {

@@ -1,6 +1,6 @@
 //! The bytes of TIFF directories, classic and Big, in the byte order of the array.
 //!
-//! Spec: TIFF 6.0, section 2. Values that do not fit into their field stand once, before all directories.
+//! Spec: TIFF 6.0, section 2. Values that do not fit into their field are written once, before all directories.
 
 use crate::formats::flat_array::FlatArray;
 
@@ -13,7 +13,7 @@ pub enum TiffEncoding {
     Big,
 }
 
-/// More fields than any directory has.
+/// A limit on the fields of a directory, which has fewer.
 pub const MAX_FIELDS: u64 = 20;
 
 const STRIP_OFFSETS: u16 = 273;
@@ -21,7 +21,7 @@ const STRIP_BYTE_COUNTS: u16 = 279;
 const DESCRIPTION: u16 = 270;
 
 impl TiffEncoding {
-    /// Bytes of an offset.
+    /// Returns the size of an offset in bytes.
     fn word(self) -> u64 {
         if self == TiffEncoding::Big { 8 } else { 4 }
     }
@@ -34,7 +34,7 @@ impl TiffEncoding {
         if self == TiffEncoding::Big { 20 } else { 12 }
     }
 
-    /// Bytes of a directory with so many fields.
+    /// Returns the size of a directory with this many fields.
     pub fn directory_bytes(self, fields: u64) -> u64 {
         let count = if self == TiffEncoding::Big { 8 } else { 2 };
         count + fields * self.field_bytes() + self.word()
@@ -46,25 +46,25 @@ pub struct TiffField {
     tag: u16,
     kind: u16,
     count: u64,
-    /// Bytes of each value.
+    /// The size of each value in bytes.
     width: usize,
     bytes: Vec<u8>,
 }
 
 impl TiffField {
-    /// A number of 32 bits; the caller has checked that it fits.
+    /// Makes a field of a 32-bit number; the caller has checked that the number fits.
     pub fn long(tag: u16, value: u64) -> Self {
         let value = u32::try_from(value).unwrap_or(u32::MAX);
         TiffField { tag, kind: 4, count: 1, width: 4, bytes: value.to_le_bytes().to_vec() }
     }
 
-    /// Numbers of 16 bits.
+    /// Makes a field of 16-bit numbers.
     pub fn shorts(tag: u16, values: Vec<u16>) -> Self {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         TiffField { tag, kind: 3, count: values.len() as u64, width: 2, bytes }
     }
 
-    /// A ratio.
+    /// Makes a field of a ratio.
     pub fn ratio(tag: u16, (above, below): (u32, u32)) -> Self {
         TiffField {
             tag,
@@ -75,14 +75,14 @@ impl TiffField {
         }
     }
 
-    /// A text.
+    /// Makes a field of a text.
     pub fn text(tag: u16, text: String) -> Self {
         let mut bytes = text.into_bytes();
         bytes.push(0);
         TiffField { tag, kind: 2, count: bytes.len() as u64, width: 1, bytes }
     }
 
-    /// An offset, or a number of bytes.
+    /// Makes a field of an offset or a number of bytes.
     fn offset(tag: u16, value: u64, encoding: TiffEncoding) -> Self {
         let (kind, bytes) = match encoding {
             TiffEncoding::Classic => (4, u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes().to_vec()),
@@ -98,19 +98,19 @@ pub struct TiffDirectory<'a> {
     pub encoding: TiffEncoding,
     /// The array.
     pub array: &'a FlatArray,
-    /// The fields but those of the strip; the description is for the first directory only.
+    /// The fields without those of the strip. Only the first directory has the description.
     pub fields: Vec<TiffField>,
 }
 
 impl TiffDirectory<'_> {
-    /// All that is before the bytes of the images, which begin at a multiple of `alignment`. `None` where a classic file would
-    /// be too long.
+    /// Returns the bytes before the images, which begin at a multiple of `alignment`; `None` if the file would be too long for the classic
+    /// encoding.
     pub fn file_header(mut self, alignment: u64) -> Option<Vec<u8>> {
         self.fields.sort_by_key(|field| field.tag);
         let encoding = self.encoding;
         let planes = self.array.planes();
         let of_plane = self.array.size_bytes / planes.count.max(1);
-        // Values that need a place of their own.
+        // Values that do not fit into their field come first.
         let mut header = vec![0; usize::try_from(encoding.file_header_bytes()).ok()?];
         let mut places = Vec::new();
         for field in &self.fields {
@@ -145,7 +145,7 @@ impl TiffDirectory<'_> {
         Some(header)
     }
 
-    /// The first bytes of the file.
+    /// Returns the first bytes of the file.
     fn begin(&self, first: u64) -> Vec<u8> {
         let mut begin = if self.array.is_big_endian { b"MM".to_vec() } else { b"II".to_vec() };
         match self.encoding {
@@ -190,14 +190,14 @@ impl TiffDirectory<'_> {
         header.resize(header.len().next_multiple_of(8), 0);
     }
 
-    /// A number as wide as an offset.
+    /// Appends a number as wide as an offset.
     fn append_word(&self, header: &mut Vec<u8>, value: u64) {
         let bytes = value.to_le_bytes();
         let width = self.encoding.word() as usize;
         self.append(header, bytes.get(..width).unwrap_or_default(), width);
     }
 
-    /// Values of `width` bytes each, in the byte order of the array.
+    /// Appends values of `width` bytes each, in the byte order of the array.
     fn append(&self, header: &mut Vec<u8>, values: &[u8], width: usize) {
         for value in values.chunks(width.max(1)) {
             if self.array.is_big_endian {

@@ -1,9 +1,9 @@
-//! `tiff`: directories before the bytes as they are, for ImageJ, GDAL and everything that opens pictures.
+//! `tiff`: directories before the bytes as they are, for ImageJ, GDAL and other programs for pictures.
 //!
-//! Spec: TIFF 6.0; BigTIFF (awaresystems.be/imaging/tiff/bigtiff.html) where the file would pass 4 GiB. There is one directory for
-//! each image of the two fastest axes, with one strip that is the image's bytes in the array. A fastest axis of channels is one
-//! of samples. The first directory has a description: ImageJ's where its hyperstacks can express the array (8 and 16 bits
-//! unsigned, float32; axes in the order time, slices, channels), otherwise the shape as tifffile writes it:
+//! Spec: TIFF 6.0; BigTIFF (awaresystems.be/imaging/tiff/bigtiff.html) for files of more than 4 GiB. There is one directory for each
+//! image of the two fastest axes, with one strip, which is the image's bytes in the array. A fastest axis of channels becomes samples. The
+//! first directory has a description: ImageJ's, if its hyperstacks can express the array (8 and 16 bits unsigned, float32; axes in the order
+//! time, slices, channels), otherwise the shape as tifffile writes it:
 //!
 //! ```json
 //! {"shape": [12, 180, 360]}
@@ -41,9 +41,9 @@ pub const FORMAT: Format = Format {
 
 /// The bytes of images begin at a multiple of this.
 const ALIGNMENT: u64 = 4096;
-/// GDAL's field for the value without data.
+/// GDAL's field for the value for missing data.
 const GDAL_NODATA: u16 = 42113;
-/// The longest values beside the directories.
+/// The most bytes of values outside the directories.
 const MAX_VALUES_BYTES: u64 = 512 << 10;
 
 fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
@@ -70,7 +70,7 @@ fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
     header_and_array(subject, header.ok_or_else(|| Error::Stale { key: subject.path.to_owned() })?)
 }
 
-/// The fields of the first directory but those that differ from image to image.
+/// Returns the fields of the first directory, without those that differ from image to image.
 fn fields(array: &FlatArray, geometry: &Geometry, encoding: TiffEncoding, is_rgb: bool) -> Vec<TiffField> {
     let planes = array.planes();
     let samples = usize::try_from(planes.samples).unwrap_or(1);
@@ -97,7 +97,7 @@ fn fields(array: &FlatArray, geometry: &Geometry, encoding: TiffEncoding, is_rgb
     ];
     let extra = samples - if is_colour { 3 } else { 1 };
     if extra > 0 {
-        // Alpha that does not change the colours; anything.
+        // Unassociated alpha for colours, unspecified otherwise.
         fields.push(TiffField::shorts(338, vec![if is_colour { 2 } else { 0 }; extra]));
     }
     let resolutions = [0, 1].map(|place| {
@@ -116,12 +116,12 @@ fn fields(array: &FlatArray, geometry: &Geometry, encoding: TiffEncoding, is_rgb
     fields
 }
 
-/// As tifffile writes and reads it.
+/// Returns the description that tifffile writes and reads.
 fn shape(array: &FlatArray) -> String {
     serde_json::json!({"shape": array.lengths().rev().collect::<Vec<_>>()}).to_string()
 }
 
-/// Pixels per unit, as a ratio of 32-bit numbers that is near enough.
+/// Returns the pixels per unit as a ratio of 32-bit numbers; `None` if no ratio is close enough.
 fn ratio(step: f64) -> Option<(u32, u32)> {
     const PARTS: f64 = 1e6;
     let rounded = |value: f64| {
@@ -133,7 +133,7 @@ fn ratio(step: f64) -> Option<(u32, u32)> {
     by_step.or_else(|| rounded(PARTS / step).map(|pixels| (pixels, PARTS as u32)).filter(is_near))
 }
 
-/// ImageJ's description, if its hyperstacks can express the array.
+/// Returns ImageJ's description, if its hyperstacks can express the array.
 fn image_j(array: &FlatArray, planes: &Planes, geometry: &Geometry, is_colour: bool) -> Option<String> {
     let is_known = match array.number {
         NumericType::U8 => planes.samples == 1 || is_colour,
@@ -149,7 +149,7 @@ fn image_j(array: &FlatArray, planes: &Planes, geometry: &Geometry, is_colour: b
     }
     let leading: Vec<(&Axis, u64)> = (planes.columns + 2..array.axes.len()).filter_map(axis).collect();
     let mut lines = vec!["ImageJ=1.11a".to_owned(), format!("images={}", planes.count)];
-    // The fastest first: channels, slices, frames.
+    // The fastest axis first: channels, slices, frames.
     let mut rank = 0;
     for (axis, length) in &leading {
         let (name, place) = match axis.kind {

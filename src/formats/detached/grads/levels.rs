@@ -1,15 +1,15 @@
 //! An axis of space of a GrADS descriptor: a first value and a step, or a list of values.
 //!
 //! Spec: cola.gmu.edu/grads, "XDEF", "YDEF", "ZDEF". X goes up, Y goes up too (`options yrev` where the rows go down), Z goes one
-//! way. Axes of which nothing is known are counted from 1.
+//! way. Unknown axes count from 1.
 
 use crate::formats::flat_array::MAX_HEADER_BYTES;
 use crate::formats::geometry::Regular;
 use crate::formats::geometry::positions::{PositionValues, Positions};
 
-/// Values of one line: GrADS goes on reading in the next.
+/// The number of values on a line. GrADS continues on the next line.
 const VALUES_OF_LINE: usize = 8;
-/// No text of a value is longer.
+/// The longest text of a value.
 const MAX_VALUE_BYTES: u64 = 26;
 
 /// The places of the elements along an axis.
@@ -26,12 +26,12 @@ enum LevelValues {
 }
 
 impl Levels {
-    /// Elements that are counted from 1.
+    /// Returns levels that count from 1.
     pub fn count(length: u64) -> Self {
         Levels { length, values: LevelValues::Linear(Regular { first: 1.0, step: 1.0 }) }
     }
 
-    /// Those of an axis. Fails with the reason where they are known and too many for a header.
+    /// Returns the levels of an axis. Fails with the reason if there are too many for a header.
     pub fn from_positions(positions: Option<&Positions>, length: u64) -> Result<Self, String> {
         let Some(positions) = positions else { return Ok(Levels::count(length)) };
         let values = match &positions.values {
@@ -51,7 +51,7 @@ impl Levels {
         Ok(Levels { length, values })
     }
 
-    /// Whether the values go down.
+    /// Returns whether the values go down.
     pub fn is_descending(&self) -> bool {
         match &self.values {
             LevelValues::Linear(regular) => regular.step < 0.0,
@@ -71,7 +71,7 @@ impl Levels {
         }
     }
 
-    /// The same from the other end.
+    /// Returns the levels in reverse order.
     pub fn reversed(self) -> Self {
         let values = match self.values {
             LevelValues::Linear(Regular { first, step }) => {
@@ -86,7 +86,7 @@ impl Levels {
         Levels { values, ..self }
     }
 
-    /// These, or the reason why an axis that must go up cannot have them.
+    /// Returns the levels if they ascend, and otherwise the reason why the axis cannot be expressed.
     pub fn ascending(self, axis: &str) -> Result<Self, String> {
         if self.is_ascending() {
             Ok(self)
@@ -95,7 +95,7 @@ impl Levels {
         }
     }
 
-    /// These, or the reason why an axis that must go one way cannot have them. What goes down is a list.
+    /// Returns the levels if they ascend or descend, and otherwise the reason why the axis cannot be expressed. Descending levels become a list.
     pub fn one_way(self, axis: &str) -> Result<Self, String> {
         if self.is_ascending() {
             return Ok(self);
@@ -111,13 +111,13 @@ impl Levels {
         }
     }
 
-    /// The lines of the descriptor.
+    /// Returns the lines of the descriptor.
     pub fn text(&self, what: &str) -> String {
         let values = match &self.values {
             LevelValues::Linear(Regular { first, step }) => {
                 return format!("{what} {} LINEAR {first:?} {step:?}", self.length);
             }
-            // A step has no meaning for one value.
+            // One value has no step.
             LevelValues::Listed(values) if values.len() == 1 => {
                 let first = values.first().copied().unwrap_or(1.0);
                 return format!("{what} 1 LINEAR {first:?} 1.0");

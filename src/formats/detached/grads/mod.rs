@@ -1,8 +1,8 @@
-//! `grads`: a descriptor of text beside the array's own file, for GrADS and CDO (`import_binary`).
+//! `grads`: a text descriptor next to the array's own file, for GrADS and CDO (`import_binary`).
 //!
 //! Spec: cola.gmu.edu/grads, "Elements of a GrADS Data Descriptor File". Two axes are (y, x), three (time, y, x) or, if the
-//! slowest is Z, (z, y, x), four (time, z, y, x). Axes of which nothing is known are counted from 1, and times of which nothing
-//! is known are days from 1 January of the year 1. `levels.rs` has the axes of space, `times.rs` those of times.
+//! slowest is Z, (z, y, x), four (time, z, y, x). Unknown axes count from 1, and unknown times are days from 1 January of the
+//! year 1. `levels.rs` has the axes of space, and `times.rs` has the axes of time.
 //!
 //! ```text
 //! DSET ^temperature
@@ -46,7 +46,7 @@ pub const FORMAT: Format = Format {
 
 /// The longest name of a variable.
 const MAX_NAME_BYTES: usize = 15;
-/// What no element is, where nothing says what elements without data are.
+/// The value of UNDEF where the array has no value for missing data: no element has it.
 const UNDEFINED: f64 = -9.99e33;
 
 fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
@@ -58,7 +58,7 @@ fn expressed(node: &Node, layout: Layout) -> Option<FlatArray> {
     FlatArray::from_node(node, layout).filter(fits)
 }
 
-/// GrADS' code of the type.
+/// Returns GrADS' code of the type.
 fn units_of(number: NumericType) -> Option<&'static str> {
     Some(match number {
         NumericType::F32 => "99",
@@ -78,7 +78,7 @@ fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
     detached_header(subject, header)
 }
 
-/// The text of the descriptor, or the reason why there can be none.
+/// Returns the text of the descriptor, or the reason why the array cannot be expressed.
 fn header(subject: &Subject<'_>, array: &FlatArray) -> std::result::Result<String, String> {
     let positions = positions::for_subject(subject);
     let axis = |place: usize| array.axes.get(place).and_then(|axis| positions.get(axis.index));
@@ -132,7 +132,7 @@ fn header(subject: &Subject<'_>, array: &FlatArray) -> std::result::Result<Strin
     Ok(lines.join("\n") + "\n")
 }
 
-/// A name of a variable: a letter, and letters and digits after it.
+/// Makes a name of a variable: a letter, followed by letters and digits.
 fn variable(name: &str) -> String {
     let plain: String = name.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
     let begins_well = plain.starts_with(|c: char| c.is_ascii_alphabetic());
@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// Of a group with a coordinate: its attributes and its values as little-endian float64.
+    /// Opens a field of a group with a time coordinate, which has these attributes and values.
     fn with_time(attributes: serde_json::Value, values: &[f64]) -> Result<CompanionContent> {
         let length = values.len() as u64;
         let field = document(&[length, 2, 3], "float32", json!({"dimension_names": ["time", "y", "x"]}));

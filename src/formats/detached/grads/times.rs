@@ -1,7 +1,7 @@
-//! The axis of times of a GrADS descriptor: a first instant, and one step that is minutes, hours, days, months or years.
+//! The time axis of a GrADS descriptor: a first instant, and one step of minutes, hours, days, months or years.
 //!
-//! Spec: cola.gmu.edu/grads, "TDEF". There is no list of times: other axes cannot be expressed. A monthly axis steps by
-//! calendar months: from one instant of a month to the same one of another, from middle to middle, or from last day to last day.
+//! Spec: cola.gmu.edu/grads, "TDEF". A descriptor cannot list times, so irregular axes cannot be expressed. A monthly axis steps by
+//! calendar months: from an instant of a month to the same instant of another, from middle to middle, or from last day to last day.
 
 use crate::formats::geometry::positions::{PositionValues, Positions};
 use crate::formats::geometry::times::{CalendarClock, CalendarInstant, MINUTES_OF_DAY, MonthClock};
@@ -16,7 +16,7 @@ const LAST_COMMON_DAY: i64 = 28;
 /// Minutes of the longest month.
 const LONGEST_MONTH: i64 = 31 * MINUTES_OF_DAY;
 
-/// An axis of times that GrADS can express.
+/// A time axis that GrADS can express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
     first: CalendarInstant,
@@ -32,8 +32,8 @@ enum Step {
 }
 
 impl Times {
-    /// From `hours since 2000-01-01 06:00` and its like, and from dates by their type. `None` if the positions are not dates; the
-    /// reason if they are, and cannot be expressed.
+    /// Returns the times of positions such as `hours since 2000-01-01 06:00`, or of a type of dates; `None` if the positions are not dates.
+    /// Fails with the reason if they are dates that cannot be expressed.
     pub fn from_positions(positions: &Positions) -> Result<Option<Self>, String> {
         let type_unit = match &positions.data_type {
             Some(DataType::DateTime64(unit)) => Some(unit),
@@ -49,7 +49,7 @@ impl Times {
                     let times = times_in_months(clock, &positions.values, is_without_leap_days(positions));
                     return match times {
                         Some(times) => Ok(Some(times)),
-                        None => refused("counts months, and has steps that are no whole months"),
+                        None => refused("counts months, and has steps that are not whole months"),
                     };
                 }
                 CalendarClock::parse(unit, positions.calendar.as_deref())
@@ -78,7 +78,7 @@ impl Times {
         }
     }
 
-    /// As TDEF has it.
+    /// Returns the times as TDEF has them.
     pub fn text(&self) -> String {
         const MONTHS: [&str; 12] =
             ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
@@ -99,7 +99,7 @@ fn is_without_leap_days(positions: &Positions) -> bool {
     matches!(positions.calendar.as_deref(), Some("365_day" | "noleap"))
 }
 
-/// The clock of datetime64.
+/// Returns the clock of datetime64.
 fn clock_for_type(unit: &str, scale_factor: u32) -> Option<CalendarClock> {
     let of_second = |parts: f64| 1.0 / 60.0 / parts;
     let minutes = match unit {
@@ -120,7 +120,7 @@ fn instant(clock: &CalendarClock, value: f64) -> Option<CalendarInstant> {
     Some(CalendarInstant { date, minute })
 }
 
-/// Times a number of minutes apart; of a single one the step does not matter.
+/// Returns times that are a number of minutes apart. The step of a single time does not matter.
 fn times_in_minutes(clock: CalendarClock, first: f64, step: Option<f64>) -> Option<Times> {
     let step = match step {
         Some(step) => clock.minutes(step).filter(|&step| step > 0)?,
@@ -130,7 +130,7 @@ fn times_in_minutes(clock: CalendarClock, first: f64, step: Option<f64>) -> Opti
     Some(Times { first, step: Step::Minutes(step), is_without_leap_days: clock.is_without_leap_days })
 }
 
-/// Times that are not numbers at regular places may be dates at regular places.
+/// Returns times from a list, which may be regular in minutes or in months.
 fn times_from_list(clock: CalendarClock, values: &[f64]) -> Option<Times> {
     let minutes: Vec<i64> = values.iter().map(|value| clock.minutes(*value)).collect::<Option<_>>()?;
     let is_without_leap_days = clock.is_without_leap_days;
@@ -151,7 +151,7 @@ fn times_from_list(clock: CalendarClock, values: &[f64]) -> Option<Times> {
     Some(Times { first, step, is_without_leap_days })
 }
 
-/// The first of instants in different months, if they are at the same place of each.
+/// Returns the first of instants in different months, if all are at the same place in their months.
 fn first_of_months(clock: &CalendarClock, instants: &[CalendarInstant]) -> Option<CalendarInstant> {
     let first = *instants.first()?;
     let (year, month, _) = first.date;
@@ -163,19 +163,19 @@ fn first_of_months(clock: &CalendarClock, instants: &[CalendarInstant]) -> Optio
     if are_all(&|it| (it.minute_of_month() - length(it) / 2).abs() <= MIDDLE_MINUTES) {
         return Some(CalendarInstant { date: (year, month, MIDDLE_DAY), minute: 0 });
     }
-    // GrADS has no last day of a month: its first one stands for the month.
+    // GrADS has no last day of a month, so the first day stands for the month.
     let is_last_day = |it: &CalendarInstant| it.minute_of_month() >= length(it) - MINUTES_OF_DAY;
     are_all(&is_last_day).then_some(CalendarInstant { date: (year, month, 1), minute: 0 })
 }
 
-/// Times that are months after an instant; half a month is the middle of one.
+/// Returns times that are months after an instant; half a month is the middle of a month.
 fn times_in_months(clock: MonthClock, values: &PositionValues, is_without_leap_days: bool) -> Option<Times> {
     let (first, step) = match values {
         PositionValues::Regular(regular) => (regular.first, regular.step),
         PositionValues::Listed(values) if values.len() == 1 => (*values.first()?, 1.0),
         _ => return None,
     };
-    // What a float32 of some thousand months loses.
+    // The rounding error of a float32 of some thousand months.
     const TOLERANCE: f64 = 1e-3;
     let near = |value: f64| {
         ((value - value.round()).abs() <= TOLERANCE && value.abs() < 1e6).then_some(value.round())

@@ -64,7 +64,7 @@ fn integer(bytes: usize, is_signed: bool) -> &'static str {
     }
 }
 
-/// A C string. Control characters are three octal digits, so that a digit after them stays apart; `??` would
+/// Quotes a text for C. Control characters have three octal digits, so that a digit after them stays apart; `??` would
 /// be a trigraph.
 fn quote(text: &str) -> String {
     let mut quoted = String::from("\"");

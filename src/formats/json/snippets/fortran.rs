@@ -17,7 +17,7 @@ const NAME_PART_CHARACTERS: usize = 60;
 /// ```
 /// The `use` line opens the program unit. `convert=` is understood by every compiler in use.
 pub fn snippet(subject: &SnippetSubject<'_>, element: SnippetElement) -> Option<String> {
-    // Fortran ignores blanks at the end of a file's name.
+    // Fortran ignores spaces at the end of a file's name.
     if subject.file.ends_with(' ') {
         return None;
     }
@@ -67,7 +67,7 @@ fn integer(bytes: usize) -> &'static str {
     }
 }
 
-/// A Fortran string, in parts that fit into lines. There are no escapes, so control characters are put in by number.
+/// Quotes a text for Fortran, in parts that fit into lines. There are no escapes, so control characters are written by number.
 fn quote(text: &str) -> String {
     let mut parts = Vec::new();
     let mut part = String::new();

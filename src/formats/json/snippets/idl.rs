@@ -53,7 +53,7 @@ pub fn snippet(subject: &SnippetSubject<'_>, element: SnippetElement) -> Option<
     ))
 }
 
-/// An IDL string: no escapes, so control characters are put in by number.
+/// Quotes a text for IDL. There are no escapes, so control characters are written by number.
 fn quote(text: &str) -> String {
     let mut parts = Vec::new();
     let mut part = String::new();

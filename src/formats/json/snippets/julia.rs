@@ -1,4 +1,4 @@
-//! Julia: read!, then the axes reversed, since Julia counts the first axis as the fastest.
+//! Julia: read!, then the axes are reversed, because Julia's first axis is the fastest.
 
 use super::subject::{SnippetElement, SnippetSubject, list, reversal};
 
@@ -55,7 +55,7 @@ pub fn snippet(subject: &SnippetSubject<'_>, element: SnippetElement) -> Option<
     Some(snippet)
 }
 
-/// A Julia string.
+/// Quotes a text for Julia.
 fn quote(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {

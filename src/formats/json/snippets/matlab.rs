@@ -1,4 +1,4 @@
-//! MATLAB and Octave: fread, then the axes reversed, since both count the first axis as the fastest.
+//! MATLAB and Octave: fread, then the axes are reversed, because the first axis is the fastest in both.
 
 use super::subject::{SnippetElement, SnippetSubject, list, reversal};
 
@@ -7,14 +7,14 @@ use super::subject::{SnippetElement, SnippetSubject, list, reversal};
 /// ```
 /// Text and structs come as their bytes, along a last axis of their own.
 pub fn snippet(subject: &SnippetSubject<'_>, element: SnippetElement) -> Option<String> {
-    // What is read, how many of them make an element, and what is done with them.
+    // What is read, how many of these make an element, and what is done with them.
     let (class, parts, convert) = match element {
         SnippetElement::Bool => ("uint8", 1, "x=logical(x);".to_owned()),
         SnippetElement::Int(bytes) => (integer(bytes, true), 1, String::new()),
         SnippetElement::UInt(bytes) => (integer(bytes, false), 1, String::new()),
         SnippetElement::Float(4) => ("single", 1, String::new()),
         SnippetElement::Float(8) => ("double", 1, String::new()),
-        // MATLAB's half comes with a toolbox; Octave has none.
+        // MATLAB needs a toolbox for half precision, and Octave does not have it.
         SnippetElement::Float(_) => ("uint16", 1, "x=half.typecast(x);".to_owned()),
         SnippetElement::BFloat16 => ("uint16", 1, "x=typecast(bitshift(uint32(x),16),'single');".to_owned()),
         SnippetElement::SmallFloat(_) => ("uint8", 1, String::new()),
@@ -34,7 +34,7 @@ pub fn snippet(subject: &SnippetSubject<'_>, element: SnippetElement) -> Option<
         axes.insert(0, parts as u64);
     }
     match axes.as_slice() {
-        // fread gives a column.
+        // fread returns a column.
         [] => {}
         [_] if !subject.is_empty() => {}
         [length] => snippet.push_str(&format!("x=reshape(x,[{length} 1]);")),
@@ -49,7 +49,7 @@ pub fn snippet(subject: &SnippetSubject<'_>, element: SnippetElement) -> Option<
     Some(snippet)
 }
 
-/// How the axes that were read become Zarr's, with the parts of an element last; `None` where they already are.
+/// Returns the permutation from the axes that were read to Zarr's, with the parts of an element last; `None` if nothing is permuted.
 fn permutation(subject: &SnippetSubject<'_>, has_part_axis: bool) -> Option<Vec<u64>> {
     let rank = subject.rank();
     match (subject.is_fortran(), has_part_axis) {
@@ -72,7 +72,7 @@ fn integer(bytes: usize, is_signed: bool) -> &'static str {
     }
 }
 
-/// A string in both languages: they disagree about escapes, so control characters are put in by number.
+/// Quotes a text for both languages. They disagree about escapes, so control characters are written by number.
 fn quote(text: &str) -> String {
     if !text.contains(char::is_control) {
         return format!("'{}'", text.replace('\'', "''"));

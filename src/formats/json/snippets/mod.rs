@@ -1,6 +1,6 @@
 //! A few lines of code per language that read an array's file: the sidecar's `snippets`.
 //!
-//! Users paste them without any knowledge of Zarr. Each leaves the array in `x`, indexed as in Zarr (in IDL
+//! Users paste them without knowing Zarr. Each leaves the array in `x`, indexed as in Zarr (in IDL
 //! and Fortran with the axes reversed, as is usual there). They describe the bytes as served. Every file name
 //! is quoted for its language. Where a language cannot read the array, the snippet says so in a comment, or
 //! is left out. One file per language; no I/O.
@@ -22,7 +22,7 @@ pub use subject::SnippetSubject;
 /// Writes the snippet of one language; `None` where that language cannot read such elements.
 type WriteSnippet = fn(&SnippetSubject<'_>, SnippetElement) -> Option<String>;
 
-/// All snippets of an array.
+/// Returns all snippets of an array.
 pub fn all(subject: &SnippetSubject<'_>) -> Map<String, Value> {
     let languages: [(&str, WriteSnippet); 7] = [
         ("numpy", numpy::snippet),

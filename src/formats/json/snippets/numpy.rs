@@ -33,7 +33,7 @@ pub fn snippet(subject: &SnippetSubject<'_>, element: SnippetElement) -> Option<
     })
 }
 
-/// A descr as a Python literal: fields are tuples.
+/// Returns a descr as a Python literal, with fields as tuples.
 fn literal(descr: &Value) -> String {
     match descr {
         Value::String(text) => quote(text),
@@ -60,7 +60,7 @@ fn field(field: &Value) -> String {
     format!("({})", parts.join(","))
 }
 
-/// A Python string.
+/// Quotes a text for Python.
 pub(super) fn quote(text: &str) -> String {
     let mut quoted = String::from("'");
     for character in text.chars() {

@@ -1,4 +1,4 @@
-//! R: readBin, then the axes reversed, since R counts the first axis as the fastest.
+//! R: readBin, then the axes are reversed, because R's first axis is the fastest.
 
 use super::subject::{SnippetElement, SnippetSubject, list};
 
@@ -69,7 +69,7 @@ pub fn snippet(subject: &SnippetSubject<'_>, element: SnippetElement) -> Option<
     })
 }
 
-/// The powers of 65536 that the 16-bit parts of a number stand for, in the order of the file.
+/// Returns the powers of 65536 that the 16-bit parts of a number stand for, in the order of the file.
 fn powers(subject: &SnippetSubject<'_>, most: u32) -> String {
     if subject.is_big() { format!("{most}:0") } else { format!("0:{most}") }
 }
@@ -87,7 +87,7 @@ fn raw(subject: &SnippetSubject<'_>, file: &str, bytes: u64) -> String {
     }
 }
 
-/// An R string.
+/// Quotes a text for R.
 fn quote(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {

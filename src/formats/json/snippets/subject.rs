@@ -37,7 +37,7 @@ pub(super) enum SnippetElement {
 }
 
 impl<'a> SnippetSubject<'a> {
-    /// An array in a file.
+    /// Describes an array in a file.
     pub fn new(
         file: &'a str,
         data_type: &'a DataType,
@@ -48,7 +48,7 @@ impl<'a> SnippetSubject<'a> {
         SnippetSubject { file, data_type, descr, shape, layout }
     }
 
-    /// `None` for elements without a fixed size, or of size zero.
+    /// Returns the kind of the elements; `None` if they have no fixed size, or size zero.
     pub(super) fn element(&self) -> Option<SnippetElement> {
         let size = self.data_type.item_size().filter(|&size| size > 0)?;
         Some(match self.data_type {
@@ -86,12 +86,12 @@ impl<'a> SnippetSubject<'a> {
         self.shape.contains(&0)
     }
 
-    /// The number of elements; the metadata guarantees that their bytes fit.
+    /// Returns the number of elements; the metadata guarantees that their bytes fit.
     pub(super) fn count(&self) -> u64 {
         self.shape.iter().fold(1, |product, &length| product.saturating_mul(length))
     }
 
-    /// The axes as the file has them, fastest first: what a column-major language declares.
+    /// Returns the axes as the file has them, fastest first: what a column-major language declares.
     pub(super) fn fastest_first(&self) -> Vec<u64> {
         let mut axes = self.shape.to_vec();
         if !self.is_fortran() {
@@ -101,12 +101,12 @@ impl<'a> SnippetSubject<'a> {
     }
 }
 
-/// Numbers, separated.
+/// Joins numbers with a separator.
 pub(super) fn list(numbers: &[u64], separator: &str) -> String {
     numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(separator)
 }
 
-/// The numbers n, n-1, …, 1: the permutation that reverses all axes in languages that count from 1.
+/// Returns the numbers n, n-1, …, 1: the permutation that reverses all axes in languages that count from 1.
 pub(super) fn reversal(rank: usize) -> Vec<u64> {
     (1..=rank as u64).rev().collect()
 }

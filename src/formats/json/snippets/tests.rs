@@ -34,7 +34,7 @@ impl Case {
         self.shape.iter().product()
     }
 
-    /// The numbers of the elements in C order, in the order of the file.
+    /// Returns the numbers of the elements in C order, in the order of the file.
     fn file_order(&self) -> Vec<u64> {
         if self.layout.order == Order::C {
             return (0..self.count()).collect();
@@ -56,7 +56,7 @@ impl Case {
         (0..self.count()).map(number).collect()
     }
 
-    /// The bytes of one element, as served.
+    /// Returns the bytes of one element, as served.
     fn element(&self, number: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         for value in values(&self.data_type, number) {
@@ -70,7 +70,7 @@ impl Case {
         self.file_order().into_iter().flat_map(|number| self.element(number)).collect()
     }
 
-    /// The values in C order, as numbers.
+    /// Returns the values in C order, as numbers.
     fn numbers(&self, order: impl IntoIterator<Item = u64>) -> Vec<f64> {
         let numbers = |number| values(&self.data_type, number).into_iter().map(|value| value.number());
         order.into_iter().flat_map(numbers).collect()
@@ -105,7 +105,7 @@ impl Part {
     }
 }
 
-/// The parts of the element with this number.
+/// Returns the parts of the element with this number.
 fn values(data_type: &DataType, number: u64) -> Vec<Part> {
     let n = i128::from(number);
     let integer = |value, width| vec![Part::Integer { value, width }];

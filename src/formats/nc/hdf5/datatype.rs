@@ -1,10 +1,10 @@
-//! Datatype messages: what an element is.
+//! Datatype messages, which describe the type of elements.
 //!
 //! Spec: HDF5 File Format Specification 3.0, section IV.A.2.d. Uses `metadata`.
 //!
-//! A Zarr type has a datatype only if HDF5 gives its bytes the same meaning: minifloats with IEEE 754's infinities and NaN have
-//! one, those without have none, and UTF-32 has none either. bool is an unsigned byte, since most programs know no other;
-//! times are integers; complex numbers are the compound of `r` and `i` that h5py made usual.
+//! A Zarr type has a datatype only if HDF5 gives its bytes the same meaning: minifloats with IEEE 754's infinities and NaN have one, other
+//! minifloats and UTF-32 do not. A bool is an unsigned byte, because most programs know no other form. Times are integers, and complex numbers
+//! are the compound of `r` and `i` that h5py introduced.
 
 use crate::metadata::data_type::Field;
 use crate::metadata::data_type::exact_number::{FloatFormat, ScalarFormat, Specials};
@@ -26,13 +26,13 @@ mod class {
     pub const ARRAY: u8 = 0x3a;
 }
 
-/// Characters of a string that has no set: ASCII, as a program may assume.
+/// The character set ASCII.
 const ASCII: u8 = 0;
-/// The other set.
+/// The character set UTF-8.
 const UTF_8: u8 = 1;
-/// A string has a NUL at its end.
+/// The padding of a string with a NUL at its end.
 const NULL_TERMINATED: u8 = 0;
-/// A string ends where its padding of NULs begins.
+/// The padding of a string that ends where its NULs begin.
 const NULL_PADDED: u8 = 1;
 
 /// One member of a compound.
@@ -42,7 +42,7 @@ struct CompoundMember<'a> {
     datatype: Vec<u8>,
 }
 
-/// The datatype of the elements of an array, in the byte order in which they are served. `None` if HDF5 has no such.
+/// Returns the datatype of the elements of an array, in the byte order in which they are served; `None` if HDF5 does not have it.
 pub fn for_type(data_type: &DataType, order: ByteOrder) -> Option<Vec<u8>> {
     use DataType::*;
     let datatype = match data_type {
@@ -56,7 +56,7 @@ pub fn for_type(data_type: &DataType, order: ByteOrder) -> Option<Vec<u8>> {
     (datatype.len() <= MAX_BYTES).then_some(datatype)
 }
 
-/// Class, class bits and size: the head of every datatype.
+/// Returns the head of a datatype: class, class bits and size.
 fn head(class: u8, class_bits: [u8; 3], size: u32) -> Vec<u8> {
     let mut bytes = vec![class];
     bytes.extend(class_bits);
@@ -71,7 +71,7 @@ fn order_bit(order: ByteOrder) -> u8 {
     }
 }
 
-/// "Fixed-Point TypedNumbers (Integers)".
+/// Returns the datatype "Fixed-Point Numbers (Integers)".
 pub fn fixed_point(size: u8, is_signed: bool, order: ByteOrder) -> Vec<u8> {
     const SIGNED: u8 = 0b1000;
     let sign = if is_signed { SIGNED } else { 0 };
@@ -82,7 +82,7 @@ pub fn fixed_point(size: u8, is_signed: bool, order: ByteOrder) -> Vec<u8> {
     bytes
 }
 
-/// "Floating-Point TypedNumbers": a sign, an exponent and a mantissa with an implied highest bit, from the highest bit down.
+/// Returns the datatype "Floating-Point Numbers": a sign, an exponent and a mantissa with an implied highest bit, from the highest bit down.
 pub fn floating_point(exponent_bits: u8, mantissa_bits: u8, bias: u32, order: ByteOrder) -> Vec<u8> {
     const HIGHEST_BIT_IS_IMPLIED: u8 = 0b10_0000;
     let (sign_location, bits) = (exponent_bits + mantissa_bits, exponent_bits + mantissa_bits + 1);
@@ -97,7 +97,7 @@ pub fn floating_point(exponent_bits: u8, mantissa_bits: u8, bias: u32, order: By
     bytes
 }
 
-/// A float that is as IEEE 754 would have it, and fills its bytes.
+/// Returns a float that is as IEEE 754 would have it, and fills its bytes.
 fn ieee_float(float: FloatFormat, order: ByteOrder) -> Option<Vec<u8>> {
     if float.specials != Specials::Ieee || !float.bits().is_multiple_of(8) {
         return None;
@@ -106,7 +106,7 @@ fn ieee_float(float: FloatFormat, order: ByteOrder) -> Option<Vec<u8>> {
     Some(floating_point(exponent_bits, mantissa_bits, u32::try_from(float.bias).ok()?, order))
 }
 
-/// The datatype of a numeric type.
+/// Returns the datatype of a numeric type.
 fn number(format: &NumberFormat, order: ByteOrder) -> Option<Vec<u8>> {
     let size = format.scalar.width() as u8;
     match format.scalar {
@@ -116,32 +116,32 @@ fn number(format: &NumberFormat, order: ByteOrder) -> Option<Vec<u8>> {
     }
 }
 
-/// "Strings" of a fixed number of bytes.
+/// Returns the datatype "Strings" with a fixed number of bytes.
 pub fn fixed_string(size: u32, is_ascii: bool) -> Vec<u8> {
     let character_set = if is_ascii { ASCII } else { UTF_8 };
     head(class::STRING, [NULL_PADDED | character_set << 4, 0, 0], size)
 }
 
-/// "Strings" in ASCII with a NUL at the end, which counts.
+/// Returns the datatype "Strings" in ASCII with a NUL at the end, which is counted in `size`.
 pub fn terminated_string(size: u32) -> Vec<u8> {
     head(class::STRING, [NULL_TERMINATED | ASCII << 4, 0, 0], size)
 }
 
-/// "Opaque", without a tag.
+/// Returns the datatype "Opaque", without a tag.
 fn opaque(size: u32) -> Vec<u8> {
     head(class::OPAQUE, [0; 3], size)
 }
 
-/// "Reference" to an object: the address of its header.
+/// Returns the datatype "Reference" to an object: the address of its header.
 pub fn object_reference() -> Vec<u8> {
     const OBJECT: u8 = 0;
     head(class::REFERENCE, [OBJECT, 0, 0], 8)
 }
 
-/// Bytes of an element of variable length where it is used: its length, and where in the global heap it is.
+/// The size of a reference to an element of variable length: its length and its place in the global heap.
 pub const VARIABLE_LENGTH_BYTES: u32 = 16;
 
-/// "Variable-Length": a sequence of one reference.
+/// Returns the datatype "Variable-Length": a sequence of references.
 pub fn sequence_of_references() -> Vec<u8> {
     const SEQUENCE: u8 = 0;
     let mut bytes = head(class::VARIABLE_LENGTH, [SEQUENCE, 0, 0], VARIABLE_LENGTH_BYTES);
@@ -149,7 +149,7 @@ pub fn sequence_of_references() -> Vec<u8> {
     bytes
 }
 
-/// "Variable-Length": a string in UTF-8.
+/// Returns the datatype "Variable-Length": a string in UTF-8.
 pub fn variable_string() -> Vec<u8> {
     const STRING: u8 = 1;
     let mut bytes =
@@ -158,7 +158,7 @@ pub fn variable_string() -> Vec<u8> {
     bytes
 }
 
-/// "Compound": members at their offsets in an element of `size` bytes.
+/// Returns the datatype "Compound": members at their offsets in an element of `size` bytes.
 fn compound(size: u32, members: &[CompoundMember<'_>]) -> Option<Vec<u8>> {
     let [low, high] = u16::try_from(members.len()).ok()?.to_le_bytes();
     let mut bytes = head(class::COMPOUND, [low, high, 0], size);
@@ -182,7 +182,7 @@ fn complex(part: Vec<u8>, part_bytes: u8) -> Option<Vec<u8>> {
     compound(2 * u32::from(part_bytes), &[real, imaginary])
 }
 
-/// A struct. Padding is where no member is.
+/// Returns the datatype of a struct. Bytes without a member are padding.
 fn structure(data_type: &DataType, fields: &[Field], order: ByteOrder) -> Option<Vec<u8>> {
     let (mut offset, mut members) = (0, Vec::new());
     for field in fields {
@@ -200,7 +200,7 @@ fn structure(data_type: &DataType, fields: &[Field], order: ByteOrder) -> Option
     if members.is_empty() { None } else { compound(size, &members) }
 }
 
-/// "Array": elements of a shape inside an element.
+/// Returns the datatype "Array": elements of a shape inside an element.
 fn array_of(datatype: Vec<u8>, shape: &[u64], size: usize) -> Option<Vec<u8>> {
     if shape.is_empty() {
         return Some(datatype);
@@ -214,10 +214,10 @@ fn array_of(datatype: Vec<u8>, shape: &[u64], size: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Bytes of an element of [`referrer`].
+/// The size of an element of [`referrer`] in bytes.
 pub const REFERRER_BYTES: u32 = 16;
 
-/// The compound of an object and the number of one of its dimensions, as HDF5's library keeps it in memory.
+/// Returns the datatype of an object and the number of one of its dimensions, laid out as in the memory of HDF5's library.
 pub fn referrer() -> Option<Vec<u8>> {
     let dataset = CompoundMember { name: "dataset", offset: 0, datatype: object_reference() };
     let dimension =

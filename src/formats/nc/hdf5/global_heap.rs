@@ -2,18 +2,18 @@
 //!
 //! Spec: HDF5 File Format Specification 3.0, section III.E. Uses nothing.
 //!
-//! A collection numbers its objects from 1 with 16 bits, so there may be several. A long object has a collection of its own,
-//! since programs read whole collections.
+//! A collection numbers its objects from 1 with 16 bits, so there may be several collections. A long object has its own collection, because
+//! programs read whole collections.
 
 const SIGNATURE: [u8; 4] = *b"GCOL";
 const VERSION: u8 = 1;
-/// The head of a collection, and of each object.
+/// The size of the head of a collection, and of each object.
 const HEAD_BYTES: usize = 16;
-/// The least that HDF5's library takes for a collection.
+/// The smallest collection that HDF5's library accepts.
 const MIN_COLLECTION_BYTES: usize = 4096;
-/// Objects in a collection: fewer than 16 bits can number.
+/// The most objects in a collection, fewer than 16 bits can number.
 const MAX_OBJECTS: usize = 60_000;
-/// Bytes after which a collection takes no more objects.
+/// The size from which on a collection takes no more objects.
 const FULL_AT_BYTES: usize = 256 << 10;
 /// Objects begin at multiples of this.
 const ALIGNMENT: usize = 8;
@@ -21,13 +21,13 @@ const ALIGNMENT: usize = 8;
 /// The place of an object: its collection, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeapSlot {
-    /// Which collection.
+    /// The index of the collection.
     pub collection: usize,
-    /// Its number, from 1.
+    /// The number of the object, counted from 1.
     pub number: u32,
 }
 
-/// An object: its bytes are known, or are an address that is not known yet.
+/// An object of the heap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeapObject {
     /// Bytes.
@@ -77,7 +77,7 @@ impl GlobalHeap {
         HeapSlot { collection: index, number }
     }
 
-    /// The bytes of each collection. `address_of` gives the address of an object of the file.
+    /// Returns the bytes of each collection. `address_of` returns the address of an object of the file.
     pub fn collections(&self, address_of: impl Fn(usize) -> u64) -> impl Iterator<Item = Vec<u8>> {
         self.collections.iter().map(move |collection| collection.bytes(&address_of))
     }
@@ -103,7 +103,7 @@ impl HeapCollection {
                 }
             }
         }
-        // The free space counts its own head.
+        // The size of the free space includes its own head.
         let free = size - bytes.len();
         append_head(&mut bytes, 0, free);
         bytes.resize(size, 0);
@@ -111,7 +111,7 @@ impl HeapCollection {
     }
 }
 
-/// The head of an object: its number, how many refer to it, its length.
+/// Appends the head of an object: its number, the number of references to it, and its length.
 fn append_head(bytes: &mut Vec<u8>, number: u16, length: usize) {
     let references: u16 = if number == 0 { 0 } else { 1 };
     bytes.extend(number.to_le_bytes());

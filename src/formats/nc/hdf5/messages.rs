@@ -1,4 +1,4 @@
-//! The messages of object headers, but for datatypes: each function gives one.
+//! The messages of object headers, apart from datatypes. Each function makes one.
 //!
 //! Spec: HDF5 File Format Specification 3.0, sections of IV.A.2. Uses its neighbours.
 
@@ -9,9 +9,9 @@ use super::UNDEFINED_ADDRESS;
 pub struct HeaderMessage {
     /// Its type.
     pub kind: u8,
-    /// Whether no writer may change it.
+    /// Whether writers must not change it.
     pub is_constant: bool,
-    /// Its place among the attributes; 0 for others.
+    /// Its index among the attributes; 0 for other messages.
     pub creation_order: u16,
     /// Its body.
     pub body: Vec<u8>,
@@ -25,14 +25,14 @@ pub const MAX_BODY_BYTES: usize = u16::MAX as usize;
 pub enum Dataspace {
     /// One element.
     Scalar,
-    /// Elements along axes, the slowest first.
+    /// Elements along axes, slowest axis first.
     Simple(Vec<u64>),
     /// No element.
     Null,
 }
 
 impl Dataspace {
-    /// The space of an array.
+    /// Returns the space of an array.
     pub fn from_shape(shape: &[u64]) -> Self {
         if shape.is_empty() { Dataspace::Scalar } else { Dataspace::Simple(shape.to_vec()) }
     }
@@ -48,7 +48,7 @@ impl HeaderMessage {
     }
 }
 
-/// Section IV.A.2.b, the body alone: version 2.
+/// Returns the body of a dataspace message (section IV.A.2.b, version 2).
 fn dataspace_body(dataspace: &Dataspace) -> Vec<u8> {
     const VERSION: u8 = 2;
     let (kind, shape) = match dataspace {
@@ -64,12 +64,12 @@ fn dataspace_body(dataspace: &Dataspace) -> Vec<u8> {
     body
 }
 
-/// Section IV.A.2.b: "Dataspace".
+/// Makes the message "Dataspace" (section IV.A.2.b).
 pub fn dataspace(dataspace: &Dataspace) -> HeaderMessage {
     HeaderMessage::new(0x01, dataspace_body(dataspace))
 }
 
-/// Section IV.A.2.c: "Link Info" of a group of so many links, all in messages of its header.
+/// Makes the message "Link Info" (section IV.A.2.c) of a group with this many links, all in messages of its header.
 pub fn link_info(links: u64) -> HeaderMessage {
     const VERSION: u8 = 0;
     const CREATION_ORDER_IS_TRACKED: u8 = 0b1;
@@ -81,22 +81,22 @@ pub fn link_info(links: u64) -> HeaderMessage {
     HeaderMessage::new(0x02, body)
 }
 
-/// Section IV.A.2.d: "Datatype".
+/// Makes the message "Datatype" (section IV.A.2.d).
 pub fn datatype(datatype: &[u8]) -> HeaderMessage {
     HeaderMessage::constant(0x03, datatype.to_vec())
 }
 
-/// When the space of a dataset is taken from the file.
+/// The time at which a dataset gets its space in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
-    /// It is there.
+    /// At once: the dataset has its space.
     Early = 1,
-    /// It is not there, and all elements are fill.
+    /// Later: all elements are the fill value.
     Late = 2,
 }
 
-/// Section IV.A.2.f: "Fill Value", version 3, with the bytes of one element. Without them it is the library's own, which
-/// netCDF takes for none.
+/// Makes the message "Fill Value" (section IV.A.2.f, version 3) with the bytes of one element. Without them the fill value is the library's
+/// own, which netCDF ignores.
 pub fn fill_value(allocation: Allocation, fill: Option<&[u8]>) -> HeaderMessage {
     const VERSION: u8 = 3;
     const WRITTEN_IF_SET: u8 = 2 << 2;
@@ -114,7 +114,7 @@ pub fn fill_value(allocation: Allocation, fill: Option<&[u8]>) -> HeaderMessage 
     HeaderMessage::constant(0x05, body)
 }
 
-/// Section IV.A.2.g: "Link", a hard link of a name of at most 65,535 bytes to the object at an address.
+/// Makes the message "Link" (section IV.A.2.g): a hard link to the object at an address, with a name of at most 65,535 bytes.
 pub fn link(name: &str, creation_order: u64, address: u64) -> HeaderMessage {
     const VERSION: u8 = 1;
     const LENGTH_HAS_2_BYTES: u8 = 0b1;
@@ -130,7 +130,7 @@ pub fn link(name: &str, creation_order: u64, address: u64) -> HeaderMessage {
     HeaderMessage::new(0x06, body)
 }
 
-/// Section IV.A.2.i: "Data Layout", version 3: all elements one after the other at an address.
+/// Makes the message "Data Layout" (section IV.A.2.i, version 3): all elements one after the other at an address.
 pub fn contiguous_layout(address: u64, size_bytes: u64) -> HeaderMessage {
     const VERSION: u8 = 3;
     const CONTIGUOUS: u8 = 1;
@@ -140,13 +140,13 @@ pub fn contiguous_layout(address: u64, size_bytes: u64) -> HeaderMessage {
     HeaderMessage::new(0x08, body)
 }
 
-/// Section IV.A.2.k: "Group Info", without more than is necessary.
+/// Makes the message "Group Info" (section IV.A.2.k) without optional fields.
 pub fn group_info() -> HeaderMessage {
     let (version, flags) = (0, 0);
     HeaderMessage::constant(0x0a, vec![version, flags])
 }
 
-/// Section IV.A.2.m: "Attribute", version 3. `None` if it is longer than a message can be.
+/// Makes the message "Attribute" (section IV.A.2.m, version 3); `None` if it would be too long for a message.
 pub fn attribute(
     name: &str,
     creation_order: u16,
@@ -171,7 +171,7 @@ pub fn attribute(
         .then_some(HeaderMessage { creation_order, ..HeaderMessage::new(0x0c, body) })
 }
 
-/// Section IV.A.2.v: "Attribute Info" of an object with so many attributes, all in messages of its header.
+/// Makes the message "Attribute Info" (section IV.A.2.v) of an object with this many attributes, all in messages of its header.
 pub fn attribute_info(attributes: u16) -> HeaderMessage {
     const VERSION: u8 = 0;
     const CREATION_ORDER_IS_TRACKED: u8 = 0b1;

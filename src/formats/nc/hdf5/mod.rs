@@ -1,4 +1,4 @@
-//! HDF5 as bytes: the few structures that a file of contiguous arrays needs.
+//! The encoding of HDF5: the few structures that a file of contiguous arrays needs.
 //!
 //! Spec: HDF5 File Format Specification, version 3.0; each function names its section. Uses `metadata` for data types, and the
 //! hash of `codec` that HDF5 takes for checksums. All numbers are little-endian, all addresses and lengths have 8 bytes.
@@ -10,17 +10,17 @@ pub mod object_header;
 
 use crate::codec::lookup3;
 
-/// An address that is none.
+/// The undefined address.
 pub const UNDEFINED_ADDRESS: u64 = u64::MAX;
-/// Length of the superblock, which is at the start of the file.
+/// The size of the superblock, which is at the start of the file.
 pub const SUPERBLOCK_BYTES: u64 = 48;
 
 const SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
 const SUPERBLOCK_VERSION: u8 = 2;
-/// Bytes of an address, and of a length.
+/// The size of an address, and of a length, in bytes.
 const WIDTH: u8 = 8;
 
-/// Section II.A: the superblock of a file of `size_bytes` with the root group's header at an address.
+/// Returns the superblock (section II.A) of a file of `size_bytes` with the root group's header at an address.
 pub fn superblock(root_address: u64, size_bytes: u64) -> Vec<u8> {
     let mut bytes = SIGNATURE.to_vec();
     let consistency_flags = 0;

@@ -1,4 +1,4 @@
-//! Object headers: what the file knows of one group or dataset, as a list of messages.
+//! Object headers, which describe a group or a dataset by a list of messages.
 //!
 //! Spec: HDF5 File Format Specification 3.0, section IV.A.1.b ("Version 2 Data Object Header Prefix"). Uses its neighbours.
 
@@ -9,10 +9,10 @@ const SIGNATURE: [u8; 4] = *b"OHDR";
 const VERSION: u8 = 2;
 const SIZE_HAS_4_BYTES: u8 = 0b10;
 const ATTRIBUTE_ORDER_IS_TRACKED: u8 = 0b100;
-/// A message's flag.
+/// The flag of a constant message.
 const CONSTANT: u8 = 0b1;
 
-/// The header of an object with these messages, all of them in its first chunk. `None` beyond 4 GiB.
+/// Returns the header of an object with these messages, all in its first chunk; `None` if it exceeds 4 GiB.
 pub fn object_header(messages: &[HeaderMessage]) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     for message in messages {
