@@ -24,7 +24,7 @@ RECORDED = os.path.join(ROOT, "tests", "recorded")
 ARRAYS = 330
 # A member of the zip file is the same whenever it is made.
 EPOCH = (1980, 1, 1, 0, 0, 0)
-# Names and attributes that make headers long; and shapes, of which `types` has enough.
+# Names and attributes that make headers long, and shapes, which `types` covers.
 LEFT_OUT = ["companions/v3.zarr/hostile", "companions/v3.zarr/shapes", "arrays/odd"]
 
 

@@ -77,11 +77,13 @@ fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
     if let Some(reply) = complete::reply(&arguments, CommandLine::command) {
         return reply;
     }
-    let (arguments, helper) = match helper(&arguments) {
-        Some(Helper::Mount) => (mount::translate_helper_call(arguments)?, true),
-        Some(Helper::Umount) => (umount::translate_helper_call(arguments)?, true),
-        None => (removed::replace_arguments(with_command(arguments)), false),
+    let helper = helper(&arguments);
+    let arguments = match helper {
+        Some(Helper::Mount) => mount::translate_helper_call(arguments)?,
+        Some(Helper::Umount) => umount::translate_helper_call(arguments)?,
+        None => Some(removed::replace_arguments(with_command(arguments))),
     };
+    let Some(arguments) = arguments else { return Ok(()) };
     let Some(command_line) = parse(&arguments)? else { return Ok(()) };
     match command_line.command {
         Command::Mount(first) => {
@@ -91,7 +93,7 @@ fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
             // Flags after words, so that a flag wins over a word.
             let again: Vec<OsString> = again.chain(arguments.iter().skip(2).cloned()).collect();
             match parse(&again)? {
-                Some(CommandLine { command: Command::Mount(all) }) => all.run(words, helper),
+                Some(CommandLine { command: Command::Mount(all) }) => all.run(words, helper.is_some()),
                 _ => Ok(()),
             }
         }

@@ -17,7 +17,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::virtual_file::VirtualFile;
-use super::{Companion, CompanionContent, Format, MadeCompanion, Role, Subject};
+use super::{Companion, CompanionContent, Format, Role, Subject, VersionedFile};
 use crate::array::{Engine, Layout, Reservation, VariableArray};
 use crate::error::{Error, Result};
 use crate::hierarchy::Node;
@@ -28,15 +28,10 @@ pub const FORMAT: Format = Format {
     name: "jsonl",
     suffix: ".jsonl",
     holds: "strings and bytes of any length",
-    not_listed: None,
-    group_file: None,
     role: Role::Text,
     expresses,
-    check: None,
-    refuses: None,
-    left_out: None,
-    info: None,
     open,
+    ..Format::BASE
 };
 
 /// The shortest line: `""` and its end.
@@ -66,7 +61,7 @@ impl Companion for Jsonl {
         self.array.version()
     }
 
-    fn make(&self) -> Result<MadeCompanion> {
+    fn make(&self) -> Result<VersionedFile> {
         let metadata = self.array.metadata();
         let is_text = metadata.data_type == DataType::VariableLength(VariableLength::Utf8);
         let mut text = JsonlText {
@@ -84,7 +79,7 @@ impl Companion for Jsonl {
         let JsonlText { mut bytes, mut reservation, .. } = text;
         bytes.shrink_to_fit();
         reservation.shrink(reservation.bytes().saturating_sub(bytes.len() as u64));
-        Ok(MadeCompanion { version, file: VirtualFile::from_bytes(bytes).with_reservation(reservation) })
+        Ok(VersionedFile { version, file: VirtualFile::from_bytes(bytes).with_reservation(reservation) })
     }
 }
 

@@ -59,7 +59,7 @@ pub struct Format {
     pub name: &'static str,
     /// The suffix after the array's name.
     pub suffix: &'static str,
-    /// What it can hold, which tells users why other arrays have no file.
+    /// What it can hold: the reason, for users, why other arrays have no file.
     pub holds: &'static str,
     /// The reason why its files are never listed next to the arrays' own, if there is one.
     pub not_listed: Option<&'static str>,
@@ -165,11 +165,11 @@ pub trait Companion: Send + Sync {
     /// Returns a number that very likely changes when the file changes. Calls stat on the store and reads nothing.
     fn version(&self) -> Result<u64>;
     /// Makes the file as it is now.
-    fn make(&self) -> Result<MadeCompanion>;
+    fn make(&self) -> Result<VersionedFile>;
 }
 
 /// A companion file that was made from elements.
-pub struct MadeCompanion {
+pub struct VersionedFile {
     /// Its [`Companion::version`].
     pub version: u64,
     /// Its content.
@@ -198,6 +198,22 @@ pub fn shortened<S: AsRef<str>>(names: &[S]) -> Vec<&str> {
 }
 
 impl Format {
+    /// A format of data without optional parts, which other formats complete.
+    const BASE: Format = Format {
+        name: "",
+        suffix: "",
+        holds: "",
+        not_listed: None,
+        group_file: None,
+        role: Role::Data,
+        expresses: |_, _| false,
+        check: None,
+        refuses: None,
+        left_out: None,
+        info: None,
+        open: |subject| Err(Error::Stale { key: subject.path.to_owned() }),
+    };
+
     /// Returns the companion file of an array, given the array's own file, both as paths from the root of the mount.
     pub fn file(&self, array_file: &str) -> String {
         let (folder, name) = array_file.rsplit_once('/').unwrap_or(("", array_file));

@@ -7,7 +7,7 @@
 
 use super::flat_array::{FlatArray, header_and_array};
 use super::geometry::{self, Geometry, metres};
-use super::{CompanionContent, Format, Role, Subject, documents_info};
+use super::{CompanionContent, Format, Subject, documents_info};
 use crate::array::Layout;
 use crate::error::Result;
 use crate::hierarchy::Node;
@@ -18,15 +18,11 @@ pub const FORMAT: Format = Format {
     name: "mrc",
     suffix: ".mrc",
     holds: "int8, int16, uint16, float16, float32 and complex64, along 2 to 4 axes longer than 0",
-    not_listed: None,
-    group_file: None,
-    role: Role::Data,
     expresses: |node, layout| expressed(node, layout).is_some(),
-    check: None,
-    refuses: None,
     left_out: Some(|node, _| geometry::left_out(node, &["units"])),
     info: Some(documents_info),
     open,
+    ..Format::BASE
 };
 
 const HEADER_BYTES: usize = 1024;

@@ -10,7 +10,7 @@
 
 use super::flat_array::{FlatArray, header_and_array};
 use super::geometry::{self, Geometry, Regular, metres};
-use super::{CompanionContent, Format, Role, Subject, documents_info};
+use super::{CompanionContent, Format, Subject, documents_info};
 use crate::array::Layout;
 use crate::error::Result;
 use crate::hierarchy::Node;
@@ -21,15 +21,11 @@ pub const FORMAT: Format = Format {
     name: "nifti",
     suffix: ".nii",
     holds: "integers, float32, float64 and complex numbers, along 1 to 7 axes longer than 0",
-    not_listed: None,
-    group_file: None,
-    role: Role::Data,
     expresses: |node, layout| expressed(node, layout).is_some(),
-    check: None,
-    refuses: None,
     left_out: Some(|node, _| geometry::left_out(node, &["units"])),
     info: Some(documents_info),
     open,
+    ..Format::BASE
 };
 
 /// The offset of the elements in both versions: a multiple of the page size.

@@ -12,7 +12,7 @@
 use serde_json::{Map, Value, json};
 
 use super::flat_array::header_and_array;
-use super::{CompanionContent, Format, Role, Subject};
+use super::{CompanionContent, Format, Subject};
 use crate::array::{ByteOrder, Layout, Order};
 use crate::error::Result;
 use crate::hierarchy::Node;
@@ -24,15 +24,9 @@ pub const FORMAT: Format = Format {
     name: "safetensors",
     suffix: ".safetensors",
     holds: "truth values, integers, floats, bfloat16 and some 8-bit floats, in order C, little-endian",
-    not_listed: None,
-    group_file: None,
-    role: Role::Data,
     expresses,
-    check: None,
-    refuses: None,
-    left_out: None,
-    info: None,
     open,
+    ..Format::BASE
 };
 
 /// The elements begin at a multiple of this.

@@ -3,7 +3,7 @@
 //! A format of a header and bytes needs no more than this file and a line in `FORMATS`.
 
 use super::virtual_file::{Segment, VirtualFile};
-use super::{CompanionContent, Format, Role, Subject};
+use super::{CompanionContent, Format, Subject};
 use crate::array::Layout;
 use crate::error::Result;
 use crate::hierarchy::Node;
@@ -13,15 +13,9 @@ pub const FORMAT: Format = Format {
     name: "tagged",
     suffix: ".tagged",
     holds: "all elements of a fixed size",
-    not_listed: None,
-    group_file: None,
-    role: Role::Data,
     expresses,
-    check: None,
-    refuses: None,
-    left_out: None,
-    info: None,
     open,
+    ..Format::BASE
 };
 
 fn expresses(node: &Node, _: Layout) -> bool {

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
+use super::Format;
 use super::flat_array::header_and_array;
-use super::{Format, Role};
 use crate::hierarchy::{Node, View};
 use crate::metadata::MAX_RANK;
 use crate::store::join;
@@ -35,15 +35,9 @@ pub const FLAT: &Format = &Format {
     name: "flat",
     suffix: "",
     holds: "arrays of elements of one size",
-    not_listed: None,
-    group_file: None,
-    role: Role::Data,
     expresses: |node, _| matches!(node, Node::Array { metadata, .. } if metadata.flat_size().is_some()),
-    check: None,
-    refuses: None,
-    left_out: None,
-    info: None,
     open: |subject| header_and_array(subject, Vec::new()),
+    ..Format::BASE
 };
 
 /// Returns the view with this folder: `planes@1` are the planes along the axis 1.

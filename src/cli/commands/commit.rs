@@ -5,7 +5,6 @@ use std::sync::atomic::AtomicU64;
 
 use clap::Args;
 use serde_json::Value;
-use zarrfs::error::grouped;
 use zarrfs::hierarchy::commit::{self, Request};
 use zarrfs::mount::daemon::committing;
 use zarrfs::store::overlay::{Access, BaseLocation, OverlayOptions, resolved};
@@ -118,9 +117,8 @@ fn report(result: &Value, as_json: bool) -> Outcome {
             terminal::one_line(&format!("{}: {reason}", terminal::printable(&key))) + "\n"
         };
         output::text(&conflicts.iter().map(line).collect::<String>())?;
-        let count = grouped(conflicts.len() as u64);
-        let noun = if conflicts.len() == 1 { "conflict" } else { "conflicts" };
-        output::note(format_args!("zarrfs: {count} {noun}: nothing is committed, and all changes are kept"));
+        let count = output::count(conflicts.len() as u64, "conflict");
+        output::note(format_args!("zarrfs: {count}: nothing is committed, and all changes are kept"));
         return Err(Exit::Reported);
     }
     let Some(snapshot) = text(result, "snapshot") else {
@@ -129,8 +127,7 @@ fn report(result: &Value, as_json: bool) -> Outcome {
     };
     let branch = text(result, "branch").unwrap_or_default();
     let changes = result.get("changes").and_then(Value::as_u64).unwrap_or_default();
-    let noun = if changes == 1 { "change" } else { "changes" };
-    output::line(format_args!("{snapshot}: {} {noun} committed to {branch}", grouped(changes)))?;
+    output::line(format_args!("{snapshot}: {} committed to {branch}", output::count(changes, "change")))?;
     Ok(())
 }
 

@@ -138,9 +138,10 @@ impl Arguments {
             if metadata.is_dir() {
                 return Err(Exit::Usage(format!("{name} is a folder: name an .npy file")));
             }
-            match metadata.is_file() {
-                true => Input::File { file, start: 0, left_bytes: metadata.len() },
-                false => Input::Stream(Box::new(file)),
+            if metadata.is_file() {
+                Input::File { file, start: 0, left_bytes: metadata.len() }
+            } else {
+                Input::Stream(Box::new(file))
             }
         };
         if let (Some(shape), Some(dtype)) = (&self.shape, &self.dtype) {

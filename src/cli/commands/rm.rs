@@ -1,7 +1,5 @@
 //! `zarrfs rm STORE PATH`: removes an array or a group.
 
-use std::io::IsTerminal;
-
 use clap::Args;
 use zarrfs::hierarchy::{Node, Tree, author};
 use zarrfs::store::overlay::Access;
@@ -54,24 +52,12 @@ impl Arguments {
                 }
                 _ => format!("the array '{}'", open::shown(&path)),
             };
-            if !agrees(&what)? {
+            let question = format!("Remove {what}? This cannot be undone.");
+            if !output::is_confirmed(&question, &format!("remove {what}"))? {
                 return Err(Exit::Failed("nothing was removed".to_owned()));
             }
         }
         let _locks = author::keep_writers_out(&store, &path)?;
         Ok(author::remove(&store, &path)?)
     }
-}
-
-fn agrees(what: &str) -> Outcome<bool> {
-    if !std::io::stdin().is_terminal() {
-        return Err(Exit::Usage(format!(
-            "refusing to remove {what} without a terminal to confirm; pass --yes"
-        )));
-    }
-    output::note(format_args!("Remove {what}? This cannot be undone. [y/N]"));
-    let mut reply = String::new();
-    let read = std::io::stdin().read_line(&mut reply);
-    read.map_err(|error| Exit::Failed(format!("cannot read the reply: {error}")))?;
-    Ok(matches!(reply.trim(), "y" | "Y" | "yes"))
 }

@@ -128,22 +128,15 @@ struct Helper {
 }
 
 /// Returns the command line of `zarrfs umount` that means the same as umount(8)'s call.
-pub fn translate_helper_call(arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
-    let helper = match Helper::try_parse_from(arguments) {
-        Ok(helper) => helper,
-        Err(error) if !error.use_stderr() => {
-            let _ = error.print();
-            return Ok(vec!["zarrfs".into(), "--version".into()]);
-        }
-        Err(error) => return Err(Exit::Usage(usage::sentence(&error))),
-    };
+pub fn translate_helper_call(arguments: Vec<OsString>) -> Outcome<Option<Vec<OsString>>> {
+    let Some(helper) = usage::parse_helper_call::<Helper>(arguments)? else { return Ok(None) };
     if helper.verbose {
         output::note(format_args!("umount.fuse.zarrfs: {}", helper.mountpoint.to_string_lossy()));
     }
     let mut line: Vec<OsString> = vec!["zarrfs".into(), "umount".into()];
     line.extend((helper.lazy || helper.force).then(|| "--force".into()));
     line.extend(["--".into(), helper.mountpoint]);
-    Ok(line)
+    Ok(Some(line))
 }
 
 #[cfg(test)]
@@ -153,8 +146,9 @@ mod tests {
 
     #[test]
     fn umount_8_is_understood() {
-        let translated =
-            |line: &str| translate_helper_call(line.split(' ').map(OsString::from).collect()).unwrap();
+        let translated = |line: &str| {
+            translate_helper_call(line.split(' ').map(OsString::from).collect()).unwrap().unwrap()
+        };
         let plain = translated("umount.fuse.zarrfs /mnt -n -v -t fuse.zarrfs");
         assert_eq!(plain, ["zarrfs", "umount", "--", "/mnt"]);
         assert_eq!(translated("umount.fuse.zarrfs -l /mnt"), ["zarrfs", "umount", "--force", "--", "/mnt"]);

@@ -134,9 +134,10 @@ impl PlaceArguments {
             author::check_name(name, given.or(self.format_in_new_store()).unwrap_or(ZarrFormat::V2))?;
         }
         let options = self.access.options(&self.store, Access::Write)?;
-        let store = match self.new {
-            true => new_store(&self.store, &options)?,
-            false => open::zarr_store(&self.store, &options)?,
+        let store = if self.new {
+            new_store(&self.store, &options)?
+        } else {
+            open::zarr_store(&self.store, &options)?
         };
         let path = names.join("/");
         if self.new && !path.is_empty() {

@@ -34,7 +34,7 @@ pub fn with_subject<T>(
     })
 }
 
-/// A whole store, of which the caller may read everything.
+/// A whole store that the caller may read.
 struct WholeTree<'a> {
     arrays: &'a OpenArrays,
     tree: &'a Tree,

@@ -1,6 +1,24 @@
 //! clap's errors about a command line, as one sentence.
 
+use std::ffi::OsString;
+
+use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::cli::exit::{Exit, Outcome};
+
+/// Parses the command line of a helper of mount(8) or umount(8). Returns `None` after printing its help or version.
+pub fn parse_helper_call<T: Parser>(arguments: Vec<OsString>) -> Outcome<Option<T>> {
+    match T::try_parse_from(arguments) {
+        Ok(helper) => Ok(Some(helper)),
+        Err(error) if !error.use_stderr() => {
+            // If the reader has gone, the help is not needed.
+            let _ = error.print();
+            Ok(None)
+        }
+        Err(error) => Err(Exit::Usage(sentence(&error))),
+    }
+}
 
 /// Returns clap's error as one sentence, without the secrets that URLs in it may have.
 pub fn sentence(error: &clap::Error) -> String {

@@ -7,9 +7,10 @@ pub mod progress;
 pub mod terminal;
 
 use std::fmt::Display;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 
+use zarrfs::error::grouped;
 use zarrfs::store::without_known_secrets;
 
 use crate::cli::exit::{Exit, Outcome};
@@ -49,6 +50,23 @@ pub fn bytes(bytes: &[u8]) -> Outcome<Reader> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Reader::HasGone),
         Err(error) => Err(Exit::Failed(format!("cannot write to standard output: {error}"))),
     }
+}
+
+/// Asks a question on the terminal. Without a terminal, refuses `action`.
+pub fn is_confirmed(question: &str, action: &str) -> Outcome<bool> {
+    if !io::stdin().is_terminal() {
+        return Err(Exit::Usage(format!("refusing to {action} without a terminal to confirm; pass --yes")));
+    }
+    note(format_args!("{question} [y/N]"));
+    let mut reply = String::new();
+    let read = io::stdin().read_line(&mut reply);
+    read.map_err(|error| Exit::Failed(format!("cannot read the reply: {error}")))?;
+    Ok(["y", "yes"].contains(&reply.trim().to_ascii_lowercase().as_str()))
+}
+
+/// Returns a number with a noun: `1 chunk`, `2,000 chunks`.
+pub fn count(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
 /// Returns the system's text for an error, without its number.

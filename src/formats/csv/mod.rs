@@ -22,7 +22,7 @@ mod columns;
 mod elements;
 mod table;
 
-use super::{CompanionContent, Format, Role, Subject, nc};
+use super::{CompanionContent, Format, Subject, nc};
 use crate::error::{Error, Result};
 use crate::hierarchy::Node;
 use table::TableFile;
@@ -32,15 +32,11 @@ pub const FORMAT: Format = Format {
     name: "csv",
     suffix: ".csv",
     holds: "one-dimensional arrays of one length in a group",
-    not_listed: None,
-    group_file: None,
-    role: Role::Data,
     expresses: |node, _| matches!(node, Node::Group { .. }),
     check: Some(|subject| Ok(columns::find_table(subject)?.is_some())),
-    refuses: None,
-    left_out: None,
     info: Some(nc::info),
     open,
+    ..Format::BASE
 };
 
 fn open(subject: &Subject<'_>) -> Result<CompanionContent> {

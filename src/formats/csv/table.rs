@@ -18,7 +18,7 @@ use crate::array::{Blocking, Engine, Reservation};
 use crate::cancellation::Cancellation;
 use crate::error::{Error, Result};
 use crate::formats::virtual_file::{Generated, Segment, VirtualFile};
-use crate::formats::{Companion, MadeCompanion, Subject};
+use crate::formats::{Companion, Subject, VersionedFile};
 use crate::hierarchy::SharedArray;
 use crate::metadata::ByteOrder;
 use crate::metadata::no_data::NoData;
@@ -141,7 +141,7 @@ impl Companion for TableFile {
         Ok(version.finish())
     }
 
-    fn make(&self) -> Result<MadeCompanion> {
+    fn make(&self) -> Result<VersionedFile> {
         let version = self.version()?;
         let columns = &self.columns;
         let categories =
@@ -156,7 +156,7 @@ impl Companion for TableFile {
         let header = columns.header()?;
         rows.find_blocks(header.len() as u64)?;
         let file = VirtualFile::new([Segment::Bytes(header), Segment::Generated(Arc::new(rows))]);
-        Ok(MadeCompanion { version, file })
+        Ok(VersionedFile { version, file })
     }
 }
 

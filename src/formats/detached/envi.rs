@@ -32,16 +32,14 @@ pub const FORMAT: Format = Format {
     not_listed: Some(
         "GDAL takes every file temp.* next to temp.hdr for ENVI data and shows wrong values: its folder is __formats__/envi",
     ),
-    group_file: None,
     role: Role::Detached,
     expresses: |node, layout| expressed(node, layout).is_some(),
-    check: None,
-    refuses: None,
     left_out: Some(|node, _| {
         geometry::left_out(node, &["_FillValue", "missing_value", "nodata", "crs_wkt", "spatial_ref"])
     }),
     info: Some(documents_info),
     open,
+    ..Format::BASE
 };
 
 const MAX_BANDS: u64 = 65_536;

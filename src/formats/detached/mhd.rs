@@ -27,15 +27,11 @@ pub const FORMAT: Format = Format {
     name: "mhd",
     suffix: ".mhd",
     holds: "integers, float32 and float64, along 1 to 10 axes longer than 0",
-    not_listed: None,
-    group_file: None,
     role: Role::Detached,
     expresses: |node, layout| expressed(node, layout).is_some(),
-    check: None,
-    refuses: None,
-    left_out: None,
     info: Some(documents_info),
     open,
+    ..Format::BASE
 };
 
 const MAX_AXES: usize = 10;

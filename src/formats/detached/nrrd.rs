@@ -29,15 +29,12 @@ pub const FORMAT: Format = Format {
     name: "nrrd",
     suffix: ".nhdr",
     holds: "integers, float32 and float64, along 1 to 16 axes longer than 0",
-    not_listed: None,
-    group_file: None,
     role: Role::Detached,
     expresses: |node, layout| expressed(node, layout).is_some(),
-    check: None,
-    refuses: None,
     left_out: Some(|node, _| geometry::left_out(node, &["units", DIMENSION_NAMES])),
     info: Some(documents_info),
     open,
+    ..Format::BASE
 };
 
 const MAX_AXES: usize = 16;

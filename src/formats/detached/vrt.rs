@@ -27,17 +27,14 @@ pub const FORMAT: Format = Format {
     name: "vrt",
     suffix: ".vrt",
     holds: "axes longer than 0 of integers, float32, float64 and complex numbers, in some 11,000 bands at most, or channels of one image",
-    not_listed: None,
-    group_file: None,
     role: Role::Detached,
     expresses: |node, layout| expressed(node, layout).is_some(),
-    check: None,
-    refuses: None,
     left_out: Some(|node, _| {
         geometry::left_out(node, &["_FillValue", "missing_value", "nodata", "crs_wkt", "spatial_ref"])
     }),
     info: Some(documents_info),
     open,
+    ..Format::BASE
 };
 
 /// The most bytes of the text of a band, without the name of the file.

@@ -1,7 +1,7 @@
 //! `xdmf`: an XML header next to the array's own file, for ParaView, VisIt and VTK.
 //!
-//! Spec: xdmf.org, "XDMF Model and Format", version 2: a uniform grid with one attribute at its nodes. Four axes of which the
-//! slowest is time are a collection of such grids.
+//! Spec: xdmf.org, "XDMF Model and Format", version 2: a uniform grid with one attribute at its nodes. Four axes with time as the slowest
+//! are a collection of grids.
 //!
 //! ```xml
 //! <Topology TopologyType="3DCoRectMesh" Dimensions="64 512 512"/>
@@ -26,16 +26,12 @@ use crate::metadata::data_type::numeric::NumericType;
 pub const FORMAT: Format = Format {
     name: "xdmf",
     suffix: ".xmf",
-    holds: "integers but uint64, float32 and float64, along 2 or 3 axes longer than 0, or 4 of which the slowest is time",
-    not_listed: None,
-    group_file: None,
+    holds: "integers but uint64, float32 and float64, along 2 or 3 axes longer than 0, or 4 with time as the slowest",
     role: Role::Detached,
     expresses: |node, layout| expressed(node, layout).is_some(),
-    check: None,
-    refuses: None,
-    left_out: None,
     info: Some(documents_info),
     open,
+    ..Format::BASE
 };
 
 const MAX_TIMES: u64 = 4096;

@@ -73,9 +73,10 @@ impl CalendarClock {
     pub fn after(&self, minutes: i64) -> Option<(Date, i64)> {
         let from_midnight = self.minute.checked_add(minutes)?;
         let days = from_midnight.div_euclid(MINUTES_OF_DAY);
-        let date = match self.is_without_leap_days {
-            true => add_days_of_365(self.date, days)?,
-            false => add_days(self.date, days)?,
+        let date = if self.is_without_leap_days {
+            add_days_of_365(self.date, days)?
+        } else {
+            add_days(self.date, days)?
         };
         // Before 1583, "standard" is another calendar.
         let is_known = if self.is_without_leap_days { date.0 >= 1 } else { date.0 > 1582 };

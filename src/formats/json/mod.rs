@@ -40,11 +40,9 @@ pub const FORMAT: Format = Format {
     group_file: Some("__group__.json"),
     role: Role::Sidecar,
     expresses: |_, _| true,
-    check: None,
-    refuses: None,
-    left_out: None,
     info: Some(documents_info),
     open,
+    ..Format::BASE
 };
 
 // Sidecars repeat them at the top level, because programs need them to interpret the values.

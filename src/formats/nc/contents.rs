@@ -61,7 +61,7 @@ pub struct Variable {
     pub shape: Vec<u64>,
     /// Its dimensions, by index.
     pub dimensions: Vec<usize>,
-    /// The dimension of which this is the coordinate variable.
+    /// The dimension that has this coordinate variable.
     pub coordinate_of: Option<usize>,
     /// Its attributes.
     pub attributes: Vec<Attribute>,
@@ -164,10 +164,8 @@ impl<'a> Dimensions<'a> {
             _ => {
                 let plain = file_name(name).unwrap_or_default();
                 let is_free = coordinate.is_none() && self.names.take(&plain);
-                let name = match is_free {
-                    true => plain,
-                    false => self.names.take_similar(format!("{plain}_{}", axis.length)),
-                };
+                let name =
+                    if is_free { plain } else { self.names.take_similar(format!("{plain}_{}", axis.length)) };
                 Dimension { name, length: axis.length, variable: None }
             }
         };

@@ -179,7 +179,7 @@ impl NcFile {
     }
 }
 
-/// Returns the scale of a dimension without a coordinate variable, as netCDF makes it: floats, none of them stored.
+/// Returns the scale of a dimension without a coordinate variable, as netCDF makes it: floats that are not stored.
 fn scale(dimension: &Dimension, attributes: &[Attribute], addresses: &FileAddresses) -> Option<Vec<u8>> {
     let mut all = vec![
         messages::dataspace(&Dataspace::Simple(vec![dimension.length])),

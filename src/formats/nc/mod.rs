@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use super::documents::{documents_info, intersect_documents};
 use super::virtual_file::{Segment, VirtualFile};
-use super::{CompanionContent, Format, Role, Subject};
+use super::{CompanionContent, Format, Subject};
 use crate::array::{Layout, Order, Reservation};
 use crate::error::{Error, Result};
 use crate::hierarchy::{Node, SharedArray};
@@ -39,15 +39,11 @@ pub const FORMAT: Format = Format {
     name: "nc",
     suffix: ".nc",
     holds: "all types but UTF-32 strings, floats without infinity and elements of variable length",
-    not_listed: None,
-    group_file: None,
-    role: Role::Data,
     expresses,
-    check: None,
-    refuses: None,
     left_out: Some(left_out),
     info: Some(info),
     open,
+    ..Format::BASE
 };
 
 /// The attribute of a group that names the arrays that it leaves out.

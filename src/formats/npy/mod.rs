@@ -17,7 +17,7 @@ use std::fmt::Write as _;
 pub use reader::{NpyHeader, read_header};
 
 use super::flat_array::header_and_array;
-use super::{CompanionContent, Format, Role, Subject};
+use super::{CompanionContent, Format, Subject};
 use crate::array::{ByteOrder, Layout, Order};
 use crate::error::{Error, Result};
 use crate::hierarchy::Node;
@@ -28,15 +28,9 @@ pub const FORMAT: Format = Format {
     name: "npy",
     suffix: ".npy",
     holds: "all types of NumPy",
-    not_listed: None,
-    group_file: None,
-    role: Role::Data,
     expresses: |node, layout| header(node, layout).is_some(),
-    check: None,
-    refuses: None,
-    left_out: None,
-    info: None,
     open,
+    ..Format::BASE
 };
 
 /// The elements begin at a multiple of this.

@@ -16,7 +16,7 @@ mod directory;
 
 use super::flat_array::{FlatArray, MAX_HEADER_BYTES, Planes, header_and_array, no_data_text};
 use super::geometry::{self, Axis, AxisKind, Geometry};
-use super::{CompanionContent, Format, Role, Subject, documents_info};
+use super::{CompanionContent, Format, Subject, documents_info};
 use crate::array::Layout;
 use crate::error::{Error, Result};
 use crate::hierarchy::Node;
@@ -28,15 +28,11 @@ pub const FORMAT: Format = Format {
     name: "tiff",
     suffix: ".tif",
     holds: "axes longer than 0 of integers, floats and complex numbers, in some 10,000 images at most",
-    not_listed: None,
-    group_file: None,
-    role: Role::Data,
     expresses: |node, layout| expressed(node, layout).is_some(),
-    check: None,
-    refuses: None,
     left_out: Some(|node, _| geometry::left_out(node, &["_FillValue", "missing_value", "nodata", "units"])),
     info: Some(documents_info),
     open,
+    ..Format::BASE
 };
 
 /// The bytes of images begin at a multiple of this.

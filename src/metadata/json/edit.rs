@@ -4,6 +4,9 @@
 //! below only looks for the ends of values and checks nothing else. Uses `json`.
 //!
 //! Invariant: a container that is split and joined unchanged has the same text.
+//!
+//! The syntax trees of the crate jsonc-parser (0.27) keep numbers and spacing too, but it refuses a document with a bare NaN, which zarr-python
+//! writes.
 
 use std::borrow::Cow;
 

@@ -271,7 +271,7 @@ impl<'a> Fill<'a> {
     /// Fails if something could not be fetched and kept.
     fn check_fetched(&self) -> Outcome {
         if self.is_ended.load(Ordering::Relaxed) {
-            let objects = counted(self.objects.load(Ordering::Relaxed));
+            let objects = output::count(self.objects.load(Ordering::Relaxed), "object");
             return Err(Exit::Failed(format!("the disk cache has no room after {objects}")));
         }
         match self.failed.load(Ordering::Relaxed) {
@@ -290,7 +290,7 @@ impl<'a> Fill<'a> {
     /// Reports what is in the cache. `is_there` is whether the second pass found all of it there.
     fn finish(self, is_there: bool, is_quiet: bool) -> Outcome {
         let traffic = self.traffic();
-        let (objects, bytes) = (counted(self.objects.into_inner()), self.bytes.into_inner());
+        let (objects, bytes) = (output::count(self.objects.into_inner(), "object"), self.bytes.into_inner());
         let received_bytes = traffic.as_ref().map_or(0, |traffic| traffic.received_bytes);
         let counts = traffic.and_then(|traffic| traffic.disk_cache).unwrap_or_default();
         if !is_there && counts.evicted > 0 {
@@ -313,10 +313,6 @@ impl<'a> Fill<'a> {
         }
         Ok(())
     }
-}
-
-fn counted(objects: u64) -> String {
-    format!("{} {}", grouped(objects), if objects == 1 { "object" } else { "objects" })
 }
 
 fn kind(error: &Error) -> Option<io::ErrorKind> {

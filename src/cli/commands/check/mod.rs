@@ -22,7 +22,7 @@ use report::{ArrayFindings, Missing, Report, Style};
 
 /// The most chunks at a time.
 const MAX_JOBS: u64 = 1024;
-/// Memory for the indexes of shards, each of which is at most 32 MiB.
+/// Memory for the indexes of shards. Each index has at most 32 MiB.
 const INDEX_BYTES: u64 = 128 << 20;
 /// How many chunks of a remote store are read at a time, unless `--jobs` says otherwise.
 const REMOTE_JOBS: usize = 16;
@@ -148,9 +148,10 @@ impl Arguments {
                 unlisted.lock().get_or_insert_with(|| error.clone());
             } else if named.lock().insert(key.to_owned()) {
                 let reason = error.to_string();
-                match self.json {
-                    true => damaged.lock().push((key.to_owned(), reason)),
-                    false => bar.suspend(|| report::say(&report::damage(key, &reason))),
+                if self.json {
+                    damaged.lock().push((key.to_owned(), reason));
+                } else {
+                    bar.suspend(|| report::say(&report::damage(key, &reason)));
                 }
             }
         });

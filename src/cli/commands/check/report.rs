@@ -138,10 +138,7 @@ impl Report {
         let is_unlisted = matches!(error, Error::Unlisted { .. });
         self.is_unseen |= is_unlisted;
         let is_unsupported = is_unlisted || matches!(error, Error::Unsupported { .. });
-        match is_unsupported {
-            true => self.not_checked += 1,
-            false => self.damaged += 1,
-        }
+        *(if is_unsupported { &mut self.not_checked } else { &mut self.damaged }) += 1;
         if self.style.is_json {
             let result = if is_unsupported { "not checked" } else { "damaged" };
             self.write_row(

@@ -40,10 +40,8 @@ struct Line {
 pub fn table(store: &str, rows: &[Description], style: Style) -> String {
     let lines = lines(store, rows, style);
     let has_arrays = rows.iter().any(|row| row.sizes().is_some());
-    let titles: Vec<&str> = match style.is_long {
-        true => TITLES.iter().chain(&LONG_TITLES).copied().collect(),
-        false => TITLES.to_vec(),
-    };
+    let long_titles: &[&str] = if style.is_long { &LONG_TITLES } else { &[] };
+    let titles: Vec<&str> = TITLES.iter().chain(long_titles).copied().collect();
     let width = style.width.filter(|_| !style.is_long);
     let (name_width, widths) = widths(&lines, if has_arrays { &titles } else { &[] }, width);
     let drawn = |name: &str, cells: &[String]| {
@@ -94,9 +92,10 @@ fn push_note(text: &mut String, name: &str, note: &str, width: Option<usize>) {
 }
 
 fn lines(store: &str, rows: &[Description], style: Style) -> Vec<Line> {
-    let names = match style.is_flat {
-        true => rows.iter().map(|row| terminal::printable(&row.path)).collect(),
-        false => branches(rows),
+    let names = if style.is_flat {
+        rows.iter().map(|row| terminal::printable(&row.path)).collect()
+    } else {
+        branches(rows)
     };
     let line = |(row, name): (&Description, String)| {
         let name = if row.path.is_empty() { terminal::printable(store) } else { name };

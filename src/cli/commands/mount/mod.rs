@@ -375,15 +375,8 @@ struct Helper {
 }
 
 /// Returns the command line of `zarrfs mount` that means the same as mount(8)'s call.
-pub fn translate_helper_call(arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
-    let helper = match Helper::try_parse_from(arguments) {
-        Ok(helper) => helper,
-        Err(error) if !error.use_stderr() => {
-            let _ = error.print();
-            return Ok(vec!["zarrfs".into(), "--version".into()]);
-        }
-        Err(error) => return Err(Exit::Usage(usage::sentence(&error))),
-    };
+pub fn translate_helper_call(arguments: Vec<OsString>) -> Outcome<Option<Vec<OsString>>> {
+    let Some(helper) = usage::parse_helper_call(arguments)? else { return Ok(None) };
     let Helper { store, mountpoint, words, sloppy, fake, verbose, .. } = helper;
     let mut line: Vec<OsString> = vec!["zarrfs".into(), "mount".into()];
     line.extend(words.into_iter().flat_map(|word| ["-o".into(), word]));
@@ -393,7 +386,7 @@ pub fn translate_helper_call(arguments: Vec<OsString>) -> Outcome<Vec<OsString>>
         line.push("--verbose".into());
     }
     line.extend(["--".into(), store, mountpoint]);
-    Ok(line)
+    Ok(Some(line))
 }
 
 #[cfg(test)]
@@ -412,7 +405,7 @@ mod tests {
     #[test]
     fn mount_8_is_understood() {
         let line = ["mount.zarrfs", "/data/a", "/mnt", "-sn", "-o", "rw,cache-size=1G", "-t", "zarrfs"];
-        let line = translate_helper_call(line.iter().map(OsString::from).collect()).unwrap();
+        let line = translate_helper_call(line.iter().map(OsString::from).collect()).unwrap().unwrap();
         let expected = ["zarrfs", "mount", "-o", "rw,cache-size=1G", "--sloppy", "--", "/data/a", "/mnt"];
         assert_eq!(line, expected);
     }

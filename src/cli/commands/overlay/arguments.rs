@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use zarrfs::error::grouped;
 use zarrfs::store::overlay::{Access, BaseLocation, OverlayOptions, OverlayStore};
 use zarrfs::store::versions::VersionChoice;
 use zarrfs::store::{self, StoreOptions};
@@ -41,9 +40,4 @@ impl OverlayArguments {
         let overlay = Some(OverlayOptions { folder: self.folder.clone(), access });
         Ok(store::open_overlay(&over.location, &StoreOptions { overlay, ..options })?)
     }
-}
-
-/// Returns a number with a noun: `1 chunk`, `2,000 chunks`.
-pub fn count(number: u64, noun: &str) -> String {
-    format!("{} {noun}{}", grouped(number), if number == 1 { "" } else { "s" })
 }

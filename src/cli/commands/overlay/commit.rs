@@ -5,7 +5,7 @@ use zarrfs::hierarchy::commit::{KeptChanges, into_base};
 use zarrfs::store::Store;
 use zarrfs::store::overlay::Access;
 
-use super::arguments::{OverlayArguments, count};
+use super::arguments::OverlayArguments;
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::output::{self, terminal};
 
@@ -25,7 +25,7 @@ impl Arguments {
         let store = self.overlay.open(Access::Write)?;
         let mut written = Ok(());
         let tally = into_base(&store, &mut |KeptChanges { key, reason, changes }| {
-            let kept = if changes == 1 { String::new() } else { format!(" ({})", count(changes, "change")) };
+            let kept = if changes == 1 { String::new() } else { format!(" ({})", output::count(changes, "change")) };
             let said = output::line(format_args!("{}: {reason}{kept}", terminal::printable(&key)));
             if written.is_ok() {
                 written = said.map(drop);
@@ -34,7 +34,7 @@ impl Arguments {
         written?;
         output::note(format_args!(
             "{} committed to {}, {} kept",
-            count(tally.committed, "change"),
+            output::count(tally.committed, "change"),
             store.describe(),
             tally.kept
         ));

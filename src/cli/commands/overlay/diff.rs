@@ -17,7 +17,7 @@ use zarrfs::metadata::{ArrayMetadata, DataType, FillValue, MAX_DOCUMENT_BYTES};
 use zarrfs::store::Store;
 use zarrfs::store::overlay::{Access, Change, OverlayStore};
 
-use super::arguments::{OverlayArguments, count};
+use super::arguments::OverlayArguments;
 use crate::cli::exit::Outcome;
 use crate::cli::nodes::describe::data_type;
 use crate::cli::nodes::open;
@@ -197,8 +197,11 @@ impl Difference {
             lines.push(format!("{}: removed: {old}", open::shown(path)));
         }
         if let Some(new) = &self.new {
-            let objects =
-                if self.objects > 0 { format!(", {}", count(self.objects, noun)) } else { String::new() };
+            let objects = if self.objects > 0 {
+                format!(", {}", output::count(self.objects, noun))
+            } else {
+                String::new()
+            };
             lines.push(format!("{}: new: {new}{objects}", open::shown(path)));
             return lines.into_iter().map(|line| terminal::one_line(&line) + "\n").collect();
         }
@@ -222,7 +225,8 @@ impl Difference {
         if self.objects > 0 {
             let hidden = self.elements.saturating_sub(self.shown.len() as u64);
             let more = if hidden > 0 { format!(" ({} not shown)", grouped(hidden)) } else { String::new() };
-            let (elements, objects) = (count(self.elements, "element"), count(self.objects, noun));
+            let (elements, objects) =
+                (output::count(self.elements, "element"), output::count(self.objects, noun));
             lines.push(format!("{}: {elements} changed in {objects}{more}", open::shown(path)));
         }
         lines.into_iter().map(|line| terminal::one_line(&line) + "\n").collect()

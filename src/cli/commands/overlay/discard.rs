@@ -1,7 +1,6 @@
 //! `zarrfs overlay discard DIR [PATH…]`.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, IsTerminal};
 
 use clap::Args;
 use zarrfs::hierarchy::commit::nodes::{self, NodeChanges};
@@ -9,7 +8,7 @@ use zarrfs::hierarchy::{Tree, author};
 use zarrfs::store::Store;
 use zarrfs::store::overlay::{Access, Change, OverlayStore};
 
-use super::arguments::{OverlayArguments, count};
+use super::arguments::OverlayArguments;
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::nodes::open;
 use crate::cli::output;
@@ -45,12 +44,13 @@ impl Arguments {
         }
         let changes_of_node = |node: &NodeChanges| node.all().count() + usize::from(node.removal.is_some());
         let number = nodes.values().map(changes_of_node).sum::<usize>() as u64;
-        let what = format!("{} of {}", count(number, "change"), store.describe());
+        let what = format!("{} of {}", output::count(number, "change"), store.describe());
         if number == 0 {
             output::note("nothing is changed");
             return Ok(());
         }
-        if !self.yes && !is_agreed(&format!("Discard {what} in {}?", store.folder().path().display()))? {
+        let question = format!("Discard {what} in {}?", store.folder().path().display());
+        if !self.yes && !output::is_confirmed(&question, "discard changes")? {
             return Err(Exit::Failed("nothing was discarded".to_owned()));
         }
         let is_inner = |path: &&String| paths.iter().any(|other| other != *path && is_within(path, other));
@@ -97,17 +97,4 @@ fn in_order(node: &NodeChanges) -> Vec<&Change> {
     } else {
         node.all().collect()
     }
-}
-
-fn is_agreed(question: &str) -> Outcome<bool> {
-    if !std::io::stdin().is_terminal() {
-        return Err(Exit::Usage(
-            "refusing to discard changes without a terminal to confirm; pass --yes".to_owned(),
-        ));
-    }
-    output::note(format_args!("{question} [y/N]"));
-    let mut answer = String::new();
-    let read = std::io::stdin().lock().read_line(&mut answer);
-    read.map_err(|error| Exit::Failed(format!("cannot read the answer: {error}")))?;
-    Ok(["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str()))
 }

@@ -12,7 +12,7 @@ use zarrfs::hierarchy::commit::nodes::{self, NodeChanges};
 use zarrfs::store::Store;
 use zarrfs::store::overlay::{Access, Change, ChangeKind, OverlayStore, RemovalState};
 
-use super::arguments::{OverlayArguments, count};
+use super::arguments::OverlayArguments;
 use crate::cli::exit::Outcome;
 use crate::cli::nodes::open;
 use crate::cli::options::size;
@@ -125,10 +125,14 @@ fn as_text(
             parts.push(format!("shape {old:?} -> {new:?}"));
         }
         if written > 0 {
-            parts.push(format!("{} written ({})", count(written, node.noun()), size::show(written_bytes)));
+            parts.push(format!(
+                "{} written ({})",
+                output::count(written, node.noun()),
+                size::show(written_bytes)
+            ));
         }
         if deleted > 0 {
-            parts.push(format!("{} deleted", count(deleted, node.noun())));
+            parts.push(format!("{} deleted", output::count(deleted, node.noun())));
         }
         for change in &node.documents {
             let name = change.key.rsplit('/').next().unwrap_or(&change.key);
@@ -154,9 +158,9 @@ fn as_text(
         nodes => writeln!(
             text,
             "{} changed: {}, {}, {}",
-            count(nodes, "node"),
-            count(objects, "object"),
-            count(documents, "document"),
+            output::count(nodes, "node"),
+            output::count(objects, "object"),
+            output::count(documents, "document"),
             size::show(bytes)
         ),
     };

@@ -141,7 +141,8 @@ impl Arguments {
         let array = array.map_err(refused)?;
         let kind = ElementKind::for_array(&metadata).ok_or_else(|| no_numbers(&path, &metadata))?;
         let node = open::node(tree, &path)?;
-        let positions = with_subject(&engine, tree, (&path, &node), Layout::default(), positions::for_subject);
+        let positions =
+            with_subject(&engine, tree, (&path, &node), Layout::default(), positions::for_subject);
         let limits = if tree.store().is_remote() { Limits::REMOTE } else { Limits::LOCAL };
         let title = match index {
             Some(index) => format!("{}[{index}]", open::shown(&path)),

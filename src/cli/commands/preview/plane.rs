@@ -144,10 +144,10 @@ impl Reading<'_> {
         let (mut rows, mut columns) = shown_axes(selection, self.is_channels);
         let is_shown = |index: usize| [rows, columns].iter().flatten().any(|axis| axis.index == index);
         let all = ascending(selection);
-        let first = |(index, (own, axis)): (usize, (&AxisSelection, &AxisSelection))| match is_shown(index) {
-            true => *axis,
+        let first = |(index, (own, axis)): (usize, (&AxisSelection, &AxisSelection))| {
             // Of an axis that is not shown, the first selected element.
-            false => AxisSelection { start: own.start, step: 1, count: axis.count.min(1) },
+            let unshown = AxisSelection { start: own.start, step: 1, count: axis.count.min(1) };
+            if is_shown(index) { *axis } else { unshown }
         };
         let whole: Region = selection.iter().zip(&all).enumerate().map(first).collect();
         let chunk_shape = self.array.chunk_shape();

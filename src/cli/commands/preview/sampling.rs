@@ -188,16 +188,12 @@ pub fn intersection(selection: &[AxisSelection], region: &[Range<u64>]) -> Optio
 
 /// Returns the same elements in ascending order.
 pub fn ascending(selection: &[AxisSelection]) -> Region {
-    let axis = |axis: &AxisSelection| match axis.step < 0 {
-        false => *axis,
-        true => {
-            let reach = axis.count.saturating_sub(1).saturating_mul(axis.step.unsigned_abs());
-            AxisSelection {
-                start: axis.start.saturating_sub(reach),
-                step: axis.step.saturating_neg(),
-                ..*axis
-            }
+    let axis = |axis: &AxisSelection| {
+        if axis.step >= 0 {
+            return *axis;
         }
+        let reach = axis.count.saturating_sub(1).saturating_mul(axis.step.unsigned_abs());
+        AxisSelection { start: axis.start.saturating_sub(reach), step: axis.step.saturating_neg(), ..*axis }
     };
     selection.iter().map(axis).collect()
 }

@@ -113,13 +113,11 @@ impl View<'_> {
         let place = format!("{} on {}", self.now.config_text("store"), self.mountpoint.display());
         let room = columns.saturating_sub(state.chars().count() + 8);
         let (hits, misses) = (speed("cache_hits_total"), speed("cache_misses_total"));
-        let in_flight = match now.has("zarrfs_store_requests_in_flight") {
-            true => format!(
-                "   store requests in flight {}, ahead {}",
-                number(get("store_requests_in_flight")),
-                bytes(get("store_ahead_bytes"))
-            ),
-            false => String::new(),
+        let in_flight = if now.has("zarrfs_store_requests_in_flight") {
+            let (requests, ahead) = (get("store_requests_in_flight"), get("store_ahead_bytes"));
+            format!("   store requests in flight {}, ahead {}", number(requests), bytes(ahead))
+        } else {
+            String::new()
         };
         vec![
             head(format!("zarrfs: {}{state}", shortened(&place, room))),

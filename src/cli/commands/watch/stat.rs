@@ -119,14 +119,15 @@ fn resources(sample: &Sample) -> String {
             ratio(get("decoded_bytes_total"), get("read_bytes_total"))
         ),
     );
-    let service = match stats.has("zarrfs_store_requests_total") {
-        true => format!(
+    let service = if stats.has("zarrfs_store_requests_total") {
+        format!(
             "; {} requests, {} failed, {} under way",
             number(get("store_requests_total")),
             number(get("store_failed_requests_total")),
             number(get("store_requests_in_flight"))
-        ),
-        false => String::new(),
+        )
+    } else {
+        String::new()
     };
     line("store", format!("{} read{service}", bytes(get("store_read_bytes_total"))));
     line("read-ahead", format!("{} chunks under way", number(get("readahead_chunks"))));

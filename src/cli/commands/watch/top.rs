@@ -124,10 +124,8 @@ impl Screen {
         let mut text = String::from("\u{1b}[H");
         for (number, Line { text: line, is_head }) in lines.iter().enumerate() {
             let separator = if number == 0 { "" } else { "\r\n" };
-            let _ = match is_head {
-                true => write!(text, "{separator}\u{1b}[1m{line}\u{1b}[0m\u{1b}[K"),
-                false => write!(text, "{separator}{line}\u{1b}[K"),
-            };
+            let (bold, plain) = if *is_head { ("\u{1b}[1m", "\u{1b}[0m") } else { ("", "") };
+            let _ = write!(text, "{separator}{bold}{line}{plain}\u{1b}[K");
         }
         text.push_str("\u{1b}[J");
         put(&text)

@@ -31,17 +31,15 @@ pub const FORMAT: Format = Format {
     name: "grads",
     suffix: ".ctl",
     holds: "uint8, uint16, int16, int32 and float32, along 2 to 4 axes longer than 0",
-    not_listed: None,
-    group_file: None,
     role: Role::Detached,
     expresses: |node, layout| expressed(node, layout).is_some(),
-    check: None,
     refuses: Some(|subject| {
         FlatArray::from_subject(subject).ok().and_then(|array| header(subject, &array).err())
     }),
     left_out: Some(|node, _| geometry::left_out(node, &["_FillValue", "missing_value", "nodata"])),
     info: Some(documents_info),
     open,
+    ..Format::BASE
 };
 
 /// The longest name of a variable.

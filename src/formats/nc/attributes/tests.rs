@@ -49,11 +49,11 @@ fn the_narrowest_type_that_holds_all_numbers() {
         (json!([1, "NaN"]), &f8, list.clone()),
         (json!([true, false]), &i1, list),
     ] {
-        let attributes = of_group(&json!({"a": value}));
+        let attributes = group_attributes(&json!({"a": value}));
         let [attribute] = attributes.as_slice() else { panic!() };
         assert_eq!((&attribute.datatype, &attribute.dataspace), (datatype, &dataspace), "{value}");
     }
-    assert_eq!(bytes(&of_group(&json!({"a": -2}))[0]), (-2i32).to_le_bytes());
+    assert_eq!(bytes(&group_attributes(&json!({"a": -2}))[0]), (-2i32).to_le_bytes());
 }
 
 #[test]
@@ -65,18 +65,18 @@ fn anything_else_is_its_text() {
         json!([1, "a"]),
         json!([-1, 9_223_372_036_854_775_808_u64]),
     ] {
-        let attributes = of_group(&json!({"a": value}));
+        let attributes = group_attributes(&json!({"a": value}));
         let text = value.to_string().into_bytes();
         assert_eq!(bytes(&attributes[0]), text, "{value}");
     }
-    let empty = &of_group(&json!({"a": ""}))[0];
+    let empty = &group_attributes(&json!({"a": ""}))[0];
     assert_eq!((&empty.dataspace, bytes(empty)), (&Dataspace::Null, &[][..]));
 }
 
 #[test]
 fn values_of_the_array_have_its_type() {
     let given = json!({"_FillValue": -1, "valid_range": [0, 300], "missing_value": 70000, "scale_factor": 2});
-    let found = of_array(json!("int16"), given, ByteOrder::Big);
+    let found = array_attributes(json!("int16"), given, ByteOrder::Big);
     let own = datatype::fixed_point(2, true, ByteOrder::Big);
     assert_eq!((&found[0].datatype, bytes(&found[0])), (&own, &[0xff, 0xff][..]));
     assert_eq!((&found[1].datatype, bytes(&found[1])), (&own, &[0, 0, 1, 44][..]));
@@ -86,22 +86,22 @@ fn values_of_the_array_have_its_type() {
     for (value, number) in
         [("AAAAAAAA+H8=", f32::NAN), ("AAAAAAAA8P8=", f32::NEG_INFINITY), ("AAAAAICHw8A=", -9999.0)]
     {
-        let found = of_array(json!("float32"), json!({"_FillValue": value}), ByteOrder::Little);
+        let found = array_attributes(json!("float32"), json!({"_FillValue": value}), ByteOrder::Little);
         assert_eq!(bytes(&found[0]), number.to_le_bytes());
     }
-    let found = of_array(json!("int16"), json!({"_FillValue": "none"}), ByteOrder::Little);
+    let found = array_attributes(json!("int16"), json!({"_FillValue": "none"}), ByteOrder::Little);
     assert_eq!((found[0].name.as_str(), bytes(&found[0])), (LEFT_OUT_ATTRIBUTE, &b"[\"_FillValue\"]"[..]));
 }
 
 #[test]
 fn what_follows_from_the_type() {
     let names = |found: &[Attribute]| found.iter().map(|found| found.name.clone()).collect::<Vec<_>>();
-    assert_eq!(names(&of_array(json!("bool"), json!({}), ByteOrder::Little)), ["dtype"]);
+    assert_eq!(names(&array_attributes(json!("bool"), json!({}), ByteOrder::Little)), ["dtype"]);
     let time = json!({"name": "numpy.datetime64", "configuration": {"unit": "ns", "scale_factor": 1}});
-    let found = of_array(time.clone(), json!({}), ByteOrder::Little);
+    let found = array_attributes(time.clone(), json!({}), ByteOrder::Little);
     assert_eq!(names(&found), ["units", "calendar"]);
     assert_eq!(bytes(&found[0]), b"nanoseconds since 1970-01-01");
-    assert_eq!(names(&of_array(time, json!({"units": "own"}), ByteOrder::Little)), ["units"]);
+    assert_eq!(names(&array_attributes(time, json!({"units": "own"}), ByteOrder::Little)), ["units"]);
     let v2 = |fill: &str, attributes: &str| {
         let zarray = format!(
             r#"{{"zarr_format":2,"shape":[2],"chunks":[2],"dtype":"<i2","order":"C","compressor":null,
@@ -120,14 +120,14 @@ fn what_follows_from_the_type() {
 #[test]
 fn limits() {
     let long = "x".repeat(MAX_INLINE_BYTES + 1);
-    let long = &of_group(&json!({"a": long}))[0];
+    let long = &group_attributes(&json!({"a": long}))[0];
     assert!(matches!(&long.data, AttributeData::InHeap(elements) if elements.len() == 1));
     let many: Map<String, Value> = (0..10_000).map(|number| (format!("a{number}"), json!(number))).collect();
-    let found = of_group(&Value::Object(many));
+    let found = group_attributes(&Value::Object(many));
     assert_eq!(found.len(), MAX_ATTRIBUTES + 1);
     assert!(String::from_utf8_lossy(bytes(&found[MAX_ATTRIBUTES])).starts_with("[\"a4096\""));
     let large = "x".repeat(MAX_FILE_BYTES / 2);
-    let found = of_group(&json!({"a": large, "b": large, "c": 1}));
+    let found = group_attributes(&json!({"a": large, "b": large, "c": 1}));
     assert_eq!(
         found.iter().map(|found| found.name.as_str()).collect::<Vec<_>>(),
         ["a", "c", LEFT_OUT_ATTRIBUTE]

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::error::Error;
 use crate::formats::virtual_file::VirtualFile;
-use crate::formats::{Companion, CompanionContent, CompanionPlace, Format, MadeCompanion, Role, Subject};
+use crate::formats::{Companion, CompanionContent, CompanionPlace, Format, Role, Subject, VersionedFile};
 use crate::hierarchy::{Node, OpenArrays, View};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, Inode, InodeTable};
@@ -247,7 +247,7 @@ impl Companions {
             CompanionContent::Elements(companion) => {
                 // Frees its memory for the new file.
                 *self.latest.lock() = None;
-                let MadeCompanion { version, file } = companion.make()?;
+                let VersionedFile { version, file } = companion.make()?;
                 let file = Arc::new(file);
                 if file.reserved_bytes() <= self.kept_limit_bytes {
                     *self.latest.lock() = Some(file.clone());
