@@ -86,7 +86,15 @@ fn what_can_be_stored_is_stored_while_another_array_hangs() {
         return;
     }
     let Some((place, hanging)) = store() else { return };
-    let options = ["--writable", "--tune", "request-deadline=2", "--tune", "stop-deadline=1", "--tune", "dirty-limit=1M"];
+    let options = [
+        "--writable",
+        "--tune",
+        "request-deadline=2",
+        "--tune",
+        "stop-deadline=1",
+        "--tune",
+        "dirty-limit=1M",
+    ];
     let mut mount = Mount::new(&place.store(), &options, "a hanging store").unwrap();
     let open = |name: &str| File::options().read(true).write(true).open(mount.path(name)).unwrap();
     // A part of a chunk: what the rest of it holds has to be read, which hangs.

@@ -44,7 +44,8 @@ fn a_read_of_a_million_chunks_ends_at_its_deadline_and_delays_no_other_request()
         let chunks = place.store().join("tiny/c");
         fs::create_dir(&chunks).unwrap();
         let slow = HangingFolder::slow(&chunks, Duration::from_millis(1));
-        let options = ["--writable", "--tune", "request-deadline=2", "--tune", "threads=2", "--revalidate", "0.1"];
+        let options =
+            ["--writable", "--tune", "request-deadline=2", "--tune", "threads=2", "--revalidate", "0.1"];
         let mount = Mount::new(&place.store(), &options, "chunks of one byte").unwrap();
         let tiny = mount.path("tiny");
         let file = File::options().read(true).write(true).open(&tiny).unwrap();

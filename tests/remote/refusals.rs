@@ -264,7 +264,8 @@ fn a_refusal_with_an_endless_body_is_still_a_refusal() {
                 reply("404 Not Found", "", "")
             }
         }));
-        let arguments = ["ls", "s3://bucket", "--endpoint-url", &server.address, "--tune", "request-deadline=2"];
+        let arguments =
+            ["ls", "s3://bucket", "--endpoint-url", &server.address, "--tune", "request-deadline=2"];
         let sentence = refusal(&arguments, &KEYS);
         assert!(sentence.contains("the reply broke off: only 5 bytes came"), "{sentence}");
     });

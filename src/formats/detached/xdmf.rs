@@ -26,7 +26,7 @@ use crate::metadata::data_type::numeric::NumericType;
 pub const FORMAT: Format = Format {
     name: "xdmf",
     suffix: ".xmf",
-    holds: "integers but uint64, float32 and float64, along 2 or 3 axes longer than 0, or 4 with time as the slowest",
+    holds: "integers but uint64, float32 and float64, along 2 or 3 axes longer than 0, or 4 of which the slowest is time",
     role: Role::Detached,
     expresses: |node, layout| expressed(node, layout).is_some(),
     info: Some(documents_info),
