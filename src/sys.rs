@@ -27,7 +27,7 @@ pub use process::{
     wait_readable,
 };
 pub use processor::{has_wide_registers, wide};
-pub use terminal::{KeyInput, terminal_size};
+pub use terminal::KeyInput;
 
 /// How often a call is repeated after the kernel gave up on it because of a concurrent rename.
 const RACE_RETRIES: u32 = 256;

@@ -7,15 +7,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::check;
 
-/// Columns and rows of a terminal.
-pub fn terminal_size(terminal: BorrowedFd<'_>) -> Option<(u16, u16)> {
-    // SAFETY: winsize is a struct of integers, for which all bytes zero is a value.
-    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
-    // SAFETY: the call fills a winsize.
-    check(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) }).ok()?;
-    (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
-}
-
 /// A terminal that gives each key at once and shows none; dropping it restores what was.
 pub struct KeyInput {
     terminal: OwnedFd,

@@ -1,18 +1,15 @@
 //! `zarrfs mounts`: lists the zarrfs mounts of this machine.
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal};
-use std::os::fd::AsFd;
 
 use clap::Args;
 use serde_json::{Value, json};
 use zarrfs::mount::daemon::mounted::{self, Mounted, State};
-use zarrfs::sys;
 
 use super::sample::Stats;
 use super::words;
 use crate::cli::exit::Outcome;
-use crate::cli::output;
+use crate::cli::output::{self, terminal};
 
 /// The options that are shown if they differ from these values.
 const DEFAULTS: [(&str, &str); 14] = [
@@ -61,9 +58,7 @@ impl Arguments {
                 let _ = writeln!(text, "{}", to_json(mount));
             }
         } else {
-            let stdout = io::stdout();
-            let width = if stdout.is_terminal() { sys::terminal_size(stdout.as_fd()) } else { None };
-            text = table(&mounts, width.map_or(usize::MAX, |(columns, _)| usize::from(columns)));
+            text = table(&mounts, terminal::size().map_or(usize::MAX, |(columns, _)| columns));
         }
         if mounts.is_empty() && !self.json {
             output::note("zarrfs: nothing is mounted");

