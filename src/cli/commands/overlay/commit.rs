@@ -25,7 +25,8 @@ impl Arguments {
         let store = self.overlay.open(Access::Write)?;
         let mut written = Ok(());
         let tally = into_base(&store, &mut |KeptChanges { key, reason, changes }| {
-            let kept = if changes == 1 { String::new() } else { format!(" ({})", output::count(changes, "change")) };
+            let kept =
+                if changes == 1 { String::new() } else { format!(" ({})", output::count(changes, "change")) };
             let said = output::line(format_args!("{}: {reason}{kept}", terminal::printable(&key)));
             if written.is_ok() {
                 written = said.map(drop);
