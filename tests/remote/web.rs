@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::scene::{Expected, SHORT_DEADLINE, Scene, age, read_all, recovers};
-use crate::support::Numbers;
 use crate::support::misbehaving::{Asked, Fault};
+use crate::support::{Numbers, level};
 
 /// Ranges of chunks, whole chunks, and inner chunks of a shard.
 const ALL: [&str; 3] = ["raw", "zstd", "shards"];
@@ -14,6 +14,11 @@ const ALL: [&str; 3] = ["raw", "zstd", "shards"];
 const SMALL: [&str; 2] = ["raw", "zstd"];
 /// The chunks do not fit, so each way of reading asks the server.
 const SMALL_CACHE: [&str; 2] = ["--cache-size", "2M"];
+
+/// Returns sharded arrays: index and chunks must come from one host.
+fn sharded() -> &'static [&'static str] {
+    level::pick(&["shards"], &["shards", "raw_shards"])
+}
 
 /// Reads arrays from a web server with this rule, and once more after open(2) has compared what was read.
 fn is_read(what: &str, names: &[&str], rule: impl FnMut(&Asked) -> Option<Fault> + Send + 'static) {
@@ -77,14 +82,12 @@ fn servers_without_head() {
 #[test]
 fn hosts_behind_one_name_that_take_turns() {
     let mut numbers = Numbers(7);
-    is_read("hosts that take turns", &["shards", "raw_shards"], move |_| {
-        (numbers.below(2) == 0).then_some(Fault::OtherHost)
-    });
+    is_read("hosts that take turns", sharded(), move |_| (numbers.below(2) == 0).then_some(Fault::OtherHost));
 }
 
 #[test]
 fn hosts_behind_one_name_that_keep_connections() {
-    is_read("a host for each connection", &["shards", "raw_shards"], |asked| {
+    is_read("a host for each connection", sharded(), |asked| {
         asked.connection.is_multiple_of(2).then_some(Fault::OtherHost)
     });
 }
