@@ -171,7 +171,7 @@ fn killed_at_each_operation() {
         for life in 1.. {
             let Some(is_clean) = die_at(&mut scene, operation, number, life, &mut work) else { return };
             if is_clean && tried == 0 && life < MOST_LIVES {
-                // These writes happened to leave no chunk of fill values, say.
+                // These writes may have left no chunk of fill values, for example.
                 continue;
             }
             if is_clean {

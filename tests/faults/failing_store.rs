@@ -175,7 +175,7 @@ fn deleting_fails() {
     let size_bytes = file.metadata().unwrap().len();
     file.write_all_at(&content(size_bytes, 1), 0).unwrap();
     file.sync_all().unwrap();
-    // What a file that was cut short grows by is zero.
+    // A file that was cut short grows by zeros.
     file.set_len(0).unwrap();
     file.set_len(size_bytes).unwrap();
     faults.arm(Operation::Unlink, libc::EROFS, 2, 3);
@@ -343,7 +343,7 @@ fn a_full_disk() {
         let size_bytes = file.metadata().unwrap().len();
         let new = content(size_bytes, 2);
         file.write_all_at(&new, 0).unwrap();
-        // The filler takes what is left, in case that all would fit.
+        // The filler takes the rest of the disk, so that not everything fits.
         let filler: Vec<_> = (0..40)
             .map_while(|i| {
                 let filler = disk.path().join(format!("filler{i}"));

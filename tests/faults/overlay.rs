@@ -124,7 +124,7 @@ fn killed_at_each_operation() {
             };
             if is_clean {
                 clean += 1;
-                // Without a kill yet, these writes may have had no occasion.
+                // If nothing was killed yet, these writes may not have reached the operation.
                 if tried > 0 || clean == 3 {
                     break;
                 }

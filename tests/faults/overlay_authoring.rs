@@ -267,7 +267,7 @@ fn changes_of_one_node_are_discarded() {
         let output = discard(folder.path(), &["g/b"]);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains("was removed with 'g'"), "{output:?}");
-        // All that is left is nothing, and no document of the root stays in the overlay either.
+        // Nothing is left, not even a document of the root in the overlay.
         let output = discard(folder.path(), &["/g", "made/", "h"]);
         assert!(output.status.success(), "{output:?}");
         assert_eq!(shown(store, folder.path()), of_store);

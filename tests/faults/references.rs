@@ -134,7 +134,7 @@ fn a_percent_sign_is_one_first_and_an_encoded_character_then() {
     assert_eq!(read_it(), b"\x05\0\0\0", "no file has the literal name");
     fs::write(place.path("inside/a%20b.bin"), b"\x07\0\0\0").unwrap();
     assert_eq!(read_it(), b"\x07\0\0\0", "the literal name comes first");
-    // Outside of what is allowed neither is.
+    // Neither is read outside of what is allowed.
     let url = format!("file://{}/a%20b.bin", place.path("outside").display());
     fs::write(place.path("outside/a%20b.bin"), b"\x07\0\0\0").unwrap();
     let error = place.store(&json!([url, 0, 4]), &[]).and_then(|store| read(&store, "a")).unwrap_err();

@@ -83,7 +83,7 @@ fn spoilt(name: &'static str, document: &Value, place: &str, names: &[&str], cas
                 Some(value) => members.insert(member.clone(), value.clone()),
                 None => members.shift_remove(member),
             };
-            // A name that is there and unknown is enough said.
+            // The unknown name itself is enough.
             let is_named = member == "name" && value == Some(json!("no-such-thing"));
             let last = if is_named { "no-such-thing".to_owned() } else { member.clone() };
             let names = names.iter().map(|name| (*name).to_owned()).chain([last]).collect();

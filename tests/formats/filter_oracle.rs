@@ -95,7 +95,7 @@ fn delta() {
                 b'c' => true,
                 _ => !code.starts_with('c'),
             };
-            // Sums out of its range NumPy casts to u32 by their place in the array.
+            // How NumPy casts a sum out of range to u32 depends on its place in the array.
             if *code == "u4" && !astype.starts_with(['i', 'u']) {
                 continue;
             }
@@ -166,7 +166,7 @@ fn fixedscaleoffset() {
     for (decoded, _) in KINDS {
         for (encoded, encoded_name) in KINDS {
             for (offset, scale) in &parameters {
-                // What is out of its range NumPy casts to u32 by the element's place in the array.
+                // How NumPy casts a value out of range to u32 depends on the element's place in the array.
                 let is_u32 = [*decoded, *encoded].contains(&"u4");
                 if is_u32 && (scale != 1 || size_of(decoded) >= 8) {
                     continue;

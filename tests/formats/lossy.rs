@@ -194,7 +194,7 @@ fn places(codec: &Value, data_type: &'static str) -> Vec<(&'static str, Value)> 
     let transpose = json!({"name": "transpose", "configuration": {"order": [1, 0]}});
     let gzip = json!({"name": "gzip", "configuration": {"level": 1}});
     let crc = json!({"name": "crc32c"});
-    // Where it stands among its like: before `bytes`, instead of it, or after it.
+    // The codec stands before `bytes`, in its place, or after it.
     let among = [vec![codec.clone(), bytes.clone()], vec![codec.clone()], vec![bytes.clone(), codec.clone()]];
     let of = |codecs: &[Value]| v3(json!(v3_type(data_type)), &CHUNK, fill(data_type), json!(codecs));
     let it = among.into_iter().find(|codecs| crate::oracle::pipeline(&of(codecs)).is_ok());
@@ -324,7 +324,7 @@ fn check(cell: &Cell) -> Option<String> {
         written[offset..offset + data.len()].copy_from_slice(&data);
         array.writer().write_at(offset as u64, &data).unwrap();
         if let Err(error) = array.writer().flush() {
-            // Bits that the type lacks: nothing is stored, and nothing was said to be.
+            // The type does not have these bits: nothing is stored, and no success was reported.
             return (cell.fidelity == Lossless).then(|| format!("{}: {error}", cell.what));
         }
         if array.is_lossless() != (cell.fidelity == Lossless) {

@@ -25,7 +25,7 @@ fn python_with_libraries(what: &str) -> Option<PathBuf> {
     None
 }
 
-/// Runs one command of the program, which must have nothing to complain about.
+/// Runs one command of the program, which must succeed.
 fn run(python: &Path, arguments: &[&str]) {
     let mut command = Command::new(python);
     let output = command.arg(PROGRAM).args(arguments).env("PYTHONDONTWRITEBYTECODE", "1").output().unwrap();

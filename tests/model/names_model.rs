@@ -278,7 +278,7 @@ impl Model {
         let source = self.find(from.0, from.1);
         let is_plain = !to.1.contains('.');
         match &source {
-            // A sidecar with another name is a copy, and nodes with such names confuse.
+            // A sidecar with another name is a copy, and the model does not follow nodes with names like that.
             Some(NameMeaning::Sidecar(_)) if !to.1.ends_with(".json") => return,
             Some(NameMeaning::Array | NameMeaning::Group) if !is_plain => return,
             _ => {}

@@ -341,7 +341,7 @@ fn every_file_knows_the_new_length() {
     while !resize("12,10").status.success() {
         assert!(std::time::Instant::now() < patience, "resize after the last close");
     }
-    // The kernel knows the size of before for no longer than that.
+    // The kernel keeps the former size for this long at most.
     assert_eq!(fs::read(mount.path("chunks")).unwrap().len(), 240);
     let mut file = File::options().append(true).open(mount.path("chunks")).unwrap();
     file.write_all(&rows(12..13)).unwrap();

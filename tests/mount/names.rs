@@ -235,7 +235,7 @@ fn what_cannot_be_saved_is_refused_with_its_reason() {
     fs::rename(mount.path("t"), mount.path("u")).unwrap();
     assert_eq!(fs::read(mount.path("u")).unwrap(), b"123");
     assert_eq!(fs::read(mount.path("a")).unwrap(), [7; 8]);
-    // What is neither --create nor --delete stays refused.
+    // Everything that neither --create nor --delete allows stays refused.
     assert_eq!(errno(fs::create_dir(mount.path("g"))), Some(libc::EPERM));
     assert_eq!(errno(fs::remove_file(mount.path("a"))), Some(libc::EPERM));
     assert_eq!(errno(fs::rename(mount.path("a"), mount.path("b"))), Some(libc::EPERM));
@@ -244,7 +244,7 @@ fn what_cannot_be_saved_is_refused_with_its_reason() {
     // A sidecar that was taken away comes back, as nothing has taken its place.
     fs::remove_file(mount.path("a.json")).unwrap();
     assert!(fs::metadata(mount.path("a.json")).is_err() && fs::metadata(mount.path("a")).is_ok());
-    // More than the limit, and no byte of it is left.
+    // More than the limit: nothing of it is kept.
     let file = File::create(mount.path("big")).unwrap();
     file.write_all_at(&vec![1; 18 << 20], 0).unwrap();
     assert_eq!(errno(file.write_all_at(&vec![1; 4 << 20], 18 << 20)), Some(libc::ENOSPC));

@@ -467,7 +467,7 @@ fn every_service_is_kept() {
         let cache = folder.path().join("cache");
         let server = Server::alone(kind, content.path());
         if kind == Kind::Nginx {
-            // What was changed just now is not kept of a web server.
+            // The cache does not keep files of a web server that have just changed.
             age(&server.bucket());
         }
         let environment: Vec<(&str, OsString)> =

@@ -41,7 +41,7 @@ pub struct File {
     pub case: ArrayCase,
     /// What a program must read.
     pub bytes: Vec<u8>,
-    /// Written since everything was stored last: what another program writes there loses.
+    /// Bytes written since everything was last stored. They win over what another program writes there.
     pub(super) dirty: Vec<bool>,
     /// Written by another program since the file was opened last, old or new: the number of that write, or 0.
     pub(super) unsure: Vec<u64>,
@@ -121,7 +121,7 @@ impl Open {
     }
 }
 
-/// Looks for a difference where there is none to be expected.
+/// Fails if bytes differ where they are known.
 fn compare(what: &str, found: &[u8], expected: &[u8], unsure: &[u64]) {
     assert_eq!(found.len(), expected.len(), "{what}: length");
     let differs = (0..found.len()).find(|&at| found[at] != expected[at] && unsure[at] == 0);

@@ -41,7 +41,7 @@ impl Model {
     /// Returns how many of the bytes that a handle writes at an offset are taken.
     pub(super) fn room(&self, open: &Open, offset: usize, length: usize, is_page: bool) -> usize {
         let file = &self.files[open.file];
-        // An append to a file that was cut short does not know where that ends.
+        // It is not known where an append to a file that was cut short begins.
         let is_cut = open.appends && file.end.is_some() && !file.is_growing;
         match self.grown_size(open.file, offset + length) {
             Some(_) if !is_page && !is_cut => length,

@@ -15,7 +15,7 @@ use super::files::{Model, Open};
 /// What the kernel is at with one file.
 #[derive(Default)]
 pub struct Kernel {
-    /// A write whose pages are filled, and which was not sent yet.
+    /// A write that has filled its pages and was not sent yet.
     filled: Option<Fill>,
     reads: Vec<Read>,
     /// Opens that are not answered yet.
@@ -70,7 +70,7 @@ impl Model {
         }
         if let Err(code) = written {
             assert!(self.fails() && code == libc::ENOSPC, "write: {code}");
-            // The pages that were filled are not up to date any more.
+            // The filled pages are outdated now.
             self.files[file].cached[range].fill(None);
             return;
         }

@@ -26,7 +26,7 @@ fn place(
     cases: &[arrays::ArrayCase],
 ) -> (Option<tempfile::TempDir>, Arc<dyn Store>) {
     let memory = MemoryStore::new();
-    // Where there is no disk to wait for.
+    // In memory, so that no disk is waited for.
     let shared_memory = std::path::Path::new("/dev/shm");
     let folder =
         has_folder.then(|| tempfile::tempdir_in(shared_memory).or_else(|_| tempfile::tempdir()).unwrap());

@@ -17,7 +17,7 @@ impl Model {
         self.files[file].dirty.windows(2).position(|pair| pair == [true, false]).map(|at| at + 1)
     }
 
-    /// Writes as another program what we do not, up to where we do: both must be there.
+    /// Writes as another program up to the first byte that the mount has written. Both must be there afterwards.
     pub fn foreign(&mut self, file: usize, offset: usize, data: &[u8]) {
         let known = &mut self.files[file];
         // In a folder the other program would be refused while we write. What it writes into a row that we have begun is not ours to zero.
@@ -49,7 +49,7 @@ impl Model {
     /// Makes the array longer as another program. With `flushes`, what is dirty is stored before any look at the document.
     pub fn grow(&mut self, file: usize, rows: usize, flushes: bool) {
         self.settle_kernel(file);
-        // Whether such a file is short depends on who looks first.
+        // Which program looks first decides whether the file is short.
         if self.files[file].end.is_some() {
             return;
         }

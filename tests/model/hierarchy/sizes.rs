@@ -151,7 +151,7 @@ impl Model {
         let has_gap =
             open.writes && room > 0 && !is_page && !is_invalid && self.gap(open.file, offset).is_some();
         if written == Err(libc::ENOSPC) && has_gap {
-            // Some of the gap may be zero by now: once more, so that all of it is.
+            // A part of the gap may be zero now. The second write makes all of it zero.
             assert!(self.store.fails());
             self.store.set(false, false);
             self.drop_gap(open.file, offset);
@@ -254,7 +254,7 @@ impl Model {
         ));
         let is_repeated = matches!(allocated, Err(libc::ENOSPC)) && file.end.is_some();
         if is_repeated {
-            // Some of it may be zero by now: once more, so that all of it is.
+            // A part of it may be zero now. The second try makes all of it zero.
             assert!(self.store.fails());
             self.store.set(false, false);
             file.cached.fill(None);
@@ -306,7 +306,7 @@ impl Model {
         self.settle_kernel(from.file);
         self.settle_kernel(to.file);
         let (source, target) = (&self.files[from.file], &self.files[to.file]);
-        // The kernel copies nothing to an end that it does not know.
+        // The kernel does not copy to files with O_APPEND, nor between ranges that overlap.
         if to.appends || from.file == to.file && from_offset.abs_diff(to_offset) < length {
             return;
         }

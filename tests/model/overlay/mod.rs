@@ -193,7 +193,7 @@ impl Model {
         let from = if is_shown_below {
             self.base_bytes(chunk)
         } else if self.changes[&chunk].numbers.is_none() && self.base_bytes(chunk).is_none() {
-            // What both have deleted is not there any more.
+            // Chunks that both have deleted are gone.
             None
         } else {
             self.changes[&chunk].from.clone()
@@ -278,7 +278,7 @@ impl Model {
             self.check_removal(&before, &last, is_dead);
             return;
         }
-        // Where the array was made anew meanwhile, all that it has is theirs.
+        // If the other program has made the array anew, everything in it is theirs.
         let left: Vec<String> =
             self.store().folder().changes().unwrap().into_iter().map(|change| change.key).collect();
         let is_left = |path: PathBuf| {
