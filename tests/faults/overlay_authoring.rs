@@ -220,7 +220,7 @@ fn copied(store: &Path, overlay: &Path) -> BTreeSet<String> {
     names.map(path).filter(|path| !path.is_empty()).collect()
 }
 
-/// `overlay discard DIR PATH`: what a path shows, and what is below it, is the store's again, and all else stays.
+/// After `overlay discard DIR PATH`, the path and everything below it are the store's again, and everything else stays.
 #[test]
 fn changes_of_one_node_are_discarded() {
     let file = npy_file();

@@ -17,7 +17,7 @@ struct Case {
     /// Name of the document.
     name: &'static str,
     document: Value,
-    /// What the sidecar must name, besides the key.
+    /// What the sidecar must name in addition to the key.
     names: Vec<String>,
     /// The errno, where it is sure to be refused with this one.
     errno: Option<i32>,
@@ -263,7 +263,7 @@ fn by_rule() -> Vec<Case> {
     cases
 }
 
-/// Features that are lacking, and what their refusal must name.
+/// Features that zarrfs does not have, and what their refusal must name.
 fn features() -> Vec<Case> {
     let case = |what: &str, document: Value, names: &[&str]| Case {
         what: what.to_owned(),

@@ -1,6 +1,6 @@
 //! packbits and reshape against zarrs, bitround against numcodecs by way of zarr-python, vlen-* against numcodecs.
 //!
-//! zarrs dissents in two things: of a signed integer with a `last_bit` it extends the sign to the end of that bit's
+//! zarrs differs in two points: for a signed integer with a `last_bit` it extends the sign to the end of that bit's
 //! byte, where the text says to the end of the number; and where all bits of whole bytes are kept it leaves out the
 //! byte that `padding_encoding` asks for. numcodecs' bitround gives an F-ordered chunk in C order, which is then read
 //! back as if it were F-ordered: other elements than were written.

@@ -58,8 +58,7 @@ fn by_the_command() {
     assert!(code == 1 && error.contains("no array or group 'nothing'"), "{error}");
 }
 
-/// An edit that was killed left its temporary file in the group's folder, where nothing looked for it: those of arrays alone
-/// were removed.
+/// The bug: an edit that was killed left its temporary file in the group's folder, and only those of arrays were removed.
 #[test]
 fn what_a_killed_edit_left_goes_with_the_next_writable_mount() {
     let folder = tempfile::tempdir().unwrap();
@@ -106,8 +105,9 @@ fn what_a_killed_edit_left_goes_with_the_next_writable_mount() {
     assert_eq!(left("other"), 0, "an edit removes what is left where it writes");
 }
 
-/// A store whose root is an array took no lock for edits of its attributes, since the lock of its folder belongs to programs that write data; nor did
-/// the mount of a part of a store keep an edit through the whole out. Of edits at the same time, some were lost.
+/// The bug: if the root of a store is an array, edits of its attributes took no lock, since the lock of its folder belongs to
+/// programs that write data. An edit through a mount of a part of a store did not exclude one through the whole store either.
+/// Some of several edits at the same time were lost.
 #[test]
 fn edits_at_the_same_time_are_all_there() {
     const EDITS: usize = 8;

@@ -348,14 +348,14 @@ impl Drop for Ends<'_> {
 }
 
 /// One page: its first half is written through a memory map, its second half by a file that was open for writing before and goes
-/// past the page cache; somebody else reads all the time. Nothing that pwrite(2) has acknowledged goes back when the kernel
+/// past the page cache; another program reads all the time. Nothing that pwrite(2) has acknowledged goes back when the kernel
 /// sends the page.
 #[test]
 fn a_page_is_written_through_a_map_and_by_pwrite() {
     write_a_page(&OPTIONS);
 }
 
-/// The same where all go past the page cache but maps.
+/// The same with `--direct-io`, where only maps use the page cache.
 #[test]
 fn a_page_is_written_through_a_map_and_by_direct_pwrite() {
     write_a_page(&[&OPTIONS[..], &["--direct-io"]].concat());

@@ -137,7 +137,7 @@ forgotten
     );
 }
 
-/// Whoever detaches a mount while its daemon registers it finds no entry to remove; fusermount3 and the kernel know nothing of entries.
+/// A program that detaches a mount while its daemon registers it finds no entry to remove; fusermount3 and the kernel know nothing of entries.
 #[test]
 fn entries_for_umount_go_with_their_mounts() {
     run_with_demo(

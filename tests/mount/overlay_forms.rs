@@ -1,4 +1,4 @@
-//! Overlays over arrays that another program makes anew in another form: nothing is decoded as what it is not.
+//! Overlays over arrays that another program makes anew in another form: no chunk is decoded in another form than its own.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

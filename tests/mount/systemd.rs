@@ -55,7 +55,7 @@ fn readiness_is_exact_and_the_end_is_announced() {
     let manager = Manager::new(&place);
     let mut child = start(&place, &["--foreground", "--tune", "stop-deadline=20"]);
     let ready = manager.hear();
-    // The first thing that anybody does after READY works.
+    // The first request after READY works.
     let answer = fs::read(place.path("small/answer")).unwrap();
     assert_eq!(ready[0], "READY=1");
     assert_eq!(ready[1], format!("STATUS=Serving {}", place.store().display()));

@@ -1,5 +1,5 @@
-//! Others write the same store: a second mount, mounts inside each other, programs that know Zarr. Nobody's changes are lost in
-//! silence.
+//! Others write the same store: a second mount, mounts inside each other, programs that know Zarr. No change of theirs is lost without an
+//! error.
 
 use std::fs::{self, File};
 use std::io;

@@ -180,7 +180,7 @@ fn what_is_made_anew_during_a_removal_stays() {
             if !knows_conditions && asked.if_match.is_some() {
                 return Some(Fault::Status(501, "NotImplemented", None));
             }
-            // After the look at this very chunk.
+            // After the writer has looked at this chunk.
             if knows_conditions && asked.key == "a/c/0/0" && !is_made {
                 is_made = true;
                 let document = v3("uint8", &[4, ROW as u64], &[4, ROW as u64], &json!([{"name": "bytes"}]));
