@@ -97,7 +97,7 @@ fn what_can_be_stored_is_stored_while_another_array_hangs() {
     ];
     let mut mount = Mount::new(&place.store(), &options, "a hanging store").unwrap();
     let open = |name: &str| File::options().read(true).write(true).open(mount.path(name)).unwrap();
-    // A part of a chunk: what the rest of it holds has to be read, which hangs.
+    // A part of a chunk: the rest has to be read, which hangs.
     let mut bad = open("bad");
     bad.write_all(b"part").unwrap();
     let mut good = open("good");

@@ -180,7 +180,7 @@ fn a_root_that_is_an_array() {
 /// its next open all the same; and the other way round.
 #[test]
 fn a_replaced_chunk_is_seen_by_every_reader() {
-    // Two chunks: of one, the kernel would read the object itself.
+    // Two chunks: the kernel would read an array of one by itself.
     let store = store(&[("a", &[8192])]);
     let put = |value: u8| {
         let fresh = store.path().join("a/fresh");

@@ -132,7 +132,7 @@ fn start_of_unit(unit: &str, place: &Place, options: &[&str]) -> Command {
     command
 }
 
-/// Five starts in 2.5 s were all that a store got which was not there yet, and a mistyped option got as many.
+/// The bug: a store that did not exist yet got only five starts in 2.5 s, and a mistyped option got as many.
 #[test]
 fn the_units_wait_for_a_store_and_not_for_another_command_line() {
     if !can_mount() {

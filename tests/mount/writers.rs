@@ -49,7 +49,7 @@ fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> Option<i32> {
     result.unwrap_err().raw_os_error()
 }
 
-/// Two mounts of a store and one of a group in it: whoever writes an array first keeps the others out of it, until it lets go and
+/// Two mounts of a store and one of a group in it: the first that writes an array keeps the others out of it, until it lets go and
 /// everything is stored.
 #[test]
 fn a_second_writer_is_refused() {
@@ -127,7 +127,7 @@ fn a_foreign_change_is_merged() {
         let mut piece = [0; 64];
         file.read_exact_at(&mut piece, 0).unwrap();
         file.read_exact_at(&mut piece, size_bytes - 64).unwrap();
-        // A program that is started closes our file, which stores it: written once more behind that.
+        // A program that is started closes its copy of our file, which stores the file. So it is written once more afterwards.
         let script = "
 import sys, zarr
 array = zarr.open_array(sys.argv[1], mode='r+')
@@ -160,7 +160,7 @@ array[-3:-1, :2] = 6
         drop(file);
         assert!(fs::read(&path).unwrap() == expected, "{name}: the mount shows something else");
     }
-    // An object that went meanwhile: its other bytes are fill value now.
+    // An object that was deleted meanwhile: its other bytes are fill value now.
     let file = open(&mount.path("big")).unwrap();
     file.write_all_at(&[0xEE; 5], 0).unwrap();
     file.read_exact_at(&mut [0; 8], 0).unwrap();

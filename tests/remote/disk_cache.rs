@@ -100,7 +100,7 @@ fn a_second_mount_fetches_nothing_again() {
     let asked = scene.service.count("chunk 304");
     assert!(hits > 8 && asked > 0, "{hits}: {}", scene.service.counts());
     let objects = objects(&scene.path("")) as u64;
-    // What is asked of the two shards before the first reply is not of a known version. They have 64 chunks and two indexes.
+    // Requests for the two shards that precede the first reply do not name a version.
     assert!(
         asked < objects + 48,
         "{objects} chunks and shards, each asked about once: {}",

@@ -175,7 +175,7 @@ fn one_segment(object: &str) -> String {
     object.replace('/', "%2F").replace('+', "%2B")
 }
 
-/// Puts an object, and tells its generation and ETag in headers, as the XML interface does.
+/// Puts an object, and returns its generation and ETag in headers, as the XML interface does.
 fn put(
     request: &Request,
     (bucket, object): (&str, &str),

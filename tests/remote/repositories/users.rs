@@ -81,7 +81,7 @@ fn a_user_reads_what_the_files_of_a_repository_allow() {
     assert!(are_open(&outcomes(&open)), "{}", open.log());
     open.unmount();
 
-    // Everybody may read the documents, and not the chunks, but those in the manifests.
+    // Everybody may read the documents and the chunks in the manifests, but no other chunks.
     chmod("go-rwx", &copy.path().join("chunks"));
     let Some(half) = mount_for_all(copy.path(), &options, what) else { return };
     let outcomes = outcomes(&half);
