@@ -10,18 +10,18 @@ use crate::store::{Latencies, LatencyCounts};
 /// The kinds of error, one counter each.
 const ERROR_KINDS: [&str; 7] = ["corrupt", "metadata", "unsupported", "store", "stale", "timeout", "other"];
 
-/// Counters of one array, for the metrics.
+/// The counters of one array.
 #[derive(Debug, Default)]
 pub struct ArrayCounters {
-    /// Read requests that succeeded.
+    /// The read requests that succeeded.
     pub reads: AtomicU64,
-    /// Bytes read.
+    /// The bytes read.
     pub bytes: AtomicU64,
-    /// Write requests that succeeded.
+    /// The write requests that succeeded.
     pub writes: AtomicU64,
-    /// Bytes written.
+    /// The bytes written.
     pub bytes_written: AtomicU64,
-    /// Requests that failed.
+    /// The requests that failed.
     pub errors: AtomicU64,
 }
 
@@ -41,13 +41,13 @@ pub enum RequestKind {
     Write,
     /// open(2).
     Open,
-    /// What stores data before its reply: close, fsync, the last release, truncation.
+    /// Requests that store data before the reply: close, fsync, the last release, truncation.
     Sync,
 }
 
 const REQUEST_KINDS: [&str; 4] = ["read", "write", "open", "sync"];
 
-/// Counters of the file system; the engine keeps its own.
+/// The counters of a mount. The engine has its own.
 #[derive(Debug, Default)]
 pub struct Metrics {
     latencies: [Latencies; REQUEST_KINDS.len()],
@@ -59,8 +59,8 @@ pub struct Metrics {
     errors: [AtomicU64; ERROR_KINDS.len()],
 }
 
-/// Index into [`ERROR_KINDS`].
-fn kind(error: &Error) -> usize {
+/// Returns the index of an error's kind in [`ERROR_KINDS`].
+fn error_kind(error: &Error) -> usize {
     match error {
         Error::Corrupt { .. } => 0,
         Error::Metadata { .. } => 1,
@@ -79,43 +79,42 @@ fn kind(error: &Error) -> usize {
 
 impl Metrics {
     /// Counts one read request.
-    pub fn note_read(&self, bytes: u64) {
+    pub fn record_read(&self, bytes: u64) {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts one request that has its reply after this time.
-    pub fn note_time(&self, kind: RequestKind, took: Duration) {
+    /// Counts one request that got its reply after this time.
+    pub fn record_time(&self, kind: RequestKind, took: Duration) {
         if let Some(latencies) = self.latencies.get(kind as usize) {
             latencies.record(took);
         }
     }
 
-    /// Counts one report of memory pressure, for which so many bytes were given back.
-    pub fn note_pressure(&self, relieved_bytes: u64) {
+    /// Counts one report of memory pressure, and the bytes that were given back.
+    pub fn record_pressure(&self, relieved_bytes: u64) {
         self.pressures.fetch_add(1, Ordering::Relaxed);
         self.relieved_bytes.fetch_add(relieved_bytes, Ordering::Relaxed);
     }
 
     /// Counts one request for an extended attribute.
-    pub fn note_xattr(&self) {
+    pub fn record_xattr(&self) {
         self.xattrs.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts one failed request.
-    pub fn note_error(&self, error: &Error) {
-        if let Some(counter) = self.errors.get(kind(error)) {
+    pub fn record_error(&self, error: &Error) {
+        if let Some(counter) = self.errors.get(error_kind(error)) {
             counter.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Bytes of arrays served so far.
+    /// Returns the bytes of arrays served so far.
     pub fn read_bytes(&self) -> u64 {
         self.read_bytes.load(Ordering::Relaxed)
     }
 
-    /// All metrics as text: the mount's own counters, then `further`, then the counters of each array that
-    /// was used.
+    /// Returns all metrics as text: the mount's own counters, then `further`, then the counters of each used array.
     pub fn text(&self, further: &[Metric], arrays: &[(&str, &ArrayCounters)]) -> String {
         let mut text = String::new();
         let total = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -156,7 +155,7 @@ impl Metrics {
             head(&mut text, metric.name, metric.help, if metric.is_gauge { "gauge" } else { "counter" });
             let _ = writeln!(text, "{} {}", metric.name, metric.value);
         }
-        let per_array: [(&str, &str, CounterOf); 5] = [
+        let per_array: [(&str, &str, CounterSelector); 5] = [
             ("zarrfs_array_reads_total", "Read requests served, by array.", |counters| &counters.reads),
             ("zarrfs_array_read_bytes_total", "Bytes served, by array.", |counters| &counters.bytes),
             ("zarrfs_array_writes_total", "Write requests accepted, by array.", |counters| &counters.writes),
@@ -165,19 +164,19 @@ impl Metrics {
             }),
             ("zarrfs_array_errors_total", "Requests that failed, by array.", |counters| &counters.errors),
         ];
-        for (name, help, of) in per_array {
+        for (name, help, select) in per_array {
             head(&mut text, name, help, "counter");
             for (path, counters) in arrays {
                 let path = escape_label(path);
-                let _ = writeln!(text, "{name}{{array=\"/{path}\"}} {}", total(of(counters)));
+                let _ = writeln!(text, "{name}{{array=\"/{path}\"}} {}", total(select(counters)));
             }
         }
         text
     }
 }
 
-/// One of the counters of an array.
-type CounterOf = fn(&ArrayCounters) -> &AtomicU64;
+/// A function that selects one of the counters of an array.
+type CounterSelector = fn(&ArrayCounters) -> &AtomicU64;
 
 /// One metric of another layer.
 #[derive(Clone, Debug)]
@@ -186,7 +185,7 @@ pub struct Metric {
     pub name: &'static str,
     /// Its description.
     pub help: &'static str,
-    /// A gauge may fall; a counter only grows.
+    /// Whether it is a gauge, which may fall. A counter only grows.
     pub is_gauge: bool,
     /// Its value now.
     pub value: f64,
@@ -201,7 +200,7 @@ fn counter(text: &mut String, name: &str, help: &str, value: u64) {
     let _ = writeln!(text, "{name} {value}");
 }
 
-/// The series of a histogram; `label` ends in a comma, if it is not empty.
+/// Writes the series of a histogram. `label` ends in a comma, if it is not empty.
 fn histogram(text: &mut String, name: &str, label: &str, latencies: &LatencyCounts) {
     for (bound, count) in latencies.buckets() {
         let bound = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
@@ -215,7 +214,7 @@ fn histogram(text: &mut String, name: &str, label: &str, latencies: &LatencyCoun
     let _ = writeln!(text, "{name}_count{labels} {}", latencies.count());
 }
 
-/// The latencies of requests to the store, as text.
+/// Returns the latencies of requests to the store as text.
 pub fn store_requests(latencies: &LatencyCounts) -> String {
     let mut text = String::new();
     let name = "zarrfs_store_request_seconds";
@@ -236,11 +235,11 @@ mod tests {
     #[test]
     fn the_text_is_what_prometheus_reads() {
         let stats = Metrics::default();
-        stats.note_read(100);
-        stats.note_read(28);
-        stats.note_time(RequestKind::Open, Duration::from_millis(2));
-        stats.note_pressure(4096);
-        stats.note_error(&Error::corrupt("t/c/0", "short"));
+        stats.record_read(100);
+        stats.record_read(28);
+        stats.record_time(RequestKind::Open, Duration::from_millis(2));
+        stats.record_pressure(4096);
+        stats.record_error(&Error::corrupt("t/c/0", "short"));
         let counters = ArrayCounters::default();
         counters.reads.store(2, Ordering::Relaxed);
         let metric = Metric { name: "zarrfs_cache_bytes", help: "Now.", is_gauge: true, value: 3.0 };

@@ -1,8 +1,8 @@
 //! The mount: the hierarchy as files that the kernel can show.
 //!
-//! `fs` holds the semantics without FUSE types and is tested without a mount; `fuse` translates between it
-//! and fuser; `daemon` is the life of the process. `fs` uses neither of the others, `fuse` does not use
-//! `daemon` (`tests/layers.rs` checks this). Uses every layer below; only `cli` may use it.
+//! `fs` has the semantics, without FUSE types, and is tested without a mount; `fuse` translates between it and fuser; `daemon` is
+//! the life of the process. `fs` uses neither of the others, and `fuse` does not use `daemon` (`tests/rules/layers` checks this).
+//! The mount uses every layer below, and only `cli` uses the mount.
 
 pub mod daemon;
 pub mod fs;

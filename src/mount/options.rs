@@ -1,4 +1,4 @@
-//! The options of a mount: one struct, filled by the command line.
+//! The options of a mount. The command line fills them in.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::array::Layout;
 use crate::formats::Format;
 use crate::store::RemoteOptions;
 
-/// `allow-other`.
+/// The option `allow-other`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AllowOther {
     /// On when the daemon is root, or fuse.conf has user_allow_other.
@@ -20,7 +20,7 @@ pub enum AllowOther {
 }
 
 impl AllowOther {
-    /// The value as the command line spells it.
+    /// Returns the value as the command line spells it.
     pub fn word(self) -> &'static str {
         match self {
             AllowOther::Auto => "auto",
@@ -30,7 +30,7 @@ impl AllowOther {
     }
 }
 
-/// What the mount shows in place of the store's owners and permissions.
+/// The owners and permissions that the mount shows instead of the store's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ownership {
     /// The owner of every file.
@@ -42,7 +42,7 @@ pub struct Ownership {
 }
 
 impl Ownership {
-    /// Whether users get permissions that the store gives to others.
+    /// Returns whether users get permissions that the store grants to others.
     pub fn gives_away(&self) -> bool {
         self.uid.is_some() || self.gid.is_some()
     }
@@ -59,44 +59,45 @@ pub struct Options {
     pub overlay: Option<PathBuf>,
     /// The mount point.
     pub mountpoint: PathBuf,
-    /// Make the mount point if it is missing.
+    /// Whether a missing mount point is made.
     pub make_mountpoint: bool,
-    /// Owners and permissions to show.
+    /// The owners and permissions to show.
     pub ownership: Ownership,
-    /// The mount takes writes.
+    /// Whether the mount takes writes.
     pub writable: bool,
-    /// Programs may make groups and arrays, and arrays longer.
+    /// Whether programs may make groups and arrays, and make arrays longer.
     pub create: bool,
-    /// Programs may remove and rename groups and arrays.
+    /// Whether programs may remove and rename groups and arrays.
     pub delete: bool,
-    /// The bytes of all scratch files together.
+    /// The most bytes of all scratch files together.
     pub scratch_limit_bytes: u64,
-    /// Truncation to 0 makes every byte zero; otherwise it sets the written end.
+    /// Whether truncation to 0 makes every byte zero; otherwise it sets the written end.
     pub truncate_zeroes: bool,
-    /// chmod(2) and chown(2) succeed where they change nothing, instead of failing with EPERM.
+    /// Whether chmod(2) and chown(2) that can change nothing succeed instead of failing with EPERM.
     pub ignores_chmod: bool,
-    /// Dirty bytes above which writers wait.
+    /// The number of dirty bytes above which writers wait.
     pub dirty_limit_bytes: u64,
-    /// The timer stores chunks that were not written for this long; `None`: there is no timer.
+    /// A timer stores chunks that were not written for this long; `None` for no timer.
     pub writeback_delay: Option<Duration>,
-    /// Which users may enter.
+    /// The users that may enter.
     pub allow_other: AllowOther,
-    /// Size limit of the chunk cache.
+    /// The size limit of the chunk cache.
     pub cache_limit_bytes: u64,
-    /// Decoding threads.
+    /// The number of decoding threads.
     pub threads: usize,
-    /// Decode ahead of sequential readers.
+
+    /// Whether chunks are decoded ahead of sequential readers.
     pub prefetch: bool,
-    /// Order and byte order of the served bytes.
+    /// The order and the byte order of the served bytes.
     pub layout: Layout,
-    /// Seconds (fractions allowed) after which metadata is compared with the store; also the lifetime of
-    /// entries and attributes in the kernel.
+    /// The seconds (fractions allowed) after which metadata is compared with the store. They are also the lifetime of entries and
+    /// attributes in the kernel.
     pub revalidate_seconds: f64,
-    /// A store of versions shows the newest snapshot of its branch after that time, from the next open(2) on.
+    /// Whether a store that keeps versions shows the newest snapshot of its branch after that time, from the next open(2) on.
     pub follows_branch: bool,
-    /// Formats whose files are listed next to the arrays' own, too.
+    /// The formats whose files are listed next to the arrays' own.
     pub formats: Vec<&'static Format>,
-    /// Bypass the page cache.
+    /// Whether reads and writes bypass the page cache.
     pub direct_io: bool,
     /// Further mount options for mount(2): nosuid, nodev, noexec, noatime, …
     pub kernel_words: Vec<String>,
@@ -104,24 +105,24 @@ pub struct Options {
     pub utab_words: Vec<String>,
     /// The log file. The command line opens it; it is here so that a log file inside the store is refused.
     pub log_file: Option<PathBuf>,
-    /// What references may refer to in addition to their own folder or bucket.
+    /// The places that references may refer to in addition to their own folder or bucket.
     pub allowed_references: Vec<String>,
     /// How the service of a remote store is reached; `None` for another store.
     pub remote: Option<RemoteOptions>,
-    /// A request fails with EIO when the store has not replied by then.
+    /// The time after which a request without a reply of the store fails with EIO.
     pub request_deadline: Duration,
-    /// Grace period after SIGTERM; also how long write-back may make no progress before it gives up.
+    /// The grace period after SIGTERM, and the time after which write-back without progress gives up.
     pub stop_deadline: Duration,
 }
 
-/// Returns how many threads take requests from the kernel: one per core, at least 2, so that one receives a request while another
-/// replies. At most 8: they reply from memory only.
+/// Returns how many threads take requests from the kernel: one for each core, at least 2, so that one receives a request while another
+/// replies, and at most 8, since they reply from memory only.
 pub fn session_threads() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8)
 }
 
 impl Options {
-    /// Defaults for a mount of `source` at `mountpoint`.
+    /// Returns the defaults for a mount of `source` at `mountpoint`.
     pub fn new(source: impl Into<String>, mountpoint: impl Into<PathBuf>) -> Self {
         Options {
             source: source.into(),
@@ -157,12 +158,12 @@ impl Options {
         }
     }
 
-    /// Whether programs may make, remove or rename nodes.
+    /// Returns whether programs may make, remove or rename nodes.
     pub fn changes_nodes(&self) -> bool {
         self.create || self.delete
     }
 
-    /// `revalidate_seconds` as a duration: zero for negative values and NaN, at most one day.
+    /// Returns `revalidate_seconds` as a duration: zero for negative values and NaN, at most one day.
     pub fn revalidate(&self) -> Duration {
         const DAY_SECONDS: f64 = 86_400.0;
         if self.revalidate_seconds > 0.0 {

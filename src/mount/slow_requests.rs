@@ -1,6 +1,6 @@
 //! The slowest requests of the last minute, for `__zarrfs__/slow`.
 //!
-//! Uses nothing of the crate. A request that is not slow costs two relaxed loads and no lock.
+//! This file uses nothing else of the crate. A request that is not slow costs two relaxed loads and no lock.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
-/// A request that takes no longer is never listed.
+/// Requests up to this long are never listed.
 const FLOOR: Duration = Duration::from_millis(2);
 /// How long a request is listed.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -24,12 +24,12 @@ struct SlowRequest {
     request: String,
 }
 
-/// The list.
+/// The list of slow requests.
 pub struct SlowRequests {
     epoch: Instant,
-    /// A request is listed if it takes longer than this, in nanoseconds …
+    /// A request that takes longer than this, in nanoseconds, is listed.
     threshold_nanos: AtomicU64,
-    /// … or if it ends after this, in nanoseconds since `epoch`: then the oldest request leaves the list.
+    /// A request that ends later than this, in nanoseconds since `epoch`, is listed, too, because the oldest one leaves the list.
     expires_nanos: AtomicU64,
     /// The slowest first.
     list: Mutex<Vec<SlowRequest>>,
@@ -51,16 +51,16 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 impl SlowRequests {
-    /// Whether a request that took this long and has ended now may belong into the list.
+    /// Returns whether a request that took this long and has ended now may belong into the list.
     pub fn admits(&self, took: Duration, now: Instant) -> bool {
-        let since = |epoch| nanos(now.saturating_duration_since(epoch));
+        let now_nanos = nanos(now.saturating_duration_since(self.epoch));
         took > FLOOR
             && (nanos(took) > self.threshold_nanos.load(Ordering::Relaxed)
-                || since(self.epoch) > self.expires_nanos.load(Ordering::Relaxed))
+                || now_nanos > self.expires_nanos.load(Ordering::Relaxed))
     }
 
     /// Lists a request, unless the list is full of slower ones.
-    pub fn note(&self, request: &str, path: &str, took: Duration, now: Instant) {
+    pub fn record(&self, request: &str, path: &str, took: Duration, now: Instant) {
         let mut list = self.list.lock();
         list.retain(|one| now.saturating_duration_since(one.at) < WINDOW);
         let place = list.partition_point(|one| one.took >= took);
@@ -76,7 +76,7 @@ impl SlowRequests {
         self.expires_nanos.store(expires.unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// One line each, the slowest first: seconds, time (UTC), path and request, separated by tabs.
+    /// Returns one line for each request, the slowest first: seconds, time (UTC), path and request, separated by tabs.
     pub fn text(&self) -> String {
         self.text_at(Instant::now())
     }
@@ -105,7 +105,7 @@ mod tests {
         for number in 1..=100u32 {
             let took = FLOOR + Duration::from_millis(number.into());
             if slow.admits(took, start) {
-                slow.note(&format!("read {number}"), "a/t", took, start);
+                slow.record(&format!("read {number}"), "a/t", took, start);
             }
         }
         let text = slow.text_at(start);
@@ -115,7 +115,7 @@ mod tests {
         let later = start + WINDOW + Duration::from_secs(1);
         assert_eq!(slow.text_at(later), "");
         assert!(slow.admits(FLOOR + Duration::from_millis(50), later), "those are too old by now");
-        slow.note("open", "b", FLOOR + Duration::from_millis(50), later);
+        slow.record("open", "b", FLOOR + Duration::from_millis(50), later);
         assert_eq!(slow.text_at(later).lines().count(), 1);
     }
 }

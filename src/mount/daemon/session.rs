@@ -224,7 +224,7 @@ fn start(options: Options, open_store: impl FnOnce(bool) -> Result<Arc<dyn Store
     let exit_status = ExitStatus::new();
     let daemon =
         DaemonInfo { start_ticks: start_ticks(std::process::id()), exit_status_path: exit_status.path() };
-    let fs = Arc::new(FileSystem::of_daemon(options.clone(), store, daemon));
+    let fs = Arc::new(FileSystem::for_daemon(options.clone(), store, daemon));
     fs.attributes(ROOT, Blocking::Yes).map_err(|failure| failure.into_error("the root of the store"))?;
     let failed = |error: std::io::Error| Error::Usage(format!("cannot start the session: {error}"));
     let noting = fs.clone();
@@ -317,7 +317,7 @@ fn watch_signals(mount: &Arc<ActiveMount>, signals: &SignalSet) {
                 log::info!("rereading metadata");
                 mount.fs.expire();
             }
-            Ok(libc::SIGUSR1) => mount.fs.own_files().log_metrics(),
+            Ok(libc::SIGUSR1) => mount.fs.internal_files().log_metrics(),
             Ok(_) => mount.shut_down(),
             Err(error) => {
                 log::error!("cannot wait for signals: {error}");

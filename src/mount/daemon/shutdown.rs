@@ -189,7 +189,7 @@ impl ActiveMount {
             }
             if Instant::now() >= deadline {
                 let arrays = failed.iter().map(|(path, error)| format!("/{path}: {error}\n"));
-                let lost = arrays.collect::<String>() + &self.fs.own_files().unsaved_text();
+                let lost = arrays.collect::<String>() + &self.fs.internal_files().unsaved_text();
                 for line in lost.lines() {
                     log::error!("LOST: {line}");
                 }

@@ -1,6 +1,6 @@
-//! The arrays of inodes: taken from the table of open arrays, and compared with the store.
+//! The arrays of inodes, taken from the table of open arrays and compared with the store.
 //!
-//! Uses `hierarchy` for the table. This module knows what a change means for the kernel: which inode goes, and which pages.
+//! This file uses `hierarchy` for the table. It decides what a change means for the kernel: which inode is stale, and which pages.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::store::{Info, Readers};
 /// How often a write or flush begins again because another program has made the array longer meanwhile.
 const MAX_SUCCESSORS: usize = 100;
 
-/// An array that a file shows next to the array's own file.
+/// An array whose bytes another file shows.
 pub struct ArrayInUse {
     /// The inode of the array's own file.
     pub inode: Arc<Inode>,
@@ -35,7 +35,7 @@ pub struct ServedArrays {
 }
 
 impl ServedArrays {
-    /// The arrays of these nodes and inodes.
+    /// Creates the arrays of these nodes and inodes.
     pub fn new(
         nodes: Arc<NodeCache>,
         inodes: Arc<InodeTable>,
@@ -45,8 +45,8 @@ impl ServedArrays {
         ServedArrays { nodes, inodes, arrays, permissions }
     }
 
-    /// Brings the inode of an array in line with the store: unchanged, grown in place, or replaced by another
-    /// array. In the last case the old handles get ESTALE.
+    /// Brings the inode of an array in line with the store. The array may be unchanged, have grown in place, or have been replaced
+    /// by another one; then the old handles get ESTALE.
     pub fn reconcile(&self, entity: &Entity, cached: &CachedNode, blocking: Blocking) -> FsResult<()> {
         let Some(inode) = self.inodes.find(entity) else { return Ok(()) };
         let Some(shared) = &inode.shared else { return Ok(()) };
@@ -59,7 +59,7 @@ impl ServedArrays {
         Ok(())
     }
 
-    /// The open array at a path, or a view of it, for another file that shows its bytes. Blocks on the store.
+    /// Returns the open array at a path, or a view of it, for another file that shows its bytes. Blocks on the store.
     pub fn shared_array(&self, view: Option<View>, path: &str) -> FsResult<Arc<SharedArray>> {
         let cached = self.nodes.get(path, Blocking::Yes)?;
         let entity = Entity::array(view, path);
@@ -70,16 +70,16 @@ impl ServedArrays {
         Ok(shared.clone())
     }
 
-    /// As [`ServedArrays::shared_array`], for the node's own array; all that may read the node become readers of it.
-    pub fn array_to_read(&self, path: &str) -> FsResult<Arc<SharedArray>> {
+    /// Returns the open array at a path for another file, and admits all users that may read the node as its readers.
+    pub fn array_for_readers(&self, path: &str) -> FsResult<Arc<SharedArray>> {
         let shared = self.shared_array(None, path)?;
         let cached = self.nodes.get(path, Blocking::Yes)?;
         shared.audience.admit(self.permissions.readers(cached.node.as_deref()));
         Ok(shared)
     }
 
-    /// Compares the array of open handles with the store, once per `revalidate`: an array that was removed or
-    /// replaced must not be read as fill values.
+    /// Compares the array of open handles with the store, once in `revalidate`: the missing chunks of an array that was removed or
+    /// replaced must not be read as fill value.
     pub fn recheck(&self, inode: &Inode) -> FsResult<()> {
         let Some(shared) = &inode.shared else { return Ok(()) };
         if !shared.is_check_due(self.nodes.revalidate()) {
@@ -93,8 +93,8 @@ impl ServedArrays {
         Ok(())
     }
 
-    /// Runs a write or flush on the current array, and again for as long as the array has grown meanwhile.
-    pub fn on_current<T>(
+    /// Runs a write or flush on the current array, and again as long as the array has grown meanwhile.
+    pub fn run_on_current<T>(
         &self,
         inode: &Inode,
         opened: &Arc<Array>,
@@ -119,7 +119,7 @@ impl ServedArrays {
         run(&array)
     }
 
-    /// The part of open(2) that concerns the arrays of a virtual file. ESTALE where one of them was replaced.
+    /// Prepares the arrays of a virtual file for open(2). Fails with ESTALE if one of them was replaced.
     pub fn use_arrays(&self, file: &VirtualFile, cancellation: &Cancellation) -> FsResult<Vec<ArrayInUse>> {
         let mut used: Vec<ArrayInUse> = Vec::new();
         for shared in file.arrays() {
@@ -133,15 +133,15 @@ impl ServedArrays {
                 return Err(Failure::Errno(libc::ESTALE));
             }
             let readers = shared.audience.admit(self.permissions.readers(cached.node.as_deref()));
-            self.store_what_view_shows(shared)?;
+            self.flush_viewed_array(shared)?;
             drop(inode.revalidate(shared, &*inode.array()?, cancellation)?);
             used.push(ArrayInUse { inode, readers });
         }
         Ok(used)
     }
 
-    /// Stores what was written to the array that a view is of: views read the store.
-    fn store_what_view_shows(&self, shared: &SharedArray) -> FsResult<()> {
+    /// Stores what was written to the array of a view, because views read the store.
+    fn flush_viewed_array(&self, shared: &SharedArray) -> FsResult<()> {
         if shared.view.is_some()
             && let Some(open) = self.arrays.current(None, &shared.path)
             && let Ok(array) = &open.array
@@ -151,21 +151,21 @@ impl ServedArrays {
         Ok(())
     }
 
-    /// The attributes of an array's file: its time moves when another program is seen to have changed chunks.
-    pub fn as_new_as_chunks(&self, entity: &Entity, node: &Node, info: Info) -> Info {
+    /// Returns the attributes of an array's file. Its time moves when another program is seen to have changed chunks.
+    pub fn with_time_of_chunks(&self, entity: &Entity, node: &Node, info: Info) -> Info {
         let open = self.arrays.current(self.array_view(entity, node), &entity.path);
         let changed_at = open.and_then(|open| open.array.as_ref().ok()?.changed_at());
         Info { modified: info.modified.max(changed_at), ..info }
     }
 
-    /// Where the bytes of an entity are that shows those of an array.
+    /// Returns the view of the open array that has the bytes of an entity.
     fn array_view(&self, entity: &Entity, node: &Node) -> Option<View> {
         let Node::Array { metadata, .. } = node else { return entity.view };
         entity.view?.of_array(metadata.shape.len(), self.arrays.layout())
     }
 }
 
-/// The size of an array in stat(2); `None` where it is unknown.
+/// Returns the size of an array in stat(2); `None` if it is unknown.
 pub fn shown_size(cached: &CachedNode) -> Option<u64> {
     match cached.node.as_deref() {
         Some(Node::Array { metadata, .. }) => metadata.flat_size(),

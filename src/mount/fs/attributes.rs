@@ -5,19 +5,19 @@ use std::time::{Duration, SystemTime};
 /// Attributes of a file, as in stat(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    /// Inode number.
+    /// The inode number.
     pub inode: u64,
-    /// A folder; otherwise a regular file.
+    /// Whether this is a folder; otherwise it is a regular file.
     pub is_folder: bool,
-    /// Size of the file.
+    /// The size of the file.
     pub size_bytes: u64,
-    /// Permission bits, 0o777 at most.
+    /// The permission bits, and the sticky bit of a folder.
     pub mode: u16,
-    /// Owner.
+    /// The owner.
     pub uid: u32,
-    /// Group.
+    /// The group.
     pub gid: u32,
-    /// Time of the last change, used for all times.
+    /// The time of the last change, which stat(2) shows for all times.
     pub mtime: SystemTime,
 }
 
@@ -35,18 +35,18 @@ pub struct Stat {
 /// The changes of a setattr request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SetAttr {
-    /// chmod
+    /// The new mode.
     pub mode: Option<u32>,
-    /// chown
+    /// The new owner.
     pub uid: Option<u32>,
-    /// chgrp
+    /// The new group.
     pub gid: Option<u32>,
-    /// truncate
+    /// The new size.
     pub size_bytes: Option<u64>,
-    /// The user that asks.
+    /// The user that makes the request.
     pub user: u32,
-    /// By ftruncate; otherwise by truncate or open.
+    /// Whether the request comes from ftruncate(2); otherwise from truncate(2) or open(2).
     pub by_handle: bool,
-    /// The id of the calling process, 0 if unknown.
+    /// The process that makes the request, 0 if unknown.
     pub process: u32,
 }

@@ -1,11 +1,11 @@
-//! Snapshots of a mount: what is written to `__zarrfs__/commit` is the message of one.
+//! Commits of a mount: a program that writes a message to `__zarrfs__/commit` makes a snapshot.
 //!
-//! Uses `hierarchy::commit`. All that programs have written is stored in the overlay while they go on. Then the gate keeps
-//! them from writing while the rest is stored; it opens again when the overlay takes nothing any more, so that they write into
-//! memory until the snapshot is published. Readers are never kept waiting.
+//! This file uses `hierarchy::commit`. First, everything that programs have written is stored in the overlay while they go on. Then
+//! the gate keeps them from writing while the rest is stored. It opens again when the overlay is frozen, so that they write into
+//! memory until the snapshot is published. Readers never wait.
 //!
-//! Invariants: a snapshot has each write request in full or not at all, and all that were synced before. Pages of memory maps
-//! are taken at any time.
+//! Invariants: a snapshot has each write request in full or not at all, and all those that were synced before. Pages of memory
+//! maps are taken at any time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -23,13 +23,14 @@ use crate::mount::fs::inode::{Inode, InodeTable};
 use crate::mount::fs::names::table::NameTable;
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::open_file::{BegunWrite, FileRead, FileWrite, OpenFile, Opened, ReadData, ReplyBuffer};
+use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::request::RequestLog;
 use crate::store::overlay::OverlayStore;
 
 /// The longest message.
 const MAX_MESSAGE_BYTES: usize = 64 << 10;
 
-/// Makes the kernel send the dirty pages of inodes.
+/// A function that makes the kernel send the dirty pages of inodes.
 type SendPages = Box<dyn Fn(&[u64]) + Send + Sync>;
 
 /// The commits of a mount.
@@ -43,37 +44,21 @@ pub struct Commits {
     is_writable: bool,
     /// How long a commit waits while nothing is stored.
     stall_timeout: Duration,
-    /// One commit after the other.
+    /// Held by each commit.
     running: Mutex<()>,
-    /// What became of the last one.
+    /// The outcome of the last commit, as JSON.
     last: Mutex<Option<String>>,
     sent: AtomicU64,
     send_pages: OnceLock<SendPages>,
 }
 
-/// The parts of a mount that commits need.
-pub struct CommitParts {
-    /// The nodes, and the store.
-    pub nodes: Arc<NodeCache>,
-    /// The inodes.
-    pub inodes: Arc<InodeTable>,
-    /// Has what is not stored yet.
-    pub engine: Arc<Engine>,
-    /// The names, which stay as they are while a commit stores the rest.
-    pub names: Arc<NameTable>,
-    /// The counters and failures.
-    pub log: Arc<RequestLog>,
-    /// Keeps writers out.
-    pub gate: Arc<RequestGate>,
-}
-
-/// What keeps programs from changing anything.
+/// The locks that keep programs from changing anything.
 struct WriteFreeze<'a> {
     _changes: RwLockWriteGuard<'a, ()>,
     _names: MutexGuard<'a, ()>,
 }
 
-/// What a program writes: the message, or an object of JSON with the members `message` and `branch`.
+/// Parses the text that a program writes: the message, or a JSON object with the members `message` and `branch`.
 fn parse(text: &[u8]) -> Result<Request> {
     let text = std::str::from_utf8(text).map_err(|_| Error::InvalidValue("a message is UTF-8".to_owned()))?;
     let members: Option<serde_json::Map<String, Value>> = serde_json::from_str(text).ok();
@@ -85,18 +70,17 @@ fn parse(text: &[u8]) -> Result<Request> {
 }
 
 impl Commits {
-    /// No commit was made yet. One that stores nothing for `stall_timeout` fails.
-    pub fn new(parts: CommitParts, is_writable: bool, stall_timeout: Duration) -> Self {
-        let CommitParts { nodes, inodes, engine, names, log, gate } = parts;
+    /// Creates the commits of a mount. One that stores nothing until the deadline of requests fails.
+    pub fn new(parts: &MountParts, names: Arc<NameTable>) -> Self {
         Commits {
-            nodes,
-            inodes,
-            engine,
+            nodes: parts.nodes.clone(),
+            inodes: parts.inodes.clone(),
+            engine: parts.engine.clone(),
             names,
-            log,
-            gate,
-            is_writable,
-            stall_timeout,
+            log: parts.log.clone(),
+            gate: parts.gate.clone(),
+            is_writable: parts.options.writable,
+            stall_timeout: parts.options.request_deadline,
             running: Mutex::default(),
             last: Mutex::default(),
             sent: AtomicU64::new(0),
@@ -104,18 +88,18 @@ impl Commits {
         }
     }
 
-    /// How many objects were sent so far.
+    /// Returns how many objects were sent so far.
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Makes commits begin with a request for the kernel's dirty pages.
+    /// Makes each commit begin with a request for the kernel's dirty pages.
     pub fn set_page_sender(&self, send: impl Fn(&[u64]) + Send + Sync + 'static) {
         let _ = self.send_pages.set(Box::new(send));
     }
 
-    /// Whether changes become snapshots.
-    pub fn are_taken(&self) -> bool {
+    /// Returns whether the mount can make snapshots.
+    pub fn are_possible(&self) -> bool {
         self.is_writable && self.overlay_of_versions().is_some()
     }
 
@@ -124,19 +108,19 @@ impl Commits {
         OverlayStore::of(store.as_ref()).filter(|_| store.versions().is_some())
     }
 
-    /// What became of the last commit, as JSON.
+    /// Returns the outcome of the last commit, as JSON.
     pub fn last(&self) -> String {
         self.last.lock().clone().unwrap_or_else(|| "{}\n".to_owned())
     }
 
-    /// Opens `__zarrfs__/commit`. `writes`: a message may be written.
+    /// Opens `__zarrfs__/commit`; with `writes`, a message may be written.
     pub fn open(self: &Arc<Self>, inode: Arc<Inode>, writes: bool) -> Opened<CommitFile> {
         let message = CommitMessage { report: self.last(), ..CommitMessage::default() };
         let file = CommitFile { commits: self.clone(), inode, writes, message: Mutex::new(message) };
         Opened::without_cache(file, true)
     }
 
-    /// Makes a snapshot of all that was written. Returns what became of it, as JSON, too.
+    /// Makes a snapshot of everything that was written. Returns the outcome twice: as JSON, and for the request.
     fn commit(&self, text: &[u8]) -> (String, FsResult<()>) {
         let _running = self.running.lock();
         let outcome = parse(text).and_then(|request| self.commit_to_base(&request));
@@ -150,7 +134,7 @@ impl Commits {
             Ok(Outcome::Nothing) => Ok(()),
             Ok(Outcome::Published { snapshot, branch, changes }) => {
                 log::info!("{} changes committed to {branch} as {snapshot}", grouped(changes));
-                // Others may have changed documents.
+                // The new base has the commits of others, who may have changed documents.
                 self.nodes.expire();
                 Ok(())
             }
@@ -170,7 +154,7 @@ impl Commits {
     fn commit_to_base(&self, request: &Request) -> Result<Outcome> {
         let overlay = self.overlay_of_versions();
         let overlay = overlay.ok_or_else(|| Error::ReadOnly("this mount makes no snapshots".to_owned()))?;
-        // A mistake costs no time.
+        // A wrong request fails before anything is stored.
         commit::check(overlay, request)?;
         let mapped = self.inodes.written_arrays();
         if let Some(send) = self.send_pages.get().filter(|_| !mapped.is_empty()) {
@@ -180,9 +164,9 @@ impl Commits {
         commit::commit(overlay, request, &self.sent, || self.freeze())
     }
 
-    /// Keeps programs from changing anything, and stores what they have changed.
+    /// Keeps programs from changing anything, and stores their last changes.
     fn freeze(&self) -> Result<WriteFreeze<'_>> {
-        let frozen = WriteFreeze { _changes: self.gate.freeze(), _names: self.names.hold() };
+        let frozen = WriteFreeze { _changes: self.gate.freeze(), _names: self.names.lock_changes() };
         self.store_all()?;
         Ok(frozen)
     }
@@ -193,7 +177,7 @@ impl Commits {
     }
 }
 
-/// `__zarrfs__/commit`, open.
+/// The open file `__zarrfs__/commit`.
 pub struct CommitFile {
     commits: Arc<Commits>,
     inode: Arc<Inode>,
@@ -204,9 +188,9 @@ pub struct CommitFile {
 #[derive(Default)]
 struct CommitMessage {
     text: Vec<u8>,
-    /// Something was written that is not committed yet.
+    /// Whether something was written that is not committed yet.
     is_new: bool,
-    /// What is read: the outcome of the last commit, through this handle or before it was opened.
+    /// The text that programs read: the outcome of the last commit through this handle, or before it was opened.
     report: String,
 }
 
@@ -247,7 +231,7 @@ impl OpenFile for CommitFile {
             return Err(Failure::Errno(libc::EFBIG));
         }
         let mut message = self.message.lock();
-        // A message that follows another begins where the program stands in the file.
+        // The second message of a handle begins at the end of the first, where the program's offset is; blanks come before it.
         let length = message.text.len().max(end);
         message.text.resize(length, b' ');
         if let Some(place) = message.text.get_mut(start..end) {

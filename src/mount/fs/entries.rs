@@ -16,8 +16,10 @@ use crate::mount::fs::names::leftovers::Leftovers;
 use crate::mount::fs::names::table::{KnownName, NameTable};
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::open_file::{FolderEntry, OpenFile};
+use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::virtual_files::companion_names::CompanionNames;
-use crate::mount::fs::virtual_files::generated::{INTERNALS, OwnFiles};
+use crate::mount::fs::virtual_files::generated::GeneratedFiles;
+use crate::mount::fs::virtual_files::internals::{INTERNALS, InternalFiles};
 use crate::mount::fs::virtual_files::views::{self, PlaneNames};
 use crate::store::join;
 
@@ -30,24 +32,29 @@ pub struct Entries {
     inodes: Arc<InodeTable>,
     names: Arc<NameTable>,
     companion_names: Arc<CompanionNames>,
-    own_files: Arc<OwnFiles>,
+    internal_files: Arc<InternalFiles>,
     leftovers: Leftovers,
     /// The name of the root's file, if the root is an array.
     root_name: Arc<str>,
 }
 
 impl Entries {
-    /// Creates the entries of these nodes' folders.
+    /// Creates the entries of a mount's folders.
     pub fn new(
-        nodes: Arc<NodeCache>,
-        inodes: Arc<InodeTable>,
+        parts: &MountParts,
+        generated: &GeneratedFiles,
         names: Arc<NameTable>,
-        companion_names: Arc<CompanionNames>,
-        own_files: Arc<OwnFiles>,
-        root_name: Arc<str>,
+        internal_files: Arc<InternalFiles>,
     ) -> Self {
-        let leftovers = Leftovers::default();
-        Entries { nodes, inodes, names, companion_names, own_files, leftovers, root_name }
+        Entries {
+            nodes: parts.nodes.clone(),
+            inodes: parts.inodes.clone(),
+            names,
+            companion_names: generated.companion_names.clone(),
+            internal_files,
+            leftovers: Leftovers::default(),
+            root_name: parts.root_name.clone(),
+        }
     }
 
     /// Returns what a name in a folder stands for.
@@ -68,7 +75,7 @@ impl Entries {
                 let planes = PlaneNames::in_folder(&self.nodes, folder, blocking)?;
                 Ok(planes.and_then(|planes| planes.find(name)))
             }
-            EntityKind::Internals => Ok(self.own_files.find(name).map(|kind| Entity::new(kind, ""))),
+            EntityKind::Internals => Ok(self.internal_files.find(name).map(|kind| Entity::new(kind, ""))),
             _ => Ok(None),
         }
     }
@@ -79,12 +86,7 @@ impl Entries {
         {
             return Ok(Some(internals));
         }
-        if self.nodes.is_root_array(group, blocking)? {
-            if *name == *self.root_name {
-                return Ok(Some(Entity::new(EntityKind::Array, "")));
-            }
-        } else {
-            let path = join(group, name);
+        if let Some(path) = self.nodes.path_in(group, name, &self.root_name, blocking)? {
             match self.nodes.get(&path, blocking)?.node.as_deref() {
                 Some(Node::Group { .. }) => return Ok(Some(Entity::new(EntityKind::Group, path))),
                 Some(Node::Array { .. } | Node::Broken { .. }) => {
@@ -140,7 +142,7 @@ impl Entries {
             EntityKind::Views(format) => views::names_of_views(format),
             EntityKind::PlanesFolder(_) => Vec::new(),
             EntityKind::Internals => {
-                let own = self.own_files.names();
+                let own = self.internal_files.names();
                 own.map(|(name, kind)| (name.to_owned(), Entity::new(kind, ""))).collect()
             }
             _ => return Err(Failure::Errno(libc::ENOTDIR)),

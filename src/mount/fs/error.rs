@@ -1,6 +1,7 @@
-//! Why a request fails, and the log that reports each failure once.
+//! The failures of requests, and the log that reports each failure once.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
@@ -29,7 +30,7 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// The errno for the kernel.
+    /// Returns the errno for the kernel.
     pub fn errno(&self) -> i32 {
         match self {
             Failure::Errno(errno) => *errno,
@@ -38,7 +39,7 @@ impl Failure {
         }
     }
 
-    /// The failure as an error about `subject`, for callers that run before there is a mount.
+    /// Returns the failure as an error about `subject`, for callers that run before there is a mount.
     pub fn into_error(self, subject: &str) -> Error {
         match self {
             Failure::Error(error) => error,
@@ -53,9 +54,8 @@ impl Failure {
 /// The result of a file system operation.
 pub type FsResult<T> = std::result::Result<T, Failure>;
 
-/// Logs failures as errors: each reason, which names the chunk, once in [`FailureLog::SILENCE`] for each file, and at most
-/// [`FailureLog::BURST`] failures in [`FailureLog::WINDOW`]: a program that keeps reading a damaged array must not fill the
-/// disk.
+/// A log of failures. A program that keeps reading a damaged array must not fill the disk: each reason, which names the chunk, is
+/// logged once in [`FailureLog::SILENCE`] for each file, and at most [`FailureLog::BURST`] failures in [`FailureLog::WINDOW`].
 #[derive(Default)]
 pub struct FailureLog {
     state: Mutex<LogState>,
@@ -63,17 +63,17 @@ pub struct FailureLog {
 
 #[derive(Default)]
 struct LogState {
-    /// When the last messages were logged, oldest first.
+    /// The times of the last messages, oldest first.
     sent: VecDeque<Instant>,
     suppressed: u64,
-    /// When which failure was logged last, by the hash of its file and reason. At most those of one silence, and bursts limit
-    /// those.
+    /// When each failure was logged last, by the hash of its file and reason. There are only those of one silence, whose number the
+    /// bursts limit.
     logged: HashMap<u64, Instant>,
     /// The last failures, oldest first, logged or not.
     failures: VecDeque<LoggedFailure>,
 }
 
-/// A failure as shown by `__zarrfs__/last_error`.
+/// A failure as `__zarrfs__/last_error` shows it.
 struct LoggedFailure {
     at: Timestamp,
     path: String,
@@ -86,22 +86,22 @@ impl FailureLog {
     pub const BURST: usize = 20;
     /// The length of the window.
     pub const WINDOW: Duration = Duration::from_secs(10);
-    /// How long a failure that was logged is not logged again.
+    /// How long a failure is not logged again.
     pub const SILENCE: Duration = Duration::from_secs(60);
 
     /// How many failures are remembered.
     pub const CAPACITY: usize = 32;
 
     /// Logs and remembers a failed request: the request, the path of its file, and the reason.
-    pub fn note(&self, request: &str, path: &str, reason: &Error) {
-        self.note_as(request, path, reason.errno(), reason);
+    pub fn record(&self, request: &str, path: &str, reason: &Error) {
+        self.record_as(request, path, reason.errno(), reason);
     }
 
-    /// As [`FailureLog::note`], for a reply with another errno than the reason's.
-    pub fn note_as(&self, request: &str, path: &str, errno: i32, reason: &Error) {
+    /// Logs and remembers a failed request whose reply has another errno than the reason.
+    pub fn record_as(&self, request: &str, path: &str, errno: i32, reason: &Error) {
         let text = without_known_secrets(&reason.to_string());
         self.remember(path, errno, format!("{request}: {text}"));
-        // A request that took too long names no chunk: its range does.
+        // A timeout names no chunk, but the request names its range.
         let chunk = if matches!(reason, Error::TimedOut { .. }) { request } else { &text };
         if let Some(suppressed) = self.admit(Instant::now(), (path, chunk)) {
             if suppressed > 0 {
@@ -113,10 +113,10 @@ impl FailureLog {
 
     fn remember(&self, path: &str, errno: i32, sentence: String) {
         let mut state = self.state.lock();
-        let is_again = |failure: &LoggedFailure| {
+        let is_repetition = |failure: &LoggedFailure| {
             failure.path == path && failure.errno == errno && failure.sentence == sentence
         };
-        if state.failures.back().is_some_and(is_again) {
+        if state.failures.back().is_some_and(is_repetition) {
             state.failures.pop_back();
         } else if state.failures.len() == Self::CAPACITY {
             state.failures.pop_front();
@@ -125,19 +125,19 @@ impl FailureLog {
         state.failures.push_back(LoggedFailure { at: Timestamp::now(), path, errno, sentence });
     }
 
-    /// The last failures, one line each, oldest first: time (UTC), path, errno and reason, separated by tabs.
+    /// Returns the last failures, one line each, oldest first: time (UTC), path, errno and reason, separated by tabs.
     pub fn text(&self) -> String {
         let state = self.state.lock();
-        let line = |failure: &LoggedFailure| {
-            let (at, path, sentence) =
-                (failure.at, failure.path.escape_debug(), failure.sentence.escape_debug());
-            format!("{at:.3}\t/{path}\t{}\t{sentence}\n", errno_name(failure.errno))
-        };
-        state.failures.iter().map(line).collect()
+        let mut text = String::new();
+        for LoggedFailure { at, path, errno, sentence } in &state.failures {
+            let (path, errno, sentence) = (path.escape_debug(), errno_name(*errno), sentence.escape_debug());
+            let _ = writeln!(text, "{at:.3}\t/{path}\t{errno}\t{sentence}");
+        }
+        text
     }
 
-    /// Returns the number of messages that were suppressed since the last one, if this failure may be logged
-    /// now. The kernel repeats requests for pages that it did not get, and programs go through a chunk in many requests.
+    /// Returns the number of messages that were suppressed since the last one, if this failure may be logged now. Failures repeat:
+    /// the kernel asks again for pages that it did not get, and programs read a chunk in many requests.
     fn admit(&self, now: Instant, failure: (&str, &str)) -> Option<u64> {
         let mut hasher = DefaultHasher::new();
         failure.hash(&mut hasher);
@@ -160,7 +160,7 @@ impl FailureLog {
     }
 }
 
-/// The name of an errno that this program replies with, or its number.
+/// Returns the name of an errno that this program replies with, or its number.
 fn errno_name(errno: i32) -> String {
     let names = [
         (libc::EIO, "EIO"),
@@ -195,7 +195,7 @@ mod tests {
         let log = FailureLog::default();
         for number in 0..100 {
             let error = Error::CutShort { written_bytes: number / 2, size_bytes: 100 };
-            log.note("last close", "a/t", &error);
+            log.record("last close", "a/t", &error);
         }
         let text = log.text();
         assert_eq!(text.lines().count(), FailureLog::CAPACITY);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_is_cut_and_counted() {
+    fn floods_are_limited_and_counted() {
         let log = FailureLog::default();
         let start = Instant::now();
         let admit = |at: Instant, reason: &str| log.admit(at, ("t", reason));

@@ -1,6 +1,6 @@
-//! Which requests may run: changes wait for a commit, and the end of the mount lets nothing more in.
+//! The gate of requests: changes wait for a commit, and nothing comes in after the end of the mount.
 //!
-//! Uses nothing of the crate but its errors.
+//! This file uses nothing of the crate but its errors.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,14 +11,14 @@ use crate::mount::fs::error::{Blocking, Failure, FsResult};
 /// The gate of a mount.
 #[derive(Default)]
 pub struct RequestGate {
-    /// Held for reading by a program that changes something, for writing by a commit.
+    /// Held for reading by each request that changes something, for writing by a commit.
     changes: RwLock<()>,
-    /// The daemon is about to exit: all requests fail.
+    /// Whether the daemon is about to exit, so that all requests fail.
     has_ended: AtomicBool,
 }
 
 impl RequestGate {
-    /// Lets a program change something. It waits while a commit stores what was written before.
+    /// Lets a request change something, after a commit that is storing earlier changes.
     pub fn enter(&self, blocking: Blocking) -> FsResult<RwLockReadGuard<'_, ()>> {
         match blocking {
             Blocking::Yes => Ok(self.changes.read()),
@@ -26,7 +26,7 @@ impl RequestGate {
         }
     }
 
-    /// As [`RequestGate::enter`], for a write. A page of a memory map is taken at any time: it is part of what is in memory.
+    /// Lets a write in. A page of a memory map is taken at any time, because the kernel cannot keep it for long.
     pub fn enter_to_write(
         &self,
         is_page: bool,
@@ -35,19 +35,19 @@ impl RequestGate {
         if is_page { Ok(None) } else { self.enter(blocking).map(Some) }
     }
 
-    /// Keeps programs from changing anything until the lock is released.
+    /// Keeps requests from changing anything until the lock is released.
     pub fn freeze(&self) -> RwLockWriteGuard<'_, ()> {
         self.changes.write()
     }
 
-    /// From now on reads fail, and writes fail except for pages of memory maps: exactly the writes with a
-    /// successful reply are stored at the end. A page that the kernel has given up cannot be read again.
+    /// Makes all reads fail from now on, and all writes except pages of memory maps. So exactly the writes with a successful reply
+    /// are stored at the end. The kernel has given up a page that it sends, so that no later request could read it.
     pub fn end_service(&self) {
         self.has_ended.store(true, Ordering::SeqCst);
     }
 
-    /// Fails with ENOTCONN, as every request to a dead daemon does. A write checks this once its chunks are
-    /// dirty: if the check passes, they were dirty before the end began.
+    /// Fails with ENOTCONN after the end, as every request to a dead daemon does. A write checks this when its chunks are dirty: if
+    /// the check passes, they were dirty before the end began.
     pub fn ensure_serving(&self) -> FsResult<()> {
         if self.has_ended.load(Ordering::SeqCst) { Err(Failure::Errno(libc::ENOTCONN)) } else { Ok(()) }
     }

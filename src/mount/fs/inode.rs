@@ -372,25 +372,21 @@ impl InodeTable {
 
     /// Returns the inodes of a node and of all nodes below it, with those of their views and companion files.
     pub fn inodes_below(&self, path: &str) -> Vec<Arc<Inode>> {
-        let is_below = |other: &str| {
-            other.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
         let inner = self.inner.read();
-        inner.by_entity.values().filter(|inode| is_below(&inode.entity.path)).cloned().collect()
+        inner.by_entity.values().filter(|inode| is_at_or_below(&inode.entity.path, path)).cloned().collect()
     }
 
-    /// Retires the inodes of a node and of all nodes below it: the kernel must not mix what it knows of them with what takes their
-    /// place.
-    pub fn retire_below(&self, path: &str) {
-        for inode in self.inodes_below(path) {
-            self.retire(&inode);
-        }
+    /// Retires the inodes of a node and of all nodes below it, and returns the open arrays among them. The kernel must not mix what
+    /// it knows of them with the nodes that take their place.
+    pub fn retire_below(&self, path: &str) -> Vec<(Arc<Inode>, Arc<Array>)> {
+        let inodes = self.inodes_below(path);
+        inodes.iter().for_each(|inode| self.retire(inode));
+        with_open_arrays(inodes)
     }
 
     /// Returns the open arrays among a node and all nodes below it.
     pub fn open_arrays_below(&self, path: &str) -> Vec<(Arc<Inode>, Arc<Array>)> {
-        let inodes = self.inodes_below(path).into_iter();
-        inodes.filter_map(|inode| Some((inode.clone(), inode.open_array()?.array.clone().ok()?))).collect()
+        with_open_arrays(self.inodes_below(path))
     }
 
     /// Returns the numbers of arrays with pages that may have been written through a memory map.
@@ -407,6 +403,17 @@ impl InodeTable {
     pub fn used_arrays(&self) -> Vec<Arc<Inode>> {
         self.inner.read().by_number.iter().filter(|inode| inode.counters.is_used()).cloned().collect()
     }
+}
+
+/// Returns whether a path is `top` or below it.
+pub fn is_at_or_below(path: &str, top: &str) -> bool {
+    path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Returns the inodes that have an open array, with it.
+fn with_open_arrays(inodes: Vec<Arc<Inode>>) -> Vec<(Arc<Inode>, Arc<Array>)> {
+    let inodes = inodes.into_iter();
+    inodes.filter_map(|inode| Some((inode.clone(), inode.open_array()?.array.clone().ok()?))).collect()
 }
 
 #[cfg(test)]

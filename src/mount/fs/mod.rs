@@ -1,14 +1,13 @@
-//! The file system: names, attributes and operations, without FUSE types, so that it is tested without a
-//! mount.
+//! The file system: names, attributes and operations. It has no FUSE types, so that it can be tested without a mount.
 //!
-//! [`FileSystem`] has no state of its own: it looks an inode or a handle up, and asks the room that has what the request is
-//! about. `entries.rs` and `stat.rs` say what names stand for, `names` makes, removes and renames them, `array_files` has the files of
-//! arrays, `virtual_files` sidecars and companion files, `commit.rs` makes snapshots, `page_cache` tracks what the kernel caches.
-//! Each room takes the parts of the mount that it needs (`node_cache.rs`, `inode.rs`, `arrays.rs`, `request.rs`, `gate.rs`), and
-//! none takes the file system. An open file (`open_file.rs`) has what its requests need. Uses neither `fuse` nor `daemon`.
+//! [`FileSystem`] has no state of its own: it looks an inode or a handle up, and passes the request to a room. `entries.rs` and
+//! `stat.rs` say what names stand for, `names` makes, removes and renames them, `array_files` has the files of arrays,
+//! `virtual_files` has sidecars and companion files, `commit.rs` makes snapshots, and `page_cache` tracks the kernel's pages.
+//! `assembly.rs` builds the rooms. Each keeps the parts of the mount that it needs (`parts.rs`), and none keeps the file system. An
+//! open file (`open_file.rs`) has everything that its requests need. This module uses neither `fuse` nor `daemon`.
 //!
-//! Invariants: a real node wins over a generated name; an operation with [`Blocking::No`] never touches the
-//! store; the inode of a replaced array replies ESTALE for ever.
+//! Invariants: a real node wins over a generated name; an operation with [`Blocking::No`] never touches the store; every use of
+//! the inode of a replaced array fails with ESTALE.
 
 pub mod array_files;
 pub mod arrays;
@@ -23,6 +22,7 @@ pub mod names;
 pub mod node_cache;
 pub mod open_file;
 pub mod page_cache;
+pub mod parts;
 pub mod permissions;
 pub mod request;
 pub mod stat;
@@ -49,7 +49,7 @@ use crate::mount::fs::inode::{Entity, EntityKind, Inode, InodeTable};
 use crate::mount::fs::names::changes::NameChanges;
 use crate::mount::fs::names::open::ScratchFiles;
 use crate::mount::fs::names::permissions::NodePermissions;
-use crate::mount::fs::names::{Caller, Created};
+use crate::mount::fs::names::{Caller, CreatedFile};
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::open_file::{FolderEntry, HandleTable, OpenFile, Opened};
 use crate::mount::fs::page_cache::cache_mode::CachePolicy;
@@ -57,8 +57,8 @@ use crate::mount::fs::page_cache::page_drops::PageDrop;
 use crate::mount::fs::request::RequestLog;
 use crate::mount::fs::stat::FileAttributes;
 use crate::mount::fs::virtual_files::companions::Companions;
-use crate::mount::fs::virtual_files::generated::OwnFiles;
-pub use crate::mount::fs::virtual_files::generated::{
+use crate::mount::fs::virtual_files::internals::InternalFiles;
+pub use crate::mount::fs::virtual_files::internals::{
     COMMIT, CONFIG, DaemonInfo, INTERNALS, SLOW, STATS, UNSAVED,
 };
 use crate::mount::fs::virtual_files::open::VirtualFiles;
@@ -84,125 +84,125 @@ pub struct FileSystem {
     virtual_files: Arc<VirtualFiles>,
     companions: Arc<Companions>,
     drafts: Arc<Drafts>,
-    own_files: Arc<OwnFiles>,
+    internal_files: Arc<InternalFiles>,
     commits: Arc<Commits>,
     scratch_files: Arc<ScratchFiles>,
     node_permissions: Arc<NodePermissions>,
     names: NameChanges,
 }
 
-/// What open(2) replies.
+/// The reply to open(2).
 pub struct OpenReply {
     /// The handle.
     pub handle: u64,
-    /// Reads and writes bypass the page cache.
+    /// Whether reads and writes bypass the page cache.
     pub is_direct: bool,
-    /// The page cache of this file is still valid.
+    /// Whether the pages that the kernel has of this file are still valid.
     pub keeps_cache: bool,
-    /// It may write: the kernel sends a FLUSH for each close.
+    /// Whether it may write. Then the kernel sends a FLUSH for each close.
     pub writes: bool,
     /// The object that the kernel may read itself instead.
     pub backing: Option<Arc<dyn Object>>,
 }
 
 impl FileSystem {
-    /// The options of the mount.
+    /// Returns the options of the mount.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// The encoders and decoders, and what they have not stored yet.
+    /// Returns the engine, which encodes and decodes chunks and has the dirty ones.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
 
-    /// The inodes.
+    /// Returns the inodes.
     pub fn inodes(&self) -> &InodeTable {
         &self.inodes
     }
 
-    /// The open files and folders.
+    /// Returns the open files and folders.
     pub fn handles(&self) -> &HandleTable {
         &self.handles
     }
 
-    /// The counters of requests, and why some failed.
+    /// Returns the log of requests.
     pub fn log(&self) -> &RequestLog {
         &self.log
     }
 
-    /// Which requests may run.
+    /// Returns the gate of requests.
     pub fn gate(&self) -> &RequestGate {
         &self.gate
     }
 
-    /// Which cache modes the kernel allows.
+    /// Returns the policy of the page cache.
     pub fn cache_policy(&self) -> &CachePolicy {
         &self.cache_policy
     }
 
-    /// The mount's own files.
-    pub fn own_files(&self) -> &OwnFiles {
-        &self.own_files
+    /// Returns the files of `__zarrfs__/`.
+    pub fn internal_files(&self) -> &InternalFiles {
+        &self.internal_files
     }
 
-    /// Snapshots of what was written.
+    /// Returns the commits.
     pub fn commits(&self) -> &Commits {
         &self.commits
     }
 
-    /// Changes of names.
+    /// Returns the changes of names.
     pub fn names(&self) -> &NameChanges {
         &self.names
     }
 
-    /// The open file with this handle.
+    /// Returns the open file with this handle.
     pub fn file(&self, handle: u64) -> FsResult<Arc<dyn OpenFile>> {
         self.handles.get(handle)
     }
 
-    /// How long the kernel may remember that a name does not exist.
+    /// Returns how long the kernel may remember that a name does not exist.
     pub fn negative_valid_for(&self) -> Duration {
         if self.options.changes_nodes() { Duration::ZERO } else { self.options.revalidate() }
     }
 
-    /// Gives memory back because the system is short of it: half of the clean chunks in the cache, and idle memory. Returns how
-    /// many bytes.
+    /// Gives memory back because the system is short of it: half of the clean chunks in the cache, and idle memory. Returns the
+    /// number of bytes.
     pub fn relieve_memory(&self) -> u64 {
         let bytes = self.engine.relieve();
-        self.log.metrics().note_pressure(bytes);
+        self.log.metrics().record_pressure(bytes);
         bytes
     }
 
-    /// Forgets all cached nodes (SIGHUP).
+    /// Removes all cached nodes (SIGHUP).
     pub fn expire(&self) {
         self.nodes.expire();
     }
 
-    /// Free space of the store's file system.
+    /// Returns the free space of the store's file system.
     pub fn statfs(&self) -> FsResult<StatFs> {
         Ok(self.nodes.store().statfs()?)
     }
 
-    /// Stores everything that is dirty, durably; gives up where nothing is stored for `stall_timeout`.
-    /// Returns the arrays that could not be stored, with the reasons.
+    /// Stores all dirty chunks durably, and gives up when nothing was stored for `stall_timeout`. Returns the arrays that could not
+    /// be stored, with the reasons.
     pub fn store_all(&self, stall_timeout: Duration) -> Vec<(String, Error)> {
         self.engine.store_all(stall_timeout)
     }
 
-    /// Chunks and shards stored so far, and objects that commits have sent.
+    /// Returns the number of chunks and shards stored so far, and of objects that commits have sent.
     pub fn stored_objects(&self) -> u64 {
         self.engine.counters().objects_stored + self.commits.sent()
     }
 
-    /// Bytes that are written and not stored yet.
+    /// Returns the number of bytes that are written and not stored yet.
     pub fn dirty_bytes(&self) -> u64 {
         self.engine.counters().dirty_bytes
     }
 
-    /// The attributes of an inode.
+    /// Returns the attributes of an inode.
     pub fn attributes(&self, inode: u64, blocking: Blocking) -> FsResult<Stat> {
-        self.attributes.of_inode(&*self.inodes.live(inode)?, blocking)
+        self.attributes.get_for_inode(&*self.inodes.live(inode)?, blocking)
     }
 
     /// Looks up a name in a folder.
@@ -215,7 +215,7 @@ impl FileSystem {
         self.attributes.look_up(&entity.ok_or(Failure::Errno(libc::ENOENT))?, blocking)
     }
 
-    /// As [`FileSystem::lookup`], for a thread, 0 if unknown: what it is about to create is not there.
+    /// Looks up a name in a folder for a thread, 0 if unknown. A name that the thread is expected to create does not exist for it.
     pub fn lookup_by(&self, parent: u64, name: &str, thread: u32, blocking: Blocking) -> FsResult<Stat> {
         if self.entries.is_expected(parent, name, thread) {
             return Err(Failure::Errno(libc::ENOENT));
@@ -234,7 +234,7 @@ impl FileSystem {
                 Ok(self.add_handle(self.array_files.open(&inode, writes, flags, cancellation)?))
             }
             _ => {
-                // A look at the mount asks its service for nothing.
+                // Programs that watch the mount must not cause requests to its service.
                 if self.options.follows_branch && !inode.entity.kind.is_report() {
                     let followed = self.nodes.follow_branch();
                     followed.inspect_err(|failure| self.log.record_failure(&inode, "open", failure))?;
@@ -245,6 +245,9 @@ impl FileSystem {
     }
 
     /// Opens a file that has no counterpart in the store.
+    ///
+    /// A sidecar, and a file whose content may change between opens, bypass the page cache: a reader gets the whole file even if
+    /// the kernel has another size.
     fn open_generated(
         &self,
         inode: Arc<Inode>,
@@ -268,13 +271,13 @@ impl FileSystem {
                 Ok(self.add_handle(opened))
             }
             kind => {
-                let text = self.own_files.text(kind).unwrap_or_default();
+                let text = self.internal_files.text(kind).unwrap_or_default();
                 Ok(self.add_handle(self.virtual_files.open_report(text, cancellation)?))
             }
         }
     }
 
-    /// Whether these flags ask for writing; fails if this kind of file cannot be written.
+    /// Returns whether these flags ask for writing. Fails if this kind of file cannot be written.
     fn wants_writing(&self, entity: &Entity, flags: i32) -> FsResult<bool> {
         let wants = flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0;
         match (wants, entity.kind) {
@@ -292,7 +295,7 @@ impl FileSystem {
         OpenReply { handle: self.handles.add(file), is_direct, keeps_cache, writes, backing }
     }
 
-    /// Makes a file and opens it; a file that is there is opened.
+    /// Opens a file, and makes it first if there is none.
     pub fn create(
         &self,
         folder: u64,
@@ -302,8 +305,8 @@ impl FileSystem {
         caller: Caller,
     ) -> FsResult<(Stat, OpenReply)> {
         match self.names.create(folder, name, mode, flags, caller)? {
-            Created::New { stat, opened } => Ok((stat, self.add_handle(opened))),
-            Created::Existing { stat, held: _held } => {
+            CreatedFile::New { stat, opened } => Ok((stat, self.add_handle(opened))),
+            CreatedFile::Existing { stat, lock: _lock } => {
                 let flags = flags & !(libc::O_CREAT | libc::O_EXCL);
                 let opened = self.open(stat.attributes.inode, flags, &Cancellation::never())?;
                 Ok((stat, opened))
@@ -321,7 +324,7 @@ impl FileSystem {
         }
     }
 
-    /// Undoes an open that got no reply.
+    /// Closes a handle whose open got no reply.
     pub fn cancel_open(&self, handle: u64) {
         if let Ok(file) = self.handles.get(handle) {
             file.cancel_open();
@@ -329,7 +332,7 @@ impl FileSystem {
         self.release(handle);
     }
 
-    /// As [`FileSystem::open_folder`], for a thread, 0 if unknown: it sees all that is there.
+    /// Opens a folder for a thread, 0 if unknown. From then on, names that the thread was expected to create exist for it.
     pub fn open_folder_by(&self, inode: u64, thread: u32) -> FsResult<u64> {
         if let Ok(inode) = self.inodes.live(inode) {
             self.names.table().end_expected_in(&inode.entity, thread);
@@ -343,37 +346,38 @@ impl FileSystem {
         Ok(self.handles.add(self.entries.list(&inode.entity, self.options.writable)?))
     }
 
-    /// The entries of an open folder.
+    /// Returns the entries of an open folder.
     pub fn listing(&self, handle: u64) -> FsResult<Listing> {
         Listing::new(self.handles.get(handle)?)
     }
 
-    /// The attributes of an entry, for readdirplus.
+    /// Returns the attributes of an entry, for readdirplus.
     pub fn entry_attributes(&self, entry: &FolderEntry, blocking: Blocking) -> FsResult<Stat> {
-        // A lookup makes a companion file, listing its folder does not. A sidecar needs only the documents.
+        // A lookup may make a companion file to learn its size, but a listing must not make a whole folder of them. A sidecar needs
+        // only the documents.
         let blocking = match entry.entity.kind {
             EntityKind::Companion(format, _) if format.role != Role::Sidecar => Blocking::No,
             _ => blocking,
         };
-        self.attributes.of(&entry.entity, blocking)
+        self.attributes.get(&entry.entity, blocking)
     }
 
-    /// The inode of an entry, for a reply to the kernel.
+    /// Returns the inode of an entry for a reply to the kernel.
     pub fn inode_of_entry(&self, entry: &FolderEntry) -> u64 {
         if entry.entity.is_transient() { self.inodes.look_up(&entry.entity) } else { entry.inode }
     }
 
-    /// The value of an extended attribute.
+    /// Returns the value of an extended attribute.
     pub fn xattr(&self, inode: u64, name: &str, blocking: Blocking) -> FsResult<Vec<u8>> {
         self.extended_attributes.value(&*self.inodes.live(inode)?, name, blocking)
     }
 
-    /// The names of all extended attributes, each terminated by NUL.
+    /// Returns the names of all extended attributes, each terminated by NUL.
     pub fn xattr_names(&self, inode: u64, blocking: Blocking) -> FsResult<Vec<u8>> {
         self.extended_attributes.names(&*self.inodes.live(inode)?, blocking)
     }
 
-    /// setattr. Returns the pages that the kernel must drop.
+    /// Changes attributes. Returns the pages that the kernel must drop.
     pub fn set_attributes(&self, inode: u64, change: SetAttr) -> FsResult<(Stat, Option<PageDrop>)> {
         if !self.options.writable {
             return Err(Failure::Errno(libc::EROFS));
@@ -391,8 +395,9 @@ impl FileSystem {
     }
 
     fn set_owner_and_mode(&self, entity: &Entity, change: &SetAttr) -> FsResult<Stat> {
-        let found = self.attributes.of(entity, Blocking::Yes)?;
+        let found = self.attributes.get(entity, Blocking::Yes)?;
         let now = found.attributes;
+        // A mode is unchanged if it is the shown one, or the one in the store: programs set modes that they have read from either.
         let changes_mode = match change.mode.map(|mode| mode & 0o7777) {
             Some(mode) => mode != u32::from(now.mode) && Some(mode) != self.attributes.stored_mode(entity)?,
             None => false,
@@ -403,7 +408,7 @@ impl FileSystem {
         if (changes_owner || changes_mode != is_set) && !self.options.ignores_chmod {
             return Err(Failure::Errno(libc::EPERM));
         }
-        if is_set { self.attributes.of(entity, Blocking::Yes) } else { Ok(found) }
+        if is_set { self.attributes.get(entity, Blocking::Yes) } else { Ok(found) }
     }
 
     fn set_size(
@@ -421,7 +426,7 @@ impl FileSystem {
         let _entered = self.gate.enter(Blocking::Yes)?;
         if entity.is_sidecar() {
             self.drafts.resize(inode, size_bytes, change.by_handle)?;
-            return Ok((self.attributes.of(entity, Blocking::Yes)?, None));
+            return Ok((self.attributes.get(entity, Blocking::Yes)?, None));
         }
         if entity.kind != EntityKind::Array {
             return Err(Failure::Errno(libc::EPERM));
@@ -429,7 +434,7 @@ impl FileSystem {
         let shown_bytes = found.attributes.size_bytes;
         let changed = self.array_files.set_size(inode, size_bytes, shown_bytes, change.process)?;
         let SizeChange { page_drop, has_new_attributes } = changed;
-        let found = if has_new_attributes { self.attributes.of(entity, Blocking::Yes)? } else { found };
+        let found = if has_new_attributes { self.attributes.get(entity, Blocking::Yes)? } else { found };
         Ok((found, page_drop))
     }
 }

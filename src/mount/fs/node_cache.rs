@@ -99,8 +99,9 @@ impl CachedListing {
 
     /// Returns whether a name is known not to be a node. If the listing is not complete, only names of sidecars are known.
     fn excludes(&self, name: &str) -> bool {
-        let is_sidecar = || name.strip_suffix(JSON.suffix).is_some_and(|stem| self.has(stem));
-        !self.has(name) && (self.is_complete || is_sidecar())
+        let is_complete =
+            self.is_complete || name.strip_suffix(JSON.suffix).is_some_and(|stem| self.has(stem));
+        is_complete && !self.has(name)
     }
 }
 
@@ -254,6 +255,21 @@ impl NodeCache {
     /// Returns whether a path is the root and the root is an array. Its folder has the files of this array only.
     pub fn is_root_array(&self, path: &str, blocking: Blocking) -> FsResult<bool> {
         Ok(path.is_empty() && self.get("", blocking)?.is_array())
+    }
+
+    /// Returns the path of the node with a name in the folder of a group. The folder of a root that is an array has this array
+    /// alone, by the name `root_name`.
+    pub fn path_in(
+        &self,
+        group: &str,
+        name: &str,
+        root_name: &str,
+        blocking: Blocking,
+    ) -> FsResult<Option<String>> {
+        if !self.is_root_array(group, blocking)? {
+            return Ok(Some(join(group, name)));
+        }
+        Ok((name == root_name).then(String::new))
     }
 
     /// Returns the nodes in the folder of a group, as the store lists them now. Blocks on the store.

@@ -1,4 +1,4 @@
-//! The description of a request, and what is known of the requests so far: counters, times, failures.
+//! The description of a request, and the log of requests: counters, times and failures.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -12,41 +12,41 @@ use crate::mount::fs::inode::{Inode, InodeTable};
 use crate::mount::metrics::{Metrics, RequestKind};
 use crate::mount::slow_requests::SlowRequests;
 
-/// A request, as the log names it.
+/// A request, as the log describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The inode.
     pub inode: u64,
-    /// The lane that it runs in: the inode, except for lookups.
+    /// The lane that it runs in, one request after the other. It is the inode, except for reads and lookups.
     pub lane: u64,
     /// The operation: "read", "open", ….
     pub operation: &'static str,
-    /// Offset and number of bytes, for reads and writes.
+    /// The offset and the number of bytes, for reads and writes.
     pub range: Option<(u64, u64)>,
 }
 
 impl Request {
-    /// A request without a range.
+    /// Returns a request without a range.
     pub fn new(inode: u64, operation: &'static str) -> Self {
         Request { inode, lane: inode, operation, range: None }
     }
 
-    /// A request for `bytes` bytes at `offset`.
+    /// Returns a request for `bytes` bytes at `offset`.
     pub fn ranged(inode: u64, operation: &'static str, offset: u64, bytes: u64) -> Self {
         Request { range: Some((offset, bytes)), ..Request::new(inode, operation) }
     }
 
-    /// A read of a file: however long reads take, other requests of the file do not wait for a thread.
+    /// Returns a read of a file. Reads have a lane of their own, so that other requests of the file do not wait for them.
     pub fn read(inode: u64, offset: u64, bytes: u64) -> Self {
-        // Inode numbers count from 1: half of the lower half is free, too.
+        // No inode number is that large.
         Request { lane: inode | 1 << 62, ..Request::ranged(inode, "read", offset, bytes) }
     }
 
-    /// A request for a name in a folder: lookups of different names do not wait for each other.
-    pub fn of_name(folder: u64, operation: &'static str, name: &str) -> Self {
+    /// Returns a request for a name in a folder. Lookups of different names do not wait for each other.
+    pub fn for_name(folder: u64, operation: &'static str, name: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         (folder, name).hash(&mut hasher);
-        // Inode numbers count from 1: the upper half is free.
+        // No inode number, and no lane of reads, is that large.
         Request { lane: hasher.finish() | 1 << 63, ..Request::new(folder, operation) }
     }
 }
@@ -72,23 +72,23 @@ pub struct RequestLog {
 }
 
 impl RequestLog {
-    /// No request was made yet.
+    /// Creates the log of a mount with these inodes.
     pub fn new(inodes: Arc<InodeTable>, deadline: Duration) -> Self {
         let (metrics, failures, slow) = (Metrics::default(), FailureLog::default(), SlowRequests::default());
         RequestLog { inodes, deadline, metrics, failures, slow }
     }
 
-    /// The counters.
+    /// Returns the counters.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// The last failures, as text.
+    /// Returns the last failures, as text.
     pub fn last_failures(&self) -> String {
         self.failures.text()
     }
 
-    /// The slowest requests of the last minute, as text.
+    /// Returns the slowest requests of the last minute, as text.
     pub fn slow_requests(&self) -> String {
         self.slow.text()
     }
@@ -97,23 +97,23 @@ impl RequestLog {
     pub fn record_read(&self, inode: &Inode, bytes: u64) {
         inode.counters.reads.fetch_add(1, Ordering::Relaxed);
         inode.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.metrics.note_read(bytes);
+        self.metrics.record_read(bytes);
     }
 
-    /// Whether an inode is one of the files in which the mount reports about itself.
+    /// Returns whether an inode is one of the files in which the mount reports about itself.
     pub fn is_report(&self, inode: u64) -> bool {
         self.inodes.get(inode).is_some_and(|inode| inode.entity.kind.is_report())
     }
 
-    /// Counts a request that came at `started` and has its reply now.
+    /// Counts a request that came at `started` and gets its reply now.
     pub fn record_time(&self, kind: RequestKind, request: Request, started: Instant) {
         let now = Instant::now();
         let took = now.saturating_duration_since(started);
-        self.metrics.note_time(kind, took);
+        self.metrics.record_time(kind, took);
         if self.slow.admits(took, now)
             && let Some(inode) = self.inodes.get(request.inode)
         {
-            self.slow.note(&request.to_string(), &inode.entity.shown_path(), took, now);
+            self.slow.record(&request.to_string(), &inode.entity.shown_path(), took, now);
         }
     }
 
@@ -121,11 +121,11 @@ impl RequestLog {
     pub fn record_failure(&self, inode: &Inode, request: &str, failure: &Failure) {
         let Failure::Error(error) = failure else { return };
         if matches!(error, Error::Cancelled { .. }) {
-            return; // The watchdog, which replied, has logged it.
+            return; // The watchdog, which sent the reply, has logged it.
         }
         inode.counters.errors.fetch_add(1, Ordering::Relaxed);
-        self.metrics.note_error(error);
-        self.failures.note(request, &inode.entity.shown_path(), error);
+        self.metrics.record_error(error);
+        self.failures.record(request, &inode.entity.shown_path(), error);
     }
 
     /// Counts and logs a read that failed.
@@ -143,15 +143,14 @@ impl RequestLog {
         })
     }
 
-    /// Counts and logs a request that fails with this error.
+    /// Counts and logs a request that fails with this error, and returns the failure.
     pub fn fail(&self, inode: &Inode, request: &str, error: Error) -> Failure {
         let failure = Failure::from(error);
         self.record_failure(inode, request, &failure);
         failure
     }
 
-    /// Counts and logs a failed request and returns the errno. For operations that do not count their own
-    /// failures.
+    /// Counts and logs a failed request whose operation does not count its failures itself, and returns the errno.
     pub fn record_failed_request(&self, request: Request, failure: &Failure) -> i32 {
         if let Some(inode) = self.inodes.get(request.inode) {
             self.record_failure(&inode, &request.to_string(), failure);
@@ -170,7 +169,7 @@ impl RequestLog {
             _ => None,
         };
         if let Some(kind) = kind {
-            // It came at least that long ago.
+            // The request came at least that long ago.
             let now = Instant::now();
             self.record_time(kind, request, now.checked_sub(self.deadline).unwrap_or(now));
         }
@@ -178,7 +177,7 @@ impl RequestLog {
         self.record_failure(&inode, &request.to_string(), &Failure::Error(Error::TimedOut { key }));
     }
 
-    /// Counts and logs why a change of names is refused, and fails with this errno.
+    /// Counts and logs the reason for which a change of names is refused, and fails with this errno.
     pub fn refuse_name<T>(
         &self,
         request: &str,
@@ -187,16 +186,16 @@ impl RequestLog {
         reason: impl Into<String>,
     ) -> FsResult<T> {
         let error = Error::Usage(reason.into());
-        self.failures.note_as(request, path, errno, &error);
-        self.metrics.note_error(&error);
+        self.failures.record_as(request, path, errno, &error);
+        self.metrics.record_error(&error);
         Err(Failure::Errno(errno))
     }
 
-    /// Counts and logs why a change of names fails.
+    /// Counts and logs a failed change of names, and returns the failure.
     pub fn record_failed_name(&self, request: &str, path: &str, failure: Failure) -> Failure {
         if let Failure::Error(error) = &failure {
-            self.failures.note(request, path, error);
-            self.metrics.note_error(error);
+            self.failures.record(request, path, error);
+            self.metrics.record_error(error);
         }
         failure
     }

@@ -1,4 +1,4 @@
-//! The attributes of files and folders: owner, mode, time and size, from the store or from what they are made of.
+//! The attributes of files and folders: owner, mode, time and size.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -11,58 +11,64 @@ use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, EntityKind, Inode, InodeTable};
 use crate::mount::fs::names::table::NameTable;
 use crate::mount::fs::node_cache::{CachedNode, NodeCache};
-use crate::mount::fs::permissions::{Permissions, own_info};
+use crate::mount::fs::parts::MountParts;
+use crate::mount::fs::permissions::{Permissions, daemon_owned_info};
 use crate::mount::fs::virtual_files::companion_names::CompanionNames;
 use crate::mount::fs::virtual_files::companions::{Companions, expressed};
-use crate::mount::fs::virtual_files::generated::OwnFiles;
+use crate::mount::fs::virtual_files::generated::GeneratedFiles;
+use crate::mount::fs::virtual_files::internals::InternalFiles;
 use crate::mount::fs::virtual_files::sidecar_edit::Drafts;
 use crate::mount::options::Options;
 use crate::store::{Info, Posix};
 
 /// The attributes of the files of a mount.
 pub struct FileAttributes {
-    parts: AttributeParts,
     options: Arc<Options>,
+    nodes: Arc<NodeCache>,
+    inodes: Arc<InodeTable>,
+    arrays: Arc<OpenArrays>,
+    served: Arc<ServedArrays>,
+    permissions: Arc<Permissions>,
+    names: Arc<NameTable>,
+    companion_names: Arc<CompanionNames>,
+    companions: Arc<Companions>,
+    drafts: Arc<Drafts>,
+    internal_files: Arc<InternalFiles>,
+    /// The time of files that have none of their own.
     started: SystemTime,
 }
 
-/// The parts of a mount that attributes come from.
-pub struct AttributeParts {
-    /// The nodes.
-    pub nodes: Arc<NodeCache>,
-    /// The inodes.
-    pub inodes: Arc<InodeTable>,
-    /// The open arrays.
-    pub arrays: Arc<OpenArrays>,
-    /// The same, in line with the store.
-    pub served: Arc<ServedArrays>,
-    /// The rules for owners and modes.
-    pub permissions: Arc<Permissions>,
-    /// The scratch files.
-    pub names: Arc<NameTable>,
-    /// The names of companion files.
-    pub companion_names: Arc<CompanionNames>,
-    /// The companion files.
-    pub companions: Arc<Companions>,
-    /// The sidecars that are being written.
-    pub drafts: Arc<Drafts>,
-    /// The mount's own files.
-    pub own_files: Arc<OwnFiles>,
-}
-
 impl FileAttributes {
-    /// Of the files that these parts make.
-    pub fn new(parts: AttributeParts, options: Arc<Options>) -> Self {
-        FileAttributes { parts, options, started: SystemTime::now() }
+    /// Creates the attributes of a mount that starts now.
+    pub fn new(
+        parts: &MountParts,
+        generated: &GeneratedFiles,
+        names: Arc<NameTable>,
+        internal_files: Arc<InternalFiles>,
+    ) -> Self {
+        FileAttributes {
+            options: parts.options.clone(),
+            nodes: parts.nodes.clone(),
+            inodes: parts.inodes.clone(),
+            arrays: parts.arrays.clone(),
+            served: parts.served.clone(),
+            permissions: parts.permissions.clone(),
+            names,
+            companion_names: generated.companion_names.clone(),
+            companions: generated.companions.clone(),
+            drafts: generated.drafts.clone(),
+            internal_files,
+            started: SystemTime::now(),
+        }
     }
 
-    /// The attributes of an inode that is not stale.
-    pub fn of_inode(&self, inode: &Inode, blocking: Blocking) -> FsResult<Stat> {
-        let mut found = self.of(&inode.entity, blocking)?;
+    /// Returns the attributes of an inode that is not stale.
+    pub fn get_for_inode(&self, inode: &Inode, blocking: Blocking) -> FsResult<Stat> {
+        let mut found = self.get(&inode.entity, blocking)?;
         if inode.is_stale() {
             return Err(Failure::Errno(libc::ESTALE));
         }
-        // Handles of a file that has changed since they were opened still read what it was.
+        // The handles of a file that has changed since they were opened still read the old content.
         if matches!(inode.entity.kind, EntityKind::Companion(..)) && found.attributes.inode != inode.number {
             let snapshot = inode.snapshot.lock().upgrade().ok_or(Failure::Errno(libc::ESTALE))?;
             (found.attributes.inode, found.attributes.size_bytes) = (inode.number, snapshot.size_bytes());
@@ -70,21 +76,21 @@ impl FileAttributes {
         Ok(found)
     }
 
-    /// The attributes of an entity, for a reply that gives the kernel its inode.
+    /// Returns the attributes of an entity for a reply that gives the kernel its inode.
     pub fn look_up(&self, entity: &Entity, blocking: Blocking) -> FsResult<Stat> {
-        let mut found = self.of(entity, blocking)?;
-        found.attributes.inode = self.parts.inodes.look_up(entity);
+        let mut found = self.get(entity, blocking)?;
+        found.attributes.inode = self.inodes.look_up(entity);
         Ok(found)
     }
 
-    /// The current attributes of an entity, under its current inode.
-    pub fn of(&self, entity: &Entity, blocking: Blocking) -> FsResult<Stat> {
-        let AttributeParts { nodes, inodes, served, names, permissions, drafts, .. } = &self.parts;
+    /// Returns the current attributes of an entity, with its current inode.
+    pub fn get(&self, entity: &Entity, blocking: Blocking) -> FsResult<Stat> {
+        let FileAttributes { nodes, inodes, served, names, permissions, drafts, .. } = self;
         if let EntityKind::Scratch(number) = entity.kind {
             return names.stat(number);
         }
         let cached = if entity.kind.is_report() {
-            // It comes from no node.
+            // It belongs to the mount: asking for it must not ask the store.
             Arc::new(CachedNode::absent(Instant::now()))
         } else {
             nodes.get(&entity.path, blocking)?
@@ -99,20 +105,20 @@ impl FileAttributes {
             size_bytes = inode.written_end.shown_size(size_bytes);
         }
         let is_growing = inode.is_some_and(|inode| inode.written_end.is_growing());
-        let draft = drafts.size_bytes(inodes, entity);
+        let draft = drafts.size_bytes(entity);
         let posix = info.posix.unwrap_or_else(Posix::default_for_object);
         let is_folder = entity.kind.is_folder();
         let (mode, (uid, gid)) = if entity.kind.belongs_to_mount() {
             ((posix.mode & 0o777) as u16, (posix.uid, posix.gid))
         } else {
-            let mode = if is_folder { permissions.of_folder(&info) } else { permissions.of_file(&info) };
+            let mode = if is_folder { permissions.folder_mode(&info) } else { permissions.file_mode(&info) };
             (mode, permissions.owner(&info))
         };
         let attributes = Attributes {
             inode: inodes.number_of(entity),
             is_folder,
             size_bytes: draft.unwrap_or(size_bytes),
-            // Nothing is written through a view.
+            // Views cannot be written.
             mode: if entity.view.is_some() { mode & !0o222 } else { mode },
             uid,
             gid,
@@ -126,18 +132,18 @@ impl FileAttributes {
         Ok(Stat { attributes, valid_for, entry_valid_for })
     }
 
-    /// The mode that a node has in the store, where folders above it may be closed, so that less is shown.
+    /// Returns the mode that a node has in the store. The mount may show fewer bits, because of the folders above the store.
     pub fn stored_mode(&self, entity: &Entity) -> FsResult<Option<u32>> {
-        let cached = self.parts.nodes.get(&entity.path, Blocking::Yes)?;
+        let cached = self.nodes.get(&entity.path, Blocking::Yes)?;
         let (info, _) = self.facts(entity, &cached, Blocking::Yes)?;
         let bits = if entity.kind.is_folder() { 0o1777 } else { 0o666 };
         Ok(info.posix.map(|posix| posix.mode & bits))
     }
 
-    /// Owner, mode, time and size of an entity.
+    /// Returns owner, mode, time and size of an entity.
     fn facts(&self, entity: &Entity, cached: &CachedNode, blocking: Blocking) -> FsResult<(Info, u64)> {
         const GONE: Failure = Failure::Errno(libc::ENOENT);
-        let AttributeParts { arrays, served, companion_names, companions, own_files, .. } = &self.parts;
+        let FileAttributes { arrays, served, companion_names, companions, internal_files, .. } = self;
         match entity.kind {
             EntityKind::Group | EntityKind::FormatFolder(_) => match cached.node.as_deref() {
                 Some(Node::Group { info, .. }) => Ok((*info, 0)),
@@ -149,7 +155,7 @@ impl FileAttributes {
             },
             EntityKind::Array => match cached.node.as_deref() {
                 Some(node @ Node::Array { metadata, info }) => {
-                    let info = served.as_new_as_chunks(entity, node, *info);
+                    let info = served.with_time_of_chunks(entity, node, *info);
                     Ok((info, metadata.flat_size().unwrap_or(0)))
                 }
                 Some(Node::Broken { info, size_bytes, .. }) => Ok((*info, size_bytes.unwrap_or(0))),
@@ -160,21 +166,21 @@ impl FileAttributes {
                 let (info, size) = companions.stat(entity, format, place, node, blocking)?;
                 let info = match (info, format.role) {
                     (Some(info), Role::Sidecar) => info,
-                    (info, _) => served.as_new_as_chunks(entity, node, info.unwrap_or(*node.info())),
+                    (info, _) => served.with_time_of_chunks(entity, node, info.unwrap_or(*node.info())),
                 };
                 Ok((info, size))
             }
             EntityKind::PlanesFolder(format) => match (entity.view, cached.node.as_deref()) {
                 (Some(View::Planes(axis)), Some(node)) => {
                     let planes = companion_names.planes();
-                    planes.of_array(format, axis, &entity.path, cached).ok_or(GONE)?;
+                    planes.folder_for_array(format, axis, &entity.path, cached).ok_or(GONE)?;
                     Ok((node.info().as_folder(), 0))
                 }
                 _ => Err(GONE),
             },
             EntityKind::Scratch(_) => Err(GONE),
             EntityKind::Internals | EntityKind::Formats | EntityKind::Views(_) => {
-                Ok((own_info(0o555, self.started), 0))
+                Ok((daemon_owned_info(0o555, self.started), 0))
             }
             EntityKind::Stats
             | EntityKind::Config
@@ -185,11 +191,11 @@ impl FileAttributes {
                 let mode = match entity.kind {
                     EntityKind::Config => 0o444,
                     EntityKind::Commit => 0o600,
-                    // Files that name arrays are readable by the user of the daemon only.
+                    // These files name arrays, which other users may not be allowed to list.
                     _ => 0o400,
                 };
-                let text = own_files.text(entity.kind).unwrap_or_default();
-                Ok((own_info(mode, self.started), text.len() as u64))
+                let text = internal_files.text(entity.kind).unwrap_or_default();
+                Ok((daemon_owned_info(mode, self.started), text.len() as u64))
             }
         }
     }

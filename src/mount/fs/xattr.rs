@@ -1,9 +1,9 @@
-//! Extended attributes: the metadata of an array or group, one member each, for getfattr(1).
+//! Extended attributes: the metadata of an array or group, one attribute for each member, for getfattr(1).
 //!
-//! `user.zarr.shape`, `.dtype`, `.chunks`, `.shards`, `.codecs`, `.fill_value`, `.dimension_names`,
-//! `.zarr_format` and `.attributes` are JSON, except for the data type, which is a bare name.
-//! `user.zarrfs.error` says of a sidecar why its last edit was refused, of an array why it cannot be served.
-//! Attributes that do not apply, or are longer than the kernel accepts, are absent.
+//! `user.zarr.shape`, `.dtype`, `.chunks`, `.shards`, `.codecs`, `.fill_value`, `.dimension_names`, `.zarr_format` and `.attributes`
+//! are JSON, except for the data type, which is a bare name. `user.zarrfs.error` is the reason for which the last edit of a sidecar
+//! was refused, a scratch file is not a node, or an array cannot be served. Attributes that do not apply, or are longer than the
+//! kernel accepts, are absent.
 
 use std::sync::Arc;
 
@@ -23,7 +23,8 @@ const MAX_VALUE_BYTES: usize = 64 << 10;
 const NAMESPACE: &str = "user.";
 const ERROR: &str = "user.zarrfs.error";
 
-type Facts = Vec<(&'static str, String)>;
+/// Extended attributes: names and values.
+type XattrValues = Vec<(&'static str, String)>;
 
 /// The extended attributes of the files of a mount.
 pub struct ExtendedAttributes {
@@ -33,13 +34,13 @@ pub struct ExtendedAttributes {
 }
 
 impl ExtendedAttributes {
-    /// Of these nodes, scratch files and sidecars.
+    /// Creates the extended attributes of these nodes, scratch files and sidecars.
     pub fn new(nodes: Arc<NodeCache>, names: Arc<NameTable>, drafts: Arc<Drafts>) -> Self {
         ExtendedAttributes { nodes, names, drafts }
     }
 
-    /// The value of an extended attribute. Only the namespace `user.` exists; the kernel asks for others when
-    /// a file is written.
+    /// Returns the value of an extended attribute. Only the namespace `user.` exists; the kernel asks for others when a file is
+    /// written.
     pub fn value(&self, inode: &Inode, name: &str, blocking: Blocking) -> FsResult<Vec<u8>> {
         if !name.starts_with(NAMESPACE) {
             return Err(Failure::Errno(libc::EOPNOTSUPP));
@@ -48,25 +49,27 @@ impl ExtendedAttributes {
         found.map(|(_, value)| value.into_bytes()).ok_or(Failure::Errno(libc::ENODATA))
     }
 
-    /// The names of all extended attributes, each terminated by NUL.
+    /// Returns the names of all extended attributes, each terminated by NUL.
     pub fn names(&self, inode: &Inode, blocking: Blocking) -> FsResult<Vec<u8>> {
-        let facts = self.all(inode, blocking)?;
-        Ok(facts.iter().flat_map(|(name, _)| name.bytes().chain([0])).collect())
+        let values = self.all(inode, blocking)?;
+        Ok(values.iter().flat_map(|(name, _)| name.bytes().chain([0])).collect())
     }
 
-    fn all(&self, inode: &Inode, blocking: Blocking) -> FsResult<Facts> {
+    fn all(&self, inode: &Inode, blocking: Blocking) -> FsResult<XattrValues> {
         let entity = &inode.entity;
         let error = |reason: Option<String>| reason.map(|reason| (ERROR, reason)).into_iter().collect();
-        let mut facts: Facts = match entity.kind {
+        let mut values: XattrValues = match entity.kind {
             EntityKind::Array | EntityKind::Group => {
                 match self.nodes.get(&entity.path, blocking)?.node.as_deref() {
                     Some(Node::Array { metadata, .. }) if entity.kind == EntityKind::Array => {
-                        of_array(metadata)
+                        array_values(metadata)
                     }
                     Some(Node::Broken { error, .. }) if entity.kind == EntityKind::Array => {
                         vec![(ERROR, error.to_string())]
                     }
-                    Some(Node::Group { metadata, .. }) => of_node(metadata.zarr_format, &metadata.attributes),
+                    Some(Node::Group { metadata, .. }) => {
+                        node_values(metadata.zarr_format, &metadata.attributes)
+                    }
                     _ => Vec::new(),
                 }
             }
@@ -74,25 +77,25 @@ impl ExtendedAttributes {
             _ if entity.is_sidecar() => error(self.drafts.error(&entity.path)),
             _ => Vec::new(),
         };
-        facts.retain(|(_, value)| value.len() <= MAX_VALUE_BYTES);
-        Ok(facts)
+        values.retain(|(_, value)| value.len() <= MAX_VALUE_BYTES);
+        Ok(values)
     }
 }
 
-fn of_node(zarr_format: Option<ZarrFormat>, attributes: &Map<String, Value>) -> Facts {
+fn node_values(zarr_format: Option<ZarrFormat>, attributes: &Map<String, Value>) -> XattrValues {
     let Some(format) = zarr_format else { return Vec::new() };
     let attributes = json!(attributes).to_string();
     vec![("user.zarr.zarr_format", format.number().to_string()), ("user.zarr.attributes", attributes)]
 }
 
-fn of_array(metadata: &ArrayMetadata) -> Facts {
+fn array_values(metadata: &ArrayMetadata) -> XattrValues {
     let (chunks, shards) = chunk_and_shard_shape(metadata);
     let spec = |codec: &crate::metadata::CodecSpec| json!({"name": codec.name, "configuration": codec.configuration});
     let codecs = match metadata.document.get("codecs") {
         Some(stored) if metadata.zarr_format == ZarrFormat::V3 => stored.clone(),
         _ => metadata.codecs.iter().map(spec).collect(),
     };
-    let mut facts = vec![
+    let mut values = vec![
         ("user.zarr.shape", json!(metadata.shape)),
         ("user.zarr.chunks", chunks),
         ("user.zarr.shards", shards),
@@ -101,9 +104,9 @@ fn of_array(metadata: &ArrayMetadata) -> Facts {
         ("user.zarr.dimension_names", json!(metadata.dimension_names)),
     ];
     // An undefined fill value (v2) is shown as null; other nulls are absent.
-    facts.retain(|(name, value)| !value.is_null() || *name == "user.zarr.fill_value");
-    let mut facts: Facts = facts.into_iter().map(|(name, value)| (name, value.to_string())).collect();
-    facts.push(("user.zarr.dtype", metadata.data_type.name().into_owned()));
-    facts.extend(of_node(Some(metadata.zarr_format), &metadata.attributes));
-    facts
+    values.retain(|(name, value)| !value.is_null() || *name == "user.zarr.fill_value");
+    let mut values: XattrValues = values.into_iter().map(|(name, value)| (name, value.to_string())).collect();
+    values.push(("user.zarr.dtype", metadata.data_type.name().into_owned()));
+    values.extend(node_values(Some(metadata.zarr_format), &metadata.attributes));
+    values
 }

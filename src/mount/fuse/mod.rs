@@ -93,7 +93,7 @@ impl Filesystem for Fuse {
             let Some(name) = name.to_str().map(str::to_owned) else {
                 return reply.error(Errno::ENOENT);
             };
-            let request = FsRequest::of_name(parent.0, "lookup", &name);
+            let request = FsRequest::for_name(parent.0, "lookup", &name);
             let (forget_after, thread) = (self.fs.negative_valid_for(), asked.pid());
             let find = move |fs: &FileSystem, blocking| match fs.lookup_by(parent.0, &name, thread, blocking)
             {

@@ -8,7 +8,7 @@ use fuser::{
 
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::attributes::Stat;
-use crate::mount::fs::names::{Caller, FolderName, Replaced};
+use crate::mount::fs::names::{Caller, FolderName, ReplacedPages};
 use crate::mount::fs::request::Request as FsRequest;
 use crate::mount::fuse::adapter::{Fuse, GENERATION};
 use crate::mount::fuse::attr::file_attr;
@@ -131,7 +131,7 @@ impl Fuse {
             let from = FolderName { folder: from.0, name: &from_name };
             fs.names().rename(from, FolderName { folder: to.0, name: &to_name }, keeps, caller)
         };
-        let send = move |reply: ReplyEmpty, replaced: Replaced| match replaced {
+        let send = move |reply: ReplyEmpty, replaced: ReplacedPages| match replaced {
             Some((inode, drop)) => drop_pages_then(&notifier, INodeNo(inode), drop, move || reply.ok()),
             None => reply.ok(),
         };

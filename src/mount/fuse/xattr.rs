@@ -27,7 +27,7 @@ impl Fuse {
     }
 
     pub(super) fn reply_xattr(&self, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        self.fs.log().metrics().note_xattr();
+        self.fs.log().metrics().record_xattr();
         if !self.supports_xattrs {
             return reply.error(Errno::ENOSYS);
         }

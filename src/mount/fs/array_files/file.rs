@@ -1,7 +1,7 @@
-//! An array's own file, open: it reads from and writes to the array of its inode.
+//! The open file of an array: it reads from and writes to the array of its inode.
 //!
-//! Invariants: a read returns all bytes, fewer only at the exact end of the file, or fails as a whole. The holes of a flat file are
-//! its missing chunks; the kernel does not write back its dirty pages before it asks, so an array with a writer has no holes.
+//! Invariant: a read returns all bytes (fewer only at the exact end of the file) or fails as a whole. The holes of a flat file are
+//! its missing chunks. The kernel does not write back its dirty pages before it asks for holes, so an array with a writer has none.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use crate::cancellation::Cancellation;
 use crate::error::Error;
 use crate::mount::fs::array_files::growth::Growth;
 use crate::mount::fs::array_files::io::{ArrayIo, ClosedGap};
-use crate::mount::fs::array_files::writer::Writer;
+use crate::mount::fs::array_files::writer::WriterState;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::Inode;
 use crate::mount::fs::open_file::{
@@ -25,27 +25,27 @@ use crate::store::Readers;
 /// Bytes copied or zeroed at a time.
 const PART_BYTES: usize = 1 << 20;
 
-/// An array's own file.
+/// The open file of an array.
 pub struct ArrayFile {
-    /// The array.
+    /// The inode of the array.
     pub inode: Arc<Inode>,
-    /// The reader's position and access pattern.
+    /// The position and access pattern of the reader.
     pub reader: Reader,
-    /// Present if the handle may write.
-    pub writer: Option<Writer>,
-    /// Whether the kernel caches the data of this handle.
+    /// The state of a handle that may write.
+    pub writer: Option<WriterState>,
+    /// Whether the kernel caches the pages of this handle.
     pub cache_mode: CacheMode,
     /// The page drop that goes with the reply to the open.
     pub open_drop: OpenDrop,
     /// The users that may read the array.
     pub readers: Arc<Readers>,
-    /// Opened with O_APPEND.
+    /// Whether it was opened with O_APPEND.
     pub appends: bool,
-    /// What the files of arrays share.
+    /// The part that all files of arrays share.
     pub io: Arc<ArrayIo>,
     /// Makes the array longer.
     pub growth: Arc<Growth>,
-    /// The other open files.
+    /// All open files of the mount.
     pub handles: Arc<HandleTable>,
 }
 
@@ -70,8 +70,8 @@ impl ArrayFile {
         Ok(data)
     }
 
-    /// The state of a handle that may write, and the size of its array.
-    fn writable(&self) -> FsResult<(&Writer, u64)> {
+    /// Returns the state of a handle that may write, and the size of its array.
+    fn writer_and_size(&self) -> FsResult<(&WriterState, u64)> {
         let writer = self.writer.as_ref().ok_or(Failure::Errno(libc::EBADF))?;
         Ok((writer, self.inode.array()?.size_bytes()))
     }
@@ -80,12 +80,12 @@ impl ArrayFile {
         if self.appends && !is_page { self.growth.check_append(&self.inode, offset) } else { Ok(()) }
     }
 
-    /// Writes, once the gate has let the request in. Nothing can be written past the end of the file: EFBIG, or a short write.
-    /// Pages of a memory map are always accepted.
+    /// Writes, after the gate has let the request in. Nothing can be written past the end of the file: the write is short, or fails
+    /// with EFBIG. Pages of a memory map are always accepted.
     fn write_entered<'a>(&self, write: FileWrite<'a>) -> FsResult<BegunWrite<'a>> {
         let FileWrite { offset, data, is_page, blocking } = write;
         let inode = &self.inode;
-        let (writer, mut size_bytes) = self.writable()?;
+        let (writer, mut size_bytes) = self.writer_and_size()?;
         self.open_drop.record_use();
         if data.is_empty() {
             return Ok(BegunWrite::copied(0));
@@ -96,9 +96,10 @@ impl ArrayFile {
                 return Err(Failure::WouldBlock);
             }
             if offset == 0 {
+                // A refused header must not have made the array longer.
                 self.io.refuse_npy_header(inode, data)?;
             }
-            size_bytes = self.growth.for_write(inode, self.appends, offset, data)?;
+            size_bytes = self.growth.grow_for_write(inode, self.appends, offset, data)?;
         }
         let room = size_bytes.saturating_sub(offset);
         if room == 0 {
@@ -110,7 +111,7 @@ impl ArrayFile {
             self.io.refuse_npy_header(inode, data)?;
         }
         if !is_page && self.has_gap(offset) {
-            // A write that is refused must not have zeroed anything.
+            // A write that is refused must not have zeroed the gap.
             inode.array()?.writer().check_write(offset, data)?;
         }
         let ClosedGap { mut end, zeroed_from } =
@@ -123,12 +124,13 @@ impl ArrayFile {
             failure => failure,
         })?;
         if !is_page {
+            // Checked only now, when the chunks are dirty: a write that passes here was dirty before the end began, and is stored.
             self.io.gate.ensure_serving()?;
         }
         writer.set_closing(false);
         inode.counters.writes.fetch_add(1, Ordering::Relaxed);
         inode.counters.bytes_written.fetch_add(length as u64, Ordering::Relaxed);
-        // A page of a memory map is never dropped before it is written.
+        // A direct write fills no pages. A page of a memory map does, but the kernel never drops it before it has written it back.
         let fills_pages = !is_page && !self.cache_mode.is_direct();
         let range = offset..offset + length as u64;
         let drops = &inode.page_cache_users.drops;
@@ -142,23 +144,32 @@ impl ArrayFile {
         Ok(BegunWrite { accepted: AcceptedWrite { length, page_drop }, pending })
     }
 
-    /// Whether a write at `offset` leaves a gap that must be zeroed.
+    /// Returns whether a write at `offset` leaves a gap that must be zeroed.
     fn has_gap(&self, offset: u64) -> bool {
         self.inode.written_end.get().is_some_and(|end| end < offset)
     }
 
-    /// Notes whether the last operation of a writer was a close(2).
+    fn store(
+        &self,
+        request: &str,
+        store: fn(&Array) -> Result<(), Error>,
+        report: fn(&WriterState, u64) -> u64,
+    ) -> FsResult<()> {
+        self.io.store(&self.inode, self.writer.as_ref(), request, store, report)
+    }
+
+    /// Records whether the last operation of this handle was a close(2).
     fn set_closing(&self, is_closing: bool) {
         if let Some(writer) = &self.writer {
             writer.set_closing(is_closing);
         }
     }
 
-    /// Fails if a truncated file is not written to its end. This is checked by fsync(2), and by a close(2) of
-    /// the only writer, unless another process has truncated the file, or the file may be mapped and nothing
-    /// was written yet.
+    /// Fails if a truncated file is not written to its end. fsync(2) checks this, and so does close(2), unless others may still
+    /// write the rest: the file has another writer, another process has truncated it, or it may be mapped and nothing was written
+    /// yet.
     ///
-    /// `closed_by` is the number of the handle that is closed, and the process that closes it.
+    /// `closed_by` is the handle that is closed, and the process that closes it.
     fn ensure_complete(&self, closed_by: Option<(u64, u32)>) -> FsResult<()> {
         let ArrayFile { inode, writer: Some(writer), .. } = self else { return Ok(()) };
         if inode.written_end.get().is_none() {
@@ -166,7 +177,7 @@ impl ArrayFile {
         }
         let is_left_to_others = closed_by.is_some_and(|(handle, process)| {
             let end_guard = inode.written_end.lock();
-            // Writes through a map arrive after the close.
+            // Pages that were written through a map arrive after the close.
             let may_be_mapped = writer.may_map && end_guard.is_untouched();
             let cut_by = end_guard.cut_by();
             may_be_mapped
@@ -205,29 +216,15 @@ impl OpenFile for ArrayFile {
     }
 
     fn flush(&self, handle: u64, process: u32) -> FsResult<()> {
-        // Whatever close(2) returns, the descriptor is gone.
+        // The descriptor is gone, whatever close(2) returns.
         self.set_closing(true);
-        let report = Writer::report_by_close;
-        self.io.store(
-            &self.inode,
-            self.writer.as_ref(),
-            "close",
-            |array: &Array| array.writer().flush(),
-            report,
-        )?;
+        self.store("close", |array| array.writer().flush(), WriterState::report_by_close)?;
         self.ensure_complete(Some((handle, process)))
     }
 
     fn fsync(&self) -> FsResult<()> {
         self.set_closing(false);
-        let report = Writer::report_by_fsync;
-        self.io.store(
-            &self.inode,
-            self.writer.as_ref(),
-            "fsync",
-            |array: &Array| array.writer().sync(),
-            report,
-        )
+        self.store("fsync", |array| array.writer().sync(), WriterState::report_by_fsync)
     }
 
     fn sync(&self) -> FsResult<()> {
@@ -256,14 +253,14 @@ impl OpenFile for ArrayFile {
         cancellation: &Cancellation,
     ) -> FsResult<Option<PageDrop>> {
         let _entered = self.io.gate.enter(Blocking::Yes)?;
-        let (_, size_bytes) = self.writable()?;
+        let (_, size_bytes) = self.writer_and_size()?;
         let end = offset.checked_add(length).ok_or(Failure::Errno(libc::EFBIG))?;
         let keep = libc::FALLOC_FL_KEEP_SIZE;
         match mode {
             0 if end > size_bytes => Err(Failure::Errno(libc::EFBIG)),
             0 => self.io.extend_written(&self.inode, end, size_bytes),
             _ if mode == libc::FALLOC_FL_PUNCH_HOLE | keep || mode == libc::FALLOC_FL_ZERO_RANGE | keep => {
-                // Bytes after the written end of a truncated file are not part of such a range.
+                // Bytes after the written end of a truncated file keep their value.
                 let written_end = self.inode.written_end.get().unwrap_or(size_bytes);
                 let end = end.min(size_bytes).min(written_end);
                 self.write_zeros(offset, end, cancellation).map(|()| None)
@@ -272,7 +269,7 @@ impl OpenFile for ArrayFile {
                 let drop = self.io.extend_written(&self.inode, end, size_bytes)?;
                 let zeroed = self.write_zeros(offset, end, cancellation);
                 if zeroed.is_err() && drop.is_some() {
-                    // The kernel may still cache what was in the gap, and no reply names it.
+                    // The kernel may still cache what was in the gap, and a failure drops no pages.
                     self.inode.page_cache_users.drops.mark_outdated();
                 }
                 zeroed.map(|()| drop)
@@ -291,17 +288,20 @@ impl OpenFile for ArrayFile {
         cancellation: &Cancellation,
     ) -> FsResult<CopyResult> {
         let _entered = self.io.gate.enter(Blocking::Yes)?;
-        self.writable()?;
+        self.writer_and_size()?;
         let mut page_drop = None;
         let mut buffer = ReplyBuffer::default();
         let mut done = 0;
         while done < length {
             let size = u32::try_from(length - done).unwrap_or(u32::MAX).min(PART_BYTES as u32);
             let read = FileRead { offset: from + done, size, blocking: Blocking::Yes, cancellation };
-            let data = source.read(read, &mut buffer)?;
-            if data.is_empty() {
-                break;
-            }
+            let data = match source.read(read, &mut buffer) {
+                Ok(data) if data.is_empty() => break,
+                Ok(data) => data,
+                // As with a short write, the reply says how far the copy came, and which pages it must drop.
+                Err(_) if done > 0 => break,
+                Err(failure) => return Err(failure),
+            };
             let write = FileWrite { offset: to + done, data: &data, is_page: false, blocking: Blocking::Yes };
             match self.write_entered(write).map(BegunWrite::finish) {
                 Ok(accepted) => {
@@ -318,14 +318,13 @@ impl OpenFile for ArrayFile {
         Ok(CopyResult { length: done, page_drop })
     }
 
-    /// The end of a handle. One that may write stores what is left: pages of a map that was unmapped after the last close arrive
-    /// until now.
+    /// Ends the handle. One that may write stores the rest: until now, pages arrive of a map that was unmapped after the last close.
     fn release(&self) {
         self.open_drop.record_use();
         let ArrayFile { inode, writer: Some(writer), .. } = self else { return };
         if writer.array.writer().is_dirty()
             && let Err(error) =
-                self.io.served.on_current(inode, &writer.array, |array: &Array| array.writer().flush())
+                self.io.served.run_on_current(inode, &writer.array, |array: &Array| array.writer().flush())
         {
             self.io.log.record_failure(inode, "last close", &Failure::from(error));
         }

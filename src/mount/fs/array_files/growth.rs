@@ -1,11 +1,11 @@
-//! Growth: with `create`, a file that is written past its end, or given a larger size, makes its array longer along the slowest axis of the
-//! file.
+//! Growth: with `create`, a write past the end of a file, or a larger size, makes its array longer along the slowest axis.
 //!
-//! Uses `hierarchy` for the document and the open arrays. The array grows by whole slabs, and its document is replaced, conditionally,
-//! before the write is accepted. While the last slab is not written to its end, the file is growing (`written_end.rs`).
+//! This file uses `hierarchy` for the document and the open arrays. The array grows by whole slabs, and its document is replaced,
+//! unless another program has changed it, before the write is accepted. While the last slab is not written to its end,
+//! the file is growing (`written_end.rs`).
 //!
-//! Invariants: a size that the array cannot have is refused before anything is stored; a growth that fails leaves the size; what a file has
-//! grown by and no program has written is fill value, and what programs have left out before their writes is zero.
+//! Invariants: a size that the array cannot have is refused before anything is stored; a growth that fails leaves the size; new
+//! elements that no program has written are fill value, and a gap that a program has left before its write is zero.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::hierarchy::{OpenArrays, author};
 use crate::mount::fs::array_files::io::ArrayIo;
-use crate::mount::fs::array_files::writer::Writer;
+use crate::mount::fs::array_files::writer::WriterState;
 use crate::mount::fs::array_files::written_end::WrittenEndGuard;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::Inode;
@@ -23,7 +23,7 @@ use crate::mount::fs::page_cache::page_drops::PageDrop;
 
 /// How often growth starts again because other programs changed the document.
 const MAX_ATTEMPTS: usize = 10;
-/// The most zeros that are written because a program left them out, where they differ from the fill value.
+/// The longest gap before a write that is filled with zeros, if zero is not the fill value.
 const MAX_GAP_BYTES: u64 = 4 << 30;
 
 /// Makes the arrays of a mount longer.
@@ -31,29 +31,30 @@ pub struct Growth {
     io: Arc<ArrayIo>,
     nodes: Arc<NodeCache>,
     arrays: Arc<OpenArrays>,
-    /// The mount makes arrays longer at all.
+    /// Whether the mount makes arrays longer at all.
     is_allowed: bool,
 }
 
 impl Growth {
-    /// Of these arrays, if the mount allows it.
+    /// Creates the growth of these arrays.
     pub fn new(io: Arc<ArrayIo>, nodes: Arc<NodeCache>, arrays: Arc<OpenArrays>, is_allowed: bool) -> Self {
         Growth { io, nodes, arrays, is_allowed }
     }
 
-    /// Whether arrays may become longer.
+    /// Returns whether arrays may become longer.
     pub fn is_allowed(&self) -> bool {
         self.is_allowed
     }
 
-    /// Whether a write makes the file longer.
+    /// Returns whether a write makes the file longer.
     pub fn is_needed(&self, inode: &Inode, range: FileRange) -> bool {
         self.is_allowed
             && range.length > 0
             && inode.array().is_ok_and(|array| range.offset.saturating_add(range.length) > array.size_bytes())
     }
 
-    /// An append must come at the end of the file. It does not where another program has made the array longer and the kernel has not heard.
+    /// Fails with ESTALE unless an append is at the end of the file. It is not if another program has made the array longer and the
+    /// kernel does not know that yet.
     pub fn check_append(&self, inode: &Inode, offset: u64) -> FsResult<()> {
         if !self.is_allowed {
             return Ok(());
@@ -66,15 +67,14 @@ impl Growth {
         }
     }
 
-    /// Makes the array of a file long enough for a write, and returns its size; the size that it has where it cannot be longer. Blocks on the
-    /// store.
-    pub fn for_write(&self, inode: &Inode, appends: bool, offset: u64, data: &[u8]) -> FsResult<u64> {
+    /// Makes the array of a file long enough for a write, if it can be that long, and returns its size. Blocks on the store.
+    pub fn grow_for_write(&self, inode: &Inode, appends: bool, offset: u64, data: &[u8]) -> FsResult<u64> {
         let array = inode.array()?;
         let failed =
             |error| self.io.log.fail(inode, &format!("write of {} bytes at {offset}", data.len()), error);
         let end = offset.saturating_add(data.len() as u64);
         match array.longer(end) {
-            // A write across the end is short.
+            // A write across the largest possible end is short.
             Err(Error::TooLarge { .. }) if offset < array.size_bytes() => return Ok(array.size_bytes()),
             longer => longer.map_err(failed)?,
         };
@@ -82,7 +82,7 @@ impl Growth {
         array.writer().check_values(data).map_err(failed)?;
         let mut guard = inode.written_end.lock();
         if appends && guard.end().is_some() && !guard.is_growing() {
-            // A truncated file is written from its start.
+            // A truncated file is written from its start, and its end is not where an append would go.
             return Err(Failure::Errno(libc::EFBIG));
         }
         let start = guard.end().unwrap_or(array.size_bytes());
@@ -103,9 +103,9 @@ impl Growth {
         Ok(size_bytes)
     }
 
-    /// ftruncate(2) or truncate(2) to more than the array has. The new elements are fill value; zero if the file was truncated
-    /// before, as programs do that leave out zeros. Returns the pages to drop.
-    pub fn to_size(&self, inode: &Inode, to: u64) -> FsResult<Option<PageDrop>> {
+    /// Does ftruncate(2) or truncate(2) to a size larger than the array's. The new elements are fill value; zero if the file was
+    /// truncated before, as by programs that write a sparse file anew. Returns the pages to drop.
+    pub fn grow_to(&self, inode: &Inode, to: u64) -> FsResult<Option<PageDrop>> {
         let request = || format!("truncation to {to} bytes");
         let failed = |error| self.io.log.fail(inode, &request(), error);
         let array = inode.array()?;
@@ -116,7 +116,7 @@ impl Growth {
             );
             return Err(failed(Error::InvalidValue(reason)));
         }
-        let writer = Writer::open(&array, false)
+        let writer = WriterState::open(&array, false)
             .inspect_err(|failure| self.io.log.record_failure(inode, &request(), failure))?;
         let mut guard = inode.written_end.lock();
         let zeros_from = guard.end().or(guard.was_cut().then(|| array.size_bytes()));
@@ -140,7 +140,7 @@ impl Growth {
         Ok(zeros_from.map(|start| drops.begin(Some(start..to))))
     }
 
-    /// Makes the array at least `to` bytes long, and returns its size.
+    /// Makes the array at least `to` bytes long, and returns its size. Starts again if another program was first.
     fn grow(
         &self,
         inode: &Inode,
@@ -157,6 +157,7 @@ impl Growth {
             }
             let longer = array.longer(to)?;
             if array.writer().is_zeroed() {
+                // The zeros fill the array up to its old end, and must not fill the new elements.
                 array.writer().flush()?;
             }
             let store = self.nodes.store().as_ref();
@@ -167,15 +168,15 @@ impl Growth {
                 is_replaced.set(true);
                 author::update_copies(store, path)
             };
-            // Until it is written, readers see the size that it had.
+            // Until the new elements are written, readers see the old size.
             let has_begun = guard.begin_growth(array.size_bytes());
             let grown =
                 self.arrays.lengthen(shared, &array, longer, (replace, update_copies), &mark_new_size);
-            // Where only the copies failed, it has grown. Where another program made it longer, this one did not.
+            // The file is not growing unless this program replaced the document. If only the copies of it failed, the array has grown.
             if has_begun && !is_replaced.get() {
                 guard.make_whole();
             }
-            // Also what failed may have been stored.
+            // A request that failed may have been carried out all the same.
             if let Ok(cached) = self.nodes.current(path) {
                 self.io.served.reconcile(&inode.entity, &cached, Blocking::Yes)?;
             }

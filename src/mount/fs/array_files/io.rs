@@ -1,10 +1,10 @@
-//! Putting bytes into an array, and storing them, with or without a handle of its file.
+//! Writing bytes into an array and storing them, with or without a handle of its file.
 
 use std::sync::Arc;
 
 use crate::array::{Array, PendingWrite};
 use crate::error::Error;
-use crate::mount::fs::array_files::writer::Writer;
+use crate::mount::fs::array_files::writer::WriterState;
 use crate::mount::fs::array_files::written_end::{WrittenEndGuard, npy_shape};
 use crate::mount::fs::arrays::ServedArrays;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
@@ -16,17 +16,17 @@ use crate::mount::fs::request::RequestLog;
 /// Bytes zeroed at a time.
 const PART_BYTES: usize = 1 << 20;
 
-/// What the files of arrays share.
+/// The part that all files of arrays share.
 pub struct ArrayIo {
-    /// Their arrays, in line with the store.
+    /// Their arrays, kept in line with the store.
     pub served: Arc<ServedArrays>,
-    /// Counts what they do, and logs what fails.
+    /// The counters and failures.
     pub log: Arc<RequestLog>,
-    /// Lets their requests in.
+    /// Lets requests in.
     pub gate: Arc<RequestGate>,
 }
 
-/// The end of a truncated file while a write after it runs.
+/// The written end of a file, locked for a write, after the gap before that write was zeroed.
 pub struct ClosedGap<'a> {
     /// The lock on the written end, if the file is truncated or growing.
     pub end: Option<WrittenEndGuard<'a>>,
@@ -35,12 +35,12 @@ pub struct ClosedGap<'a> {
 }
 
 impl ArrayIo {
-    /// Writes bytes into the array, also where the file may be mapped and directly written at the same time.
-    /// Without blocking, the bytes may still have to be copied.
+    /// Writes bytes into the array. The file may be mapped and written directly at the same time. Without blocking, the bytes may
+    /// still have to be copied.
     pub fn put<'a>(
         &self,
         inode: &Inode,
-        writer: &Writer,
+        writer: &WriterState,
         write: FileWrite<'a>,
     ) -> FsResult<Option<PendingWrite<'a>>> {
         let FileWrite { offset, data, is_page, blocking } = write;
@@ -51,7 +51,7 @@ impl ArrayIo {
                 if parts == [range] {
                     return self.put_at_once(inode, writer, write);
                 }
-                // Rare, and each part is short.
+                // This is rare, so a page that is stored in parts always takes the blocking path.
                 if blocking == Blocking::No {
                     return Err(Failure::WouldBlock);
                 }
@@ -72,14 +72,14 @@ impl ArrayIo {
     fn put_at_once<'a>(
         &self,
         inode: &Inode,
-        writer: &Writer,
+        writer: &WriterState,
         FileWrite { offset, data, is_page, blocking }: FileWrite<'a>,
     ) -> FsResult<Option<PendingWrite<'a>>> {
         if blocking == Blocking::No {
             let array = inode.array().map_err(|_| Failure::WouldBlock)?;
             return array.writer().try_begin_write(offset, data)?.map(Some).ok_or(Failure::WouldBlock);
         }
-        self.served.on_current(inode, &writer.array, |array| {
+        self.served.run_on_current(inode, &writer.array, |array| {
             if is_page {
                 array.writer().write_page(offset, data)
             } else {
@@ -89,12 +89,12 @@ impl ArrayIo {
         Ok(None)
     }
 
-    /// For a truncated file: locks the written end, and zeros a gap before `offset`. A page of a memory map after the written
-    /// end leaves no gap.
+    /// Locks the written end of a truncated or growing file, and zeros the gap before a write at `offset`. A page of a memory map
+    /// leaves no gap: it holds what is between.
     pub fn close_gap<'a>(
         &self,
         inode: &'a Inode,
-        writer: &Writer,
+        writer: &WriterState,
         offset: u64,
         is_page: bool,
         blocking: Blocking,
@@ -116,17 +116,16 @@ impl ArrayIo {
         Ok(ClosedGap { end: Some(guard), zeroed_from: Some(end) })
     }
 
-    /// Zeros the bytes between the written end and `to` and moves the written end; if this fails, as far as
-    /// it got.
+    /// Zeros the bytes between the written end and `to`, and moves the written end as far as this succeeds.
     pub fn zero_gap(
         &self,
         inode: &Inode,
-        writer: &Writer,
+        writer: &WriterState,
         end_guard: &mut WrittenEndGuard<'_>,
         to: u64,
     ) -> FsResult<()> {
         if end_guard.is_growing() && writer.array.fills_with_zeros() {
-            // Nothing was written after the end of a growing file: all of it is fill value.
+            // Nothing was written after the end of a growing file, so all of it is the fill value, which is zero.
             end_guard.advance(to, u64::MAX);
             return Ok(());
         }
@@ -136,7 +135,7 @@ impl ArrayIo {
             let data = zeros.get(..length).unwrap_or(&zeros);
             let write = FileWrite { offset: end, data, is_page: false, blocking: Blocking::Yes };
             self.put(inode, writer, write).map_err(|failure| {
-                // The kernel may still cache bytes that are zero now.
+                // The kernel may still cache what was in the part that is zero now.
                 inode.page_cache_users.drops.mark_outdated();
                 match failure {
                     Failure::Error(error) => self.log.fail(inode, "zeroing the gap before a write", error),
@@ -156,22 +155,23 @@ impl ArrayIo {
         let mut result = array.writer().zero();
         if !has_writers {
             // No close of a handle would store it.
-            result = result
-                .and_then(|()| self.served.on_current(inode, &array, |array: &Array| array.writer().flush()));
+            result = result.and_then(|()| {
+                self.served.run_on_current(inode, &array, |array: &Array| array.writer().flush())
+            });
         }
         array.writer().close_for_writing();
         result.map_err(|error| self.log.fail(inode, "truncate", error))
     }
 
-    /// Stores what was written, for a handle. `report` notes how many failures are reported on it now, and returns how many were
-    /// before.
+    /// Stores what was written, for a request of a handle. `report` records how many failures were reported to the handle, and
+    /// returns how many were reported before.
     pub fn store(
         &self,
         inode: &Inode,
-        writer: Option<&Writer>,
+        writer: Option<&WriterState>,
         request: &str,
         store: impl Fn(&Array) -> Result<(), Error>,
-        report: impl Fn(&Writer, u64) -> u64,
+        report: impl Fn(&WriterState, u64) -> u64,
     ) -> FsResult<()> {
         let Some(writer) = writer else {
             // A reader of a replaced array has nothing to store.
@@ -179,31 +179,30 @@ impl ArrayIo {
             if !array.writer().was_written() {
                 return Ok(());
             }
-            let stored = self.served.on_current(inode, &array, store);
+            let stored = self.served.run_on_current(inode, &array, store);
             return stored.map_err(|error| self.log.fail(inode, request, error));
         };
-        let stored = self.served.on_current(inode, &writer.array, store);
+        let stored = self.served.run_on_current(inode, &writer.array, store);
         if let Err(error @ Error::Stale { .. }) = &stored {
             writer.array.writer().record_failure(error);
         }
-        // The array at the time of the open counts the failures, however often it has grown.
+        // The array that the handle opened counts the failures, however often it has grown since.
         let (failures, last) = writer.array.writer().failures();
         let reported = report(writer, failures);
         match (stored, last) {
             (Err(error), _) => Err(self.log.fail(inode, request, error)),
-            // This attempt succeeded, but an earlier one failed that was not reported on this handle yet.
+            // This attempt succeeded, but an earlier one failed, and this handle was not informed yet.
             (Ok(()), Some(error)) if reported < failures => Err(Failure::from(error)),
             _ => Ok(()),
         }
     }
 
-    /// A `.npy` file written onto its array would shift the elements by the header: refused before anything
-    /// changes.
+    /// Fails if `data` begins a `.npy` file of the array's shape. Its header would shift all elements.
     pub fn refuse_npy_header(&self, inode: &Inode, data: &[u8]) -> FsResult<()> {
         let Some(shape) = npy_shape(data) else { return Ok(()) };
         let Some(open) = inode.open_array() else { return Ok(()) };
-        let own = &open.metadata.shape;
-        if shape != *own && !shape.iter().eq(own.iter().rev()) {
+        let expected = &open.metadata.shape;
+        if shape != *expected && !shape.iter().eq(expected.iter().rev()) {
             return Ok(());
         }
         let sentence = "this is a .npy file with a header, and the array's file has none: write the elements alone, \

@@ -1,6 +1,6 @@
-//! Opening the files of arrays, and changing the size of one.
+//! Opening the files of arrays, and changing their sizes.
 //!
-//! Invariant: changes of the store are seen at open(2).
+//! Invariant: open(2) sees the changes of the store.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,18 +12,17 @@ use crate::hierarchy::{Node, OpenArrays, author};
 use crate::mount::fs::array_files::file::ArrayFile;
 use crate::mount::fs::array_files::growth::Growth;
 use crate::mount::fs::array_files::io::ArrayIo;
-use crate::mount::fs::array_files::writer::Writer;
+use crate::mount::fs::array_files::writer::WriterState;
 use crate::mount::fs::arrays::{ServedArrays, shown_size};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::gate::RequestGate;
+
 use crate::mount::fs::inode::{Inode, InodeTable};
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::open_file::{HandleTable, OpenFile, Opened};
 use crate::mount::fs::page_cache::cache_mode::{CachePolicy, ChosenMode};
 use crate::mount::fs::page_cache::page_drops::{OpenDrop, PageDrop};
+use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::permissions::Permissions;
-use crate::mount::fs::request::RequestLog;
-use crate::mount::options::Options;
 
 /// The files of the arrays of a mount.
 pub struct ArrayFiles {
@@ -35,55 +34,33 @@ pub struct ArrayFiles {
     handles: Arc<HandleTable>,
     io: Arc<ArrayIo>,
     growth: Arc<Growth>,
-    /// Truncation to 0 makes every byte zero; otherwise it sets the written end.
+    /// Whether truncation to 0 makes every byte zero; otherwise it sets the written end.
     truncate_zeroes: bool,
     follows_branch: bool,
 }
 
-/// The parts of a mount that the files of arrays need.
-pub struct ArrayFileParts {
-    /// The nodes.
-    pub nodes: Arc<NodeCache>,
-    /// The inodes.
-    pub inodes: Arc<InodeTable>,
-    /// The open arrays.
-    pub arrays: Arc<OpenArrays>,
-    /// The same, in line with the store.
-    pub served: Arc<ServedArrays>,
-    /// Who may read and write them.
-    pub permissions: Arc<Permissions>,
-    /// Whether they use the page cache.
-    pub cache_policy: Arc<CachePolicy>,
-    /// The open files.
-    pub handles: Arc<HandleTable>,
-    /// The counters and failures.
-    pub log: Arc<RequestLog>,
-    /// Lets requests in.
-    pub gate: Arc<RequestGate>,
-}
-
-/// What a change of a file's size means for the kernel.
+/// The effect of a change of a file's size on the kernel.
 pub struct SizeChange {
     /// Pages to drop.
     pub page_drop: Option<PageDrop>,
-    /// The attributes that were looked up before the change are not those of the file any more.
+    /// Whether the attributes that were looked up before the change are outdated.
     pub has_new_attributes: bool,
 }
 
 impl ArrayFiles {
-    /// No file is open yet.
-    pub fn new(parts: ArrayFileParts, options: &Options) -> Self {
-        let ArrayFileParts { nodes, inodes, arrays, served, permissions, cache_policy, handles, log, gate } =
-            parts;
-        let io = Arc::new(ArrayIo { served, log, gate });
+    /// Creates the files of a mount's arrays.
+    pub fn new(parts: &MountParts) -> Self {
+        let (nodes, arrays, options) = (parts.nodes.clone(), parts.arrays.clone(), &parts.options);
+        let io = ArrayIo { served: parts.served.clone(), log: parts.log.clone(), gate: parts.gate.clone() };
+        let io = Arc::new(io);
         let growth = Arc::new(Growth::new(io.clone(), nodes.clone(), arrays.clone(), options.create));
         ArrayFiles {
             nodes,
-            inodes,
+            inodes: parts.inodes.clone(),
             arrays,
-            permissions,
-            cache_policy,
-            handles,
+            permissions: parts.permissions.clone(),
+            cache_policy: parts.cache_policy.clone(),
+            handles: parts.handles.clone(),
             io,
             growth,
             truncate_zeroes: options.truncate_zeroes,
@@ -91,12 +68,12 @@ impl ArrayFiles {
         }
     }
 
-    /// The arrays, in line with the store.
+    /// Returns the arrays, kept in line with the store.
     pub fn served(&self) -> &ServedArrays {
         &self.io.served
     }
 
-    /// Opens the file of an array. `writes`: the handle may write. Blocks on the store.
+    /// Opens the file of an array; with `writes`, the handle may write. Blocks on the store.
     pub fn open(
         &self,
         inode: &Arc<Inode>,
@@ -123,8 +100,8 @@ impl ArrayFiles {
         let cached = if writes { self.nodes.current(path)? } else { self.nodes.get_for_reader(path)? };
         self.io.served.reconcile(&inode.entity, &cached, Blocking::Yes)?;
         // If another program has changed the size, the kernel still uses the old one: on ESTALE it looks the name up again, learns
-        // the new size, and repeats the open once. A growth by a program of this mount is not news: the kernel has its size, or gets it
-        // with the reply to that program. Otherwise an open next to programs that append would be ESTALE twice, and fail.
+        // the new size, and repeats the open once. A growth by a program of this mount is not news, because the kernel gets the size
+        // with the reply to that program. If it were, an open while programs append would be ESTALE twice, and fail.
         let is_size_unknown = inode.written_end.is_size_unknown();
         let shown = shown_size(&cached);
         let is_own_growth = || {
@@ -144,7 +121,8 @@ impl ArrayFiles {
         let opening = inode.revalidate(shared, &array, cancellation)?;
         let chosen = self.cache_policy.choose(&inode.page_cache_users, &array, only_writes);
         let Some(ChosenMode { cache_mode, page_drop, backing }) = chosen else {
-            // As with a replaced file, the other handles keep the old inode.
+            // The other handles use passthrough to another object, and the kernel has one object for each inode. They keep the old
+            // inode, as with a replaced file.
             self.inodes.retire(inode);
             return Err(Failure::Errno(libc::ESTALE));
         };
@@ -166,14 +144,14 @@ impl ArrayFiles {
         Ok(Opened { file, is_direct, keeps_cache, backing })
     }
 
-    /// As [`Writer::open`], for open(2): brings the consolidated copies of the array's document in step with it, which a
-    /// program that died, or that knows nothing of them, has left behind. In a remote store it is the copy that an array is read by:
-    /// one that describes another array than the document has the kernel look the file up again.
-    fn open_writer_in_step(&self, inode: &Inode, array: &Arc<Array>, may_map: bool) -> FsResult<Writer> {
+    /// Opens a writer for open(2), and brings the consolidated copies of the array's document in step with it: a program that died,
+    /// or that does not know the copies, leaves them behind. Arrays of a remote store are read by the copy. If that describes
+    /// another array than the document, the open is ESTALE, and the kernel looks the file up again.
+    fn open_writer_in_step(&self, inode: &Inode, array: &Arc<Array>, may_map: bool) -> FsResult<WriterState> {
         let (store, path) = (self.nodes.store(), &inode.entity.path);
-        let writer = Writer::open(array, may_map);
+        let writer = WriterState::open(array, may_map);
         let is_described_otherwise = matches!(writer, Err(Failure::Error(Error::Stale { .. })));
-        // A remote store is not asked for all groups above each time.
+        // In a remote store the comparison would cost requests for all groups above.
         let is_due = writer.is_ok() && !store.is_remote();
         let is_first = is_due && !inode.copies_compared.swap(true, Ordering::Relaxed);
         if !is_described_otherwise && !is_first {
@@ -188,9 +166,9 @@ impl ArrayFiles {
         writer
     }
 
-    /// Sets the size of an array's file, which `shown_bytes` is shown of, for a process. The file never gets shorter: a smaller
-    /// size sets the written end (or, with `truncate=zero`, a size of 0 makes every byte zero); a larger one makes the array
-    /// longer, with `create`. The gate has let the request in.
+    /// Sets the size of an array's file for a process; stat(2) shows `shown_bytes`. The file never gets shorter: a smaller size sets
+    /// the written end (with `truncate=zero`, 0 makes every byte zero). With `create`, a larger one makes the array longer. The
+    /// gate has let the request in.
     pub fn set_size(
         &self,
         inode: &Arc<Inode>,
@@ -202,7 +180,7 @@ impl ArrayFiles {
             inode.open_array().and_then(|open| open.array.as_ref().ok().map(|array| array.size_bytes()));
         let size_bytes = open.unwrap_or(shown_bytes);
         if self.growth.is_allowed() && to > size_bytes {
-            let page_drop = self.with_open(inode, || self.growth.to_size(inode, to))?;
+            let page_drop = self.with_open(inode, || self.growth.grow_to(inode, to))?;
             return Ok(SizeChange { page_drop, has_new_attributes: true });
         }
         // A growing file gets the size of its array.
@@ -217,18 +195,18 @@ impl ArrayFiles {
         if to != 0 {
             return Err(Failure::Errno(libc::EINVAL));
         }
-        // If this fails, all bytes are zero nevertheless: what was not stored is stored later.
+        // Even if this fails, readers see zeros: dirty chunks that could not be stored are stored later.
         let zeroed = self.with_open(inode, || self.io.zero(inode));
         zeroed.inspect_err(|_| inode.page_cache_users.drops.mark_outdated())?;
         if has_new_attributes {
-            // It was growing, and is written now.
+            // The file was growing, and is written to its end now.
             inode.written_end.lock().make_whole();
         }
         self.io.gate.ensure_serving()?;
         Ok(SizeChange { page_drop: Some(inode.page_cache_users.drops.begin(None)), has_new_attributes })
     }
 
-    /// Runs a change of a file's size. truncate(2) of a file that is not open opens it meanwhile.
+    /// Runs a change of a file's size. A file that is not open, as with truncate(2), is opened for that time.
     fn with_open<T>(&self, inode: &Arc<Inode>, change: impl FnOnce() -> FsResult<T>) -> FsResult<T> {
         if inode.open_array().is_some() {
             return change();

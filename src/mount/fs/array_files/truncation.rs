@@ -1,17 +1,17 @@
-//! Setting the size of a file of fixed size: truncate(2), ftruncate(2), O_TRUNC, and what happens to a
-//! truncated file that is not written to its end (`written_end.rs`).
+//! Truncation of files of fixed size: truncate(2), ftruncate(2) and O_TRUNC set the written end (`written_end.rs`), and the last
+//! close makes the file whole.
 
 use crate::array::Array;
 use crate::error::Error;
 use crate::mount::fs::array_files::io::ArrayIo;
-use crate::mount::fs::array_files::writer::Writer;
+use crate::mount::fs::array_files::writer::WriterState;
 use crate::mount::fs::error::{Failure, FsResult};
 use crate::mount::fs::inode::Inode;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
 
 impl ArrayIo {
-    /// Sets the written end of an array's file of `size_bytes`, for a process; zeros the gap if it moves forward. Returns the
-    /// pages to drop.
+    /// Sets the written end of an array's file of `size_bytes`, for a process. If it moves forward, zeros the gap. Returns the pages
+    /// to drop.
     pub fn set_written_end(
         &self,
         inode: &Inode,
@@ -26,7 +26,7 @@ impl ArrayIo {
             open.array.as_ref().is_ok_and(|array| array.writer().has_writers())
         };
         if !inode.open_array().is_some_and(|open| has_writers(&open)) {
-            // truncate(2) of a file without writers could only destroy data.
+            // Without a writer that then writes the data anew, truncate(2) could only destroy it.
             return if to == size_bytes { Ok(None) } else { Err(Failure::Errno(libc::EINVAL)) };
         }
         let mut end_guard = inode.written_end.lock();
@@ -37,7 +37,7 @@ impl ArrayIo {
         }
         if to == end {
             if end == 0 {
-                // An array without elements is truncated, too.
+                // An array without elements counts as truncated, too: a later growth of the file is zero.
                 end_guard.record_cut();
             }
             return Ok(None);
@@ -46,7 +46,7 @@ impl ArrayIo {
             self.zero(inode).inspect_err(|_| inode.page_cache_users.drops.mark_outdated())?;
         } else {
             let array = inode.array()?;
-            let writer = Writer::open(&array, false)?;
+            let writer = WriterState::open(&array, false)?;
             let result = self.zero_gap(inode, &writer, &mut end_guard, to);
             array.writer().close_for_writing();
             result?;
@@ -64,15 +64,14 @@ impl ArrayIo {
         }
     }
 
-    /// After a writer is gone: a file that the last writer leaves incomplete is whole again, and this is
-    /// logged.
+    /// Makes a file whole after its last writer is gone. If that writer left it incomplete, this is logged.
     pub fn finish_truncation(&self, inode: &Inode, array: &Array) {
         let mut end_guard = inode.written_end.lock();
         if array.writer().has_writers() {
             return;
         }
         if end_guard.is_growing() {
-            // From now on its size is that of the array.
+            // From now on its size is that of the array, which is longer.
             inode.page_cache_users.drops.mark_new_size();
             inode.written_end.mark_size_unknown();
         }

@@ -1,12 +1,11 @@
-//! How far a file has been written since it was truncated, or since it began to grow.
+//! The written end: how far a file has been written since it was truncated, or since it began to grow.
 //!
-//! Uses nothing of the crate. O_TRUNC and ftruncate(2) below the size destroy nothing: they only set the file's *written end*.
-//! Writes, ftruncate(2) and fallocate(2) move the written end forward and zero the gap before them, as in a
-//! file that grows. Bytes at and after it keep their value. fsync(2) and the last writer's close(2) fail
-//! while it is less than the size.
+//! This file uses nothing else of the crate. O_TRUNC and ftruncate(2) below the size destroy nothing: they only set the file's
+//! *written end*. Writes, ftruncate(2) and fallocate(2) move it forward and zero the gap before them, as in a file that grows.
+//! Bytes at and after it keep their value. fsync(2) and the last writer's close(2) fail while it is less than the size.
 //!
-//! An array grows by whole slabs, a file by bytes (`growth.rs`). While the last slab is not written to its end, the file is *growing*: its
-//! written end is the size that programs see, so that the next append comes there.
+//! An array grows by whole slabs, a file by bytes (`growth.rs`). While the last slab is not written to its end, the file is
+//! *growing*: its written end is the size that programs see, and the place of the next append.
 //!
 //! Invariant: an operation holds the lock from the check of the written end until all bytes up to the new one
 //! are in the array, or their chunks are locked for the copy.
@@ -25,7 +24,7 @@ const GROWING: u64 = 1 << 63;
 pub struct WrittenEnd {
     end: AtomicU64,
     cut: Mutex<Truncation>,
-    /// The kernel may know the size that the file had while it was growing.
+    /// Whether the kernel may still use the size that the file had while it was growing.
     is_size_unknown: AtomicBool,
 }
 
@@ -33,9 +32,9 @@ pub struct WrittenEnd {
 struct Truncation {
     /// The process that truncated the file, 0 if unknown.
     by: u32,
-    /// The size that it set; `None` if it did not truncate the file but make it grow.
+    /// The size that it set; `None` if the file is growing.
     at: Option<u64>,
-    /// The file was truncated since it had no writer.
+    /// Whether the file was truncated since it last had no writer.
     is_recent: bool,
 }
 
@@ -56,12 +55,12 @@ pub struct WrittenEndGuard<'a> {
 }
 
 impl WrittenEnd {
-    /// The written end of a truncated or growing file.
+    /// Returns the written end of a truncated or growing file.
     pub fn get(&self) -> Option<u64> {
         end(&self.end)
     }
 
-    /// The size that programs see of a file whose array has `size_bytes`. The caller has read that before.
+    /// Returns the size that programs see of a file whose array has `size_bytes`. The caller reads that before.
     pub fn shown_size(&self, size_bytes: u64) -> u64 {
         match self.end.load(Ordering::SeqCst) {
             WHOLE => size_bytes,
@@ -70,32 +69,32 @@ impl WrittenEnd {
         }
     }
 
-    /// The kernel is about to learn the size.
+    /// Records that the kernel is about to learn the size.
     pub fn mark_size_known(&self) {
         self.is_size_unknown.store(false, Ordering::Release);
     }
 
-    /// The size that programs see has become that of the array.
+    /// Records that the size has changed without a reply to the kernel.
     pub fn mark_size_unknown(&self) {
         self.is_size_unknown.store(true, Ordering::Release);
     }
 
-    /// Whether the kernel must ask for the size before a program uses the file.
+    /// Returns whether the kernel must ask for the size before a program uses the file.
     pub fn is_size_unknown(&self) -> bool {
         self.is_size_unknown.load(Ordering::Acquire)
     }
 
-    /// Whether the file is growing: its size changes with each write.
+    /// Returns whether the file is growing. Its size changes with each write.
     pub fn is_growing(&self) -> bool {
         is_growing(&self.end)
     }
 
-    /// Locks it; blocks while another operation holds the lock.
+    /// Locks the written end. Blocks while another operation holds the lock.
     pub fn lock(&self) -> WrittenEndGuard<'_> {
         WrittenEndGuard { cut: self.cut.lock(), end: &self.end }
     }
 
-    /// As [`WrittenEnd::lock`], unless that would block.
+    /// Locks the written end, unless that would block.
     pub fn try_lock(&self) -> Option<WrittenEndGuard<'_>> {
         Some(WrittenEndGuard { cut: self.cut.try_lock()?, end: &self.end })
     }
@@ -111,7 +110,7 @@ fn is_growing(end: &AtomicU64) -> bool {
 }
 
 impl WrittenEndGuard<'_> {
-    /// The written end of a truncated or growing file.
+    /// Returns the written end of a truncated or growing file.
     pub fn end(&self) -> Option<u64> {
         end(self.end)
     }
@@ -122,12 +121,12 @@ impl WrittenEndGuard<'_> {
         self.end.store(end, Ordering::SeqCst);
     }
 
-    /// A program truncated the file, to the size that it has.
+    /// Records that a program truncated the file to the size that it has.
     pub fn record_cut(&mut self) {
         self.cut.is_recent = true;
     }
 
-    /// The file is about to grow from `size_bytes`, unless it is truncated or growing already. Returns whether it was whole.
+    /// Makes a whole file a growing one, with the written end at `size_bytes`. Returns whether it was whole.
     pub fn begin_growth(&mut self, size_bytes: u64) -> bool {
         let is_whole = self.end().is_none();
         if is_whole {
@@ -137,17 +136,17 @@ impl WrittenEndGuard<'_> {
         is_whole
     }
 
-    /// Whether the file is growing.
+    /// Returns whether the file is growing.
     pub fn is_growing(&self) -> bool {
         is_growing(self.end)
     }
 
-    /// Whether a program truncated the file, and writers of that time may still be there.
+    /// Returns whether a program truncated the file since it last had no writer.
     pub fn was_cut(&self) -> bool {
         self.cut.is_recent
     }
 
-    /// All bytes before `end` are written; at the size of the file it is whole again.
+    /// Records that all bytes before `end` are written. At the size of the file, the file is whole again.
     pub fn advance(&mut self, end: u64, size_bytes: u64) {
         if self.end().is_some_and(|now| now <= end) {
             let growing = if self.is_growing() { GROWING } else { 0 };
@@ -160,7 +159,7 @@ impl WrittenEndGuard<'_> {
         self.end.store(WHOLE, Ordering::SeqCst);
     }
 
-    /// No writer is left: makes the file whole and returns the written end.
+    /// Makes the file whole after its last writer is gone, and returns the written end.
     pub fn forget(&mut self) -> Option<u64> {
         let end = self.end();
         self.cut.is_recent = false;
@@ -168,18 +167,18 @@ impl WrittenEndGuard<'_> {
         end
     }
 
-    /// The process that truncated the file.
+    /// Returns the process that truncated the file, 0 if unknown.
     pub fn cut_by(&self) -> u32 {
         self.cut.by
     }
 
-    /// Whether nothing was written since the truncation.
+    /// Returns whether nothing was written since the truncation.
     pub fn is_untouched(&self) -> bool {
         self.cut.at.is_some() && self.end() == self.cut.at
     }
 }
 
-/// The shape in the header of a `.npy` file (NumPy's format 1.0 to 3.0), if `data` begins with one.
+/// Returns the shape in the header of a `.npy` file (NumPy's format 1.0 to 3.0), if `data` begins with one.
 pub fn npy_shape(data: &[u8]) -> Option<Vec<u64>> {
     let rest = data.strip_prefix(b"\x93NUMPY")?;
     let (length, header) = match rest {
@@ -204,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_moves_forward_to_the_size_and_no_further() {
+    fn the_written_end_moves_forward_up_to_the_size() {
         let end = WrittenEnd::default();
         end.lock().advance(5, 10);
         assert_eq!(end.get(), None, "it was not truncated");
@@ -224,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_growing_file_is_as_long_as_it_is_written() {
+    fn a_growing_file_ends_at_its_written_end() {
         let end = WrittenEnd::default();
         assert_eq!(end.shown_size(10), 10);
         assert!(end.lock().begin_growth(10));
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_npy_files_are_told_from_data() {
+    fn npy_headers_are_recognized() {
         let header = |version: &[u8], text: &str| [b"\x93NUMPY", version, text.as_bytes()].concat();
         let text = "{'descr': '<f4', 'fortran_order': False, 'shape': (12, 180), }   \n";
         let length = [text.len() as u8, 0];

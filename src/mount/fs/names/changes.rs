@@ -1,4 +1,4 @@
-//! Changes of names: `create.rs`, `remove.rs` and `rename.rs` are the operations, and this file has what they share.
+//! Changes of names. `create.rs`, `remove.rs` and `rename.rs` are the operations, and this file has the part that they share.
 //!
 //! Invariant: names change one after the other.
 
@@ -23,43 +23,30 @@ use crate::mount::options::Options;
 
 /// Makes, removes and renames names.
 pub struct NameChanges {
-    /// The nodes, and the store.
     pub(in crate::mount::fs) nodes: Arc<NodeCache>,
-    /// The inodes.
     pub(in crate::mount::fs) inodes: Arc<InodeTable>,
-    /// The open arrays, which end when they are removed.
     pub(in crate::mount::fs) arrays: Arc<OpenArrays>,
-    /// The open files: listings keep the names that they have.
     pub(in crate::mount::fs) handles: Arc<HandleTable>,
-    /// The names that the store does not have.
     pub(in crate::mount::fs) table: Arc<NameTable>,
-    /// What names stand for.
     pub(in crate::mount::fs) entries: Arc<Entries>,
-    /// The attributes that replies have.
     pub(in crate::mount::fs) attributes: Arc<FileAttributes>,
-    /// Sidecars, which may be renamed.
     pub(in crate::mount::fs) drafts: Arc<Drafts>,
-    /// The files of arrays, which scratch files are renamed onto.
     pub(in crate::mount::fs) array_files: Arc<ArrayFiles>,
-    /// The open scratch files.
     pub(in crate::mount::fs) scratch_files: Arc<ScratchFiles>,
-    /// What scratch files become.
     pub(in crate::mount::fs) promotions: Arc<Promotions>,
-    /// Owners and modes of nodes.
     pub(in crate::mount::fs) permissions: Arc<NodePermissions>,
-    /// The counters and failures.
     pub(in crate::mount::fs) log: Arc<RequestLog>,
-    /// The options of the mount.
     pub(in crate::mount::fs) options: Arc<Options>,
 }
 
 impl NameChanges {
-    /// The names that the store does not have.
+    /// Returns the names that the store does not have.
     pub fn table(&self) -> &NameTable {
         &self.table
     }
 
-    /// The path of the group whose names are about to change, by a folder's inode. The caller has names locked.
+    /// Returns the path of the group in which a name is about to change, by its folder's inode. The caller has locked all changes
+    /// of names.
     pub(super) fn group_to_change(&self, folder: u64) -> FsResult<Arc<str>> {
         if !self.options.writable || self.nodes.store().writer().is_none() {
             return Err(Failure::Errno(libc::EROFS));
@@ -70,24 +57,24 @@ impl NameChanges {
             return Err(Failure::Errno(libc::EPERM));
         }
         if self.inodes.number_of(&inode.entity) != folder {
-            // It was removed or renamed, and another may have taken its place.
+            // The folder was removed or renamed, and another one may have taken its place.
             return Err(Failure::Errno(libc::ENOENT));
         }
         Ok(inode.entity.path.clone())
     }
 
-    /// What a name in a folder stands for.
+    /// Returns what a name in a folder stands for.
     pub(super) fn find_name(&self, folder: u64, name: &str) -> FsResult<Option<Entity>> {
         self.entries.find(&self.inodes.live(folder)?.entity, name, Blocking::Yes)
     }
 
-    /// The lock of an array; fails where another program writes it.
+    /// Locks an array against other programs. Fails if one of them has it open for writing.
     pub(super) fn lock_against_others(&self, path: &str) -> FsResult<Option<Box<dyn Send + Sync>>> {
         let Some(writer) = self.nodes.store().writer() else { return Err(Failure::Errno(libc::EROFS)) };
         match writer.lock(path) {
             Ok(None) => Err(Error::busy(path, "another program has this array open for writing").into()),
             Ok(lock) => Ok(lock),
-            // It has no folder of its own.
+            // The array has no folder of its own, and nothing to lock.
             Err(Error::Stale { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }

@@ -1,4 +1,4 @@
-//! Making names: create (open(2) with O_CREAT), mkdir, link.
+//! Making names: create (open(2) with O_CREAT), mkdir and link.
 
 use parking_lot::MutexGuard;
 
@@ -13,24 +13,24 @@ use crate::mount::fs::entries::MAX_NAME_BYTES;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::EntityKind;
 use crate::mount::fs::names::changes::NameChanges;
-use crate::mount::fs::names::make::becomes;
+use crate::mount::fs::names::make::promoted_kind;
 use crate::mount::fs::names::node_name::NodeName;
 use crate::mount::fs::names::open::ScratchHandle;
 use crate::mount::fs::names::scratch::{Caller, ScratchFile};
 use crate::mount::fs::open_file::Opened;
 use crate::store::{is_temporary_name, join};
 
-/// Endings of files that programs make, and that are not arrays.
+/// Endings of files in other formats, which a mount does not make.
 const OTHER_SUFFIXES: [&str; 7] = [".h5", ".hdf5", ".nc4", ".tiff", ".zarr", ".zip", ".mat"];
 
-/// What create(2) found or made.
-pub enum Created<'a> {
-    /// A file that is there, and that the caller opens while names stay as they are.
+/// The file that create(2) found or made.
+pub enum CreatedFile<'a> {
+    /// A file that existed. The caller opens it before it drops the lock.
     Existing {
         /// Its attributes.
         stat: Stat,
         /// Keeps names from changing.
-        held: MutexGuard<'a, ()>,
+        lock: MutexGuard<'a, ()>,
     },
     /// A new scratch file.
     New {
@@ -42,7 +42,7 @@ pub enum Created<'a> {
 }
 
 impl NameChanges {
-    /// Makes a file; a file that is there is left to the caller to open.
+    /// Makes a file. If there is one already, the caller opens it.
     pub fn create(
         &self,
         folder: u64,
@@ -50,45 +50,45 @@ impl NameChanges {
         mode: u32,
         flags: i32,
         caller: Caller,
-    ) -> FsResult<Created<'_>> {
-        let held = self.table.hold();
+    ) -> FsResult<CreatedFile<'_>> {
+        let lock = self.table.lock_changes();
         let group = self.group_to_change(folder)?;
         let is_expected = self.table.is_expected(caller.thread, &group, name);
         let is_exclusive = flags & libc::O_EXCL != 0;
         match self.find_name(folder, name)? {
             Some(_) if is_exclusive && !is_expected => return Err(Failure::Errno(libc::EEXIST)),
-            // It is judged as an edit at its close.
+            // The sidecar came with the node that this thread has made. The new file hides it, and its close is an edit of it.
             Some(entity) if is_expected && entity.is_sidecar() => {}
             Some(entity) => {
                 self.table.end_expected(|of, other, _, _| of == &*group && other == name);
                 let stat = self.attributes.look_up(&entity, Blocking::Yes)?;
                 if is_expected {
-                    self.permissions.close_to_others(&join(&group, name), mode, caller)?;
+                    self.permissions.restrict_mode(&join(&group, name), mode, caller)?;
                 }
-                return Ok(Created::Existing { stat, held });
+                return Ok(CreatedFile::Existing { stat, lock });
             }
             None => {}
         }
         if let Some(reason) = self.objection(name) {
             return self.log.refuse_name("create", &join(&group, name), libc::EPERM, reason);
         }
-        // Of what `cp -r` and `tar` create, each name is new to them: what a declaration makes is so too.
-        let thread = if is_exclusive && becomes(name).is_some() { caller.thread } else { 0 };
-        let caller = self.permissions.in_group(&group, caller)?;
+        // `cp -r` and `tar` create each name with O_EXCL. If this file declares an array, the array's name must be free for them, too.
+        let thread = if is_exclusive && promoted_kind(name).is_some() { caller.thread } else { 0 };
+        let caller = self.permissions.with_group_of(&group, caller)?;
         let file = self.table.new_file(mode, Caller { thread, ..caller });
         self.table.insert_file(&group, name, file.clone());
         self.open_new(&file, flags)
     }
 
-    fn open_new(&self, file: &ScratchFile, flags: i32) -> FsResult<Created<'_>> {
+    fn open_new(&self, file: &ScratchFile, flags: i32) -> FsResult<CreatedFile<'_>> {
         self.inodes.look_up(&file.entity());
         let stat = self.table.stat(file.number())?;
         let opened = self.scratch_files.open(file.number(), flags)?;
-        Ok(Created::New { stat, opened })
+        Ok(CreatedFile::New { stat, opened })
     }
 
-    /// Why there can be no file of this name.
-    fn objection(&self, name: &str) -> Option<String> {
+    /// Returns why there can be no scratch file of this name, if there cannot.
+    pub(super) fn objection(&self, name: &str) -> Option<String> {
         if name.is_empty() || name.len() > MAX_NAME_BYTES || name.contains(['/', '\0']) {
             return Some("this cannot be a name".to_owned());
         }
@@ -96,11 +96,11 @@ impl NameChanges {
             let sentence = "metadata documents are not shown: write NAME.json to make the array NAME, or use the store itself";
             return Some(sentence.to_owned());
         }
-        let becomes = becomes(name);
-        let is_npy = name.ends_with(".npy") && becomes.is_some();
+        let is_npy = name.ends_with(".npy") && promoted_kind(name).is_some();
         if is_npy && !self.options.create {
             return Some("'-o create' makes arrays of .npy files".to_owned());
         }
+        // Such a file would be gone at the end of the mount, although the program that made it took it for stored.
         let suffixes = FORMATS.iter().filter(|format| **format != JSON).map(|format| format.suffix);
         let suffix =
             suffixes.chain(OTHER_SUFFIXES).find(|suffix| name.ends_with(suffix) && name.len() > suffix.len());
@@ -114,7 +114,7 @@ impl NameChanges {
 
     /// Makes a group.
     pub fn make_folder(&self, folder: u64, name: &str, mode: u32, caller: Caller) -> FsResult<Stat> {
-        let _changing = self.table.hold();
+        let _changing = self.table.lock_changes();
         let group = self.group_to_change(folder)?;
         if !self.options.create {
             return Err(Failure::Errno(libc::EPERM));
@@ -134,7 +134,7 @@ impl NameChanges {
     }
 
     fn make_group(&self, group: &str, name: &str, mode: u32, caller: Caller) -> FsResult<()> {
-        let caller = self.permissions.in_group(group, caller)?;
+        let caller = self.permissions.with_group_of(group, caller)?;
         let place = self.permissions.new_place(NodeName { group, name }, caller, (mode & 0o1777) as u16)?;
         let zarr_format = place.parent_format.unwrap_or(ZarrFormat::V3);
         let documents = group_documents(zarr_format, &[]).map_err(|fault| Error::Usage(fault.to_string()))?;
@@ -143,7 +143,7 @@ impl NameChanges {
 
     /// Gives a scratch file one more name.
     pub fn link(&self, inode: u64, folder: u64, name: &str) -> FsResult<Stat> {
-        let _changing = self.table.hold();
+        let _changing = self.table.lock_changes();
         let group = self.group_to_change(folder)?;
         let EntityKind::Scratch(number) = self.inodes.live(inode)?.entity.kind else {
             return Err(Failure::Errno(libc::EPERM));
@@ -151,7 +151,7 @@ impl NameChanges {
         if self.find_name(folder, name)?.is_some() || self.table.is_vacant(&group, name) {
             return Err(Failure::Errno(libc::EEXIST));
         }
-        if becomes(name).is_some() || self.objection(name).is_some() {
+        if promoted_kind(name).is_some() || self.objection(name).is_some() {
             return Err(Failure::Errno(libc::EPERM));
         }
         let file = self.table.by_number(number).ok_or(Failure::Errno(libc::ENOENT))?;

@@ -1,6 +1,7 @@
-//! The array that is made of an .npy file, while that is being written.
+//! Import of .npy files: the elements of a long file go to the new array while the file is being written.
 //!
-//! Uses `metadata::author` for the documents and `hierarchy::author` for the array.
+//! This file uses `metadata::author` for the documents and `hierarchy::author` for the array. Invariant: what a program has not
+//! written before the end of the file is zero, whatever the array is filled with.
 
 use std::sync::Arc;
 
@@ -13,17 +14,25 @@ use crate::metadata::author::{ArraySpec, ElementType, NodeDocument};
 use crate::mount::fs::error::{Failure, FsResult};
 use crate::store::Store;
 
-/// An .npy file whose elements go to the array that is made of them, while it is being written.
-pub struct Import {
+/// The bytes that are zeroed at a time.
+const PART_BYTES: usize = 1 << 20;
+
+/// An .npy file that is being written, and the array that gets its elements.
+pub struct NpyImport {
+    /// The path at which the array becomes visible.
+    path: String,
+    /// Whether its documents are at the path already, as in a store without folders.
+    is_in_place: bool,
     header: Vec<u8>,
     new: NewArray,
-    /// How far it was written.
+    /// How far the file was written.
     end: u64,
+    /// The length of the complete file.
     total: u64,
 }
 
-impl Import {
-    /// Begins the array at a place with the start of the file.
+impl NpyImport {
+    /// Begins an array at a place with the start of the file.
     pub fn begin(
         engine: &Arc<Engine>,
         store: &Arc<dyn Store>,
@@ -35,23 +44,41 @@ impl Import {
         let length = usize::try_from(header.bytes).unwrap_or(usize::MAX);
         let (bytes, elements) = start.split_at_checked(length).unwrap_or((start, &[]));
         let total = header.bytes.saturating_add(new.array().size_bytes());
-        let mut import = Import { header: bytes.to_vec(), new, end: header.bytes, total };
+        let document_key = &new.array().metadata().document_key;
+        let mut import = NpyImport {
+            path: place.path.clone(),
+            is_in_place: document_key.rsplit_once('/').is_some_and(|(path, _)| path == place.path),
+            header: bytes.to_vec(),
+            new,
+            end: header.bytes,
+            total,
+        };
         import.write(header.bytes, elements)?;
         Ok(import)
     }
 
-    /// Makes the array visible at its place, whose owner and mode the program may have changed since it began.
+    /// Makes the array visible at its place, with its owner and mode, which a program may have changed meanwhile.
     pub fn publish(mut self, place: &Place) -> FsResult<()> {
         self.new.give(&place.like)?;
         Ok(self.new.publish()?)
     }
 
-    /// How far the file was written.
+    /// Returns the path at which the array becomes visible.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Returns whether the node at this path is the array that is being written.
+    pub fn is_in_place(&self, path: &str) -> bool {
+        self.is_in_place && self.path == path
+    }
+
+    /// Returns how far the file was written.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// How long the file gets.
+    /// Returns the length of the complete file.
     pub fn total(&self) -> u64 {
         self.total
     }
@@ -59,17 +86,17 @@ impl Import {
     /// Reads bytes that were written.
     pub fn read(&self, offset: u64, out: &mut [u8]) -> FsResult<()> {
         let header = self.header.get(usize::try_from(offset).unwrap_or(usize::MAX)..).unwrap_or_default();
-        let of_header = header.len().min(out.len());
-        let (first, rest) = out.split_at_mut(of_header);
-        first.copy_from_slice(header.get(..of_header).unwrap_or_default());
+        let header_bytes = header.len().min(out.len());
+        let (first, rest) = out.split_at_mut(header_bytes);
+        first.copy_from_slice(header.get(..header_bytes).unwrap_or_default());
         if rest.is_empty() {
             return Ok(());
         }
-        let from = (offset + of_header as u64).saturating_sub(self.header.len() as u64);
+        let from = (offset + header_bytes as u64).saturating_sub(self.header.len() as u64);
         Ok(self.new.array().read_at(from, rest)?)
     }
 
-    /// Writes the next bytes.
+    /// Writes bytes, and zeros before them if there is a gap.
     pub fn write(&mut self, offset: u64, data: &[u8]) -> FsResult<()> {
         let end = offset + data.len() as u64;
         if end > self.total {
@@ -84,17 +111,37 @@ impl Import {
             return Err(Failure::Error(Error::Usage(sentence.to_owned())));
         }
         if !rest.is_empty() {
-            let from = (offset + first.len() as u64).saturating_sub(self.header.len() as u64);
-            self.new.array().writer().write_at(from, rest)?;
+            self.extend(offset)?;
+            self.write_elements(offset + first.len() as u64, rest)?;
         }
         self.end = self.end.max(end);
         Ok(())
     }
+
+    /// Makes the file at least this long. The new bytes are zero.
+    pub fn extend(&mut self, end: u64) -> FsResult<()> {
+        if !self.new.array().fills_with_zeros() {
+            let zeros = vec![0; PART_BYTES];
+            while self.end < end {
+                let length = usize::try_from(end - self.end).unwrap_or(PART_BYTES).min(PART_BYTES);
+                self.write_elements(self.end, zeros.get(..length).unwrap_or(&zeros))?;
+                self.end += length as u64;
+            }
+        }
+        self.end = self.end.max(end);
+        Ok(())
+    }
+
+    /// Writes elements, which begin at this offset of the file.
+    fn write_elements(&self, offset: u64, data: &[u8]) -> FsResult<()> {
+        let from = offset.saturating_sub(self.header.len() as u64);
+        Ok(self.new.array().writer().write_at(from, data)?)
+    }
 }
 
-/// An .npy file's header, and the documents and the layout of its array.
+/// The documents and the layout of an array, as the header of an .npy file describes them.
 pub struct NpyHeader {
-    /// Its length.
+    /// The length of the header.
     pub bytes: u64,
     /// The documents of the array.
     pub documents: Vec<NodeDocument>,
@@ -103,10 +150,10 @@ pub struct NpyHeader {
 }
 
 impl NpyHeader {
-    /// The header at the start of a file that becomes an array at a place.
+    /// Reads the header at the start of a file that becomes an array at a place.
     pub fn read(store: &Arc<dyn Store>, place: &Place, mut start: &[u8]) -> FsResult<Self> {
         let header = npy::read_header(&mut start, "the file")?;
-        let element = ElementType::parse(&header.descr.to_string()).map_err(usage)?;
+        let element = ElementType::parse(&header.descr.to_string()).map_err(usage_failure)?;
         let sentence = "the fields of its type have different byte orders: save it in one";
         let byte_order = element.byte_order().ok_or_else(|| Error::Usage(sentence.to_owned()))?;
         let dimension_names = dimension_names(store, place, &header.shape);
@@ -122,12 +169,12 @@ impl NpyHeader {
             attributes: Vec::new(),
         };
         let order = if header.is_fortran_order { Order::F } else { Order::C };
-        let documents = spec.documents().map_err(usage)?;
+        let documents = spec.documents().map_err(usage_failure)?;
         Ok(NpyHeader { bytes: header.size_bytes, documents, layout: Layout { order, byte_order } })
     }
 }
 
-/// What a program did wrong.
-pub fn usage(error: crate::metadata::json::parse_error::ParseError) -> Failure {
+/// Returns the failure of a program that gave a document with this error.
+pub fn usage_failure(error: crate::metadata::json::parse_error::ParseError) -> Failure {
     Failure::Error(Error::Usage(error.to_string()))
 }

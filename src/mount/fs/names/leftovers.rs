@@ -1,7 +1,7 @@
-//! What writers that were killed have left in the folders of groups: it is removed once in the life of a writable mount, after a group was listed
-//! first. A listing does not wait for that, since there may be much. (An array's folder is cleaned when the array is opened for writing.)
+//! Leftovers: files that killed writers have left in the folders of groups.
 //!
-//! Uses `hierarchy` and `store`.
+//! A writable mount removes them after the first listing of each group. A listing does not wait for that, since there may be many.
+//! (The folder of an array is cleaned when the array is opened for writing.) This file uses `hierarchy` and `store`.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::hierarchy::attributes;
 use crate::store::Store;
 
-/// Which groups were looked at, and which are next.
+/// The groups that were cleaned, and those that wait for it.
 #[derive(Default)]
 pub struct Leftovers {
     state: Arc<Mutex<LeftoverState>>,
@@ -25,7 +25,7 @@ struct LeftoverState {
 }
 
 impl Leftovers {
-    /// Has what is left in a group's folder removed soon, by a thread of its own, if that was not done before.
+    /// Removes the leftovers of a group soon, on another thread, unless that was done before.
     pub fn remove_soon(&self, store: &Arc<dyn Store>, group: &str) {
         let mut state = self.state.lock();
         let group: Arc<str> = group.into();
@@ -44,12 +44,12 @@ impl Leftovers {
                 }
             }
         });
-        // Where no thread can be started, leftovers stay: nobody sees them.
+        // If no thread can be started, leftovers stay. The mount does not show them.
         state.is_running = started.is_ok();
     }
 }
 
-/// The group that is next. The thread ends where there is none.
+/// Takes the next group. If there is none, the thread ends.
 fn next(state: &Mutex<LeftoverState>) -> Option<Arc<str>> {
     let mut state = state.lock();
     let next = state.waiting.pop();

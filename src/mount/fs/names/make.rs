@@ -1,7 +1,7 @@
-//! What scratch files become: an array that a sidecar declares, or the array of an .npy file.
+//! Promotion of scratch files: a sidecar becomes the array that it declares, or an edit, and an .npy file becomes its array.
 //!
-//! Uses `metadata::author` for the documents and `hierarchy::author` for the nodes. Invariant: a file either becomes a complete node
-//! and is gone, or stays as it is.
+//! This file uses `metadata::author` for the documents and `hierarchy::author` for the nodes. Invariant: a file either becomes a
+//! complete node and is gone, or stays as it is.
 
 use std::sync::Arc;
 
@@ -12,24 +12,26 @@ use crate::metadata::author::declared;
 use crate::metadata::{MAX_DOCUMENT_BYTES, ZarrFormat};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::Entity;
-use crate::mount::fs::names::import::{Import, NpyHeader, usage};
+use crate::mount::fs::names::import::{NpyHeader, NpyImport, usage_failure};
 use crate::mount::fs::names::node_name::NodeName;
 use crate::mount::fs::names::permissions::NodePermissions;
-use crate::mount::fs::names::scratch::{ScratchContent, ScratchFile};
+use crate::mount::fs::names::scratch::{Caller, ScratchContent, ScratchFile};
 use crate::mount::fs::names::table::NameTable;
 use crate::mount::fs::node_cache::NodeCache;
+use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::request::RequestLog;
 use crate::mount::fs::virtual_files::companion_names::CompanionNames;
+use crate::mount::fs::virtual_files::generated::GeneratedFiles;
 use crate::mount::fs::virtual_files::sidecar_edit::Drafts;
 use crate::mount::options::Options;
 use crate::store::join;
 
-/// Bytes that are copied at a time.
+/// The bytes that are copied at a time.
 const BLOCK_BYTES: u64 = 4 << 20;
-/// The header of an .npy file is in its first bytes.
+/// The longest header of an .npy file.
 const MAX_HEADER_BYTES: u64 = 1 << 20;
 
-/// What a name makes of a file, and the name of the array.
+/// The kind of node that a file becomes, and the name of the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PromotedKind<'n> {
     /// The array that the sidecar declares.
@@ -38,9 +40,9 @@ pub enum PromotedKind<'n> {
     Imported(&'n str),
 }
 
-/// What a name makes of a file, if anything.
-pub fn becomes(name: &str) -> Option<PromotedKind<'_>> {
-    // Editors' files begin so: `.x.json.swp`, `.x.npy.aB3dEf`, `.#x.json`.
+/// Returns what a file with this name becomes, if anything.
+pub fn promoted_kind(name: &str) -> Option<PromotedKind<'_>> {
+    // Files of editors and of rsync begin with a dot: `.x.json.swp`, `.#x.json`, `.x.npy.aB3dEf`.
     if name.starts_with('.') {
         return None;
     }
@@ -48,93 +50,94 @@ pub fn becomes(name: &str) -> Option<PromotedKind<'_>> {
     declared.or_else(|| name.strip_suffix(".npy").map(PromotedKind::Imported))
 }
 
-/// Makes nodes of scratch files, and edits of sidecars.
+/// Makes nodes, and edits of sidecars, from scratch files.
 pub struct Promotions {
-    parts: PromotionParts,
     options: Arc<Options>,
-}
-
-/// The parts of a mount that make nodes of scratch files.
-pub struct PromotionParts {
-    /// The nodes, and the store.
-    pub nodes: Arc<NodeCache>,
-    /// Encodes the elements of new arrays.
-    pub engine: Arc<Engine>,
-    /// The scratch files.
-    pub names: Arc<NameTable>,
-    /// The names of sidecars.
-    pub companion_names: Arc<CompanionNames>,
-    /// Edits sidecars.
-    pub drafts: Arc<Drafts>,
-    /// Owners and modes of new nodes.
-    pub permissions: Arc<NodePermissions>,
-    /// The counters and failures.
-    pub log: Arc<RequestLog>,
+    nodes: Arc<NodeCache>,
+    engine: Arc<Engine>,
+    names: Arc<NameTable>,
+    companion_names: Arc<CompanionNames>,
+    drafts: Arc<Drafts>,
+    permissions: Arc<NodePermissions>,
+    log: Arc<RequestLog>,
 }
 
 impl Promotions {
-    /// Of the scratch files among these parts.
-    pub fn new(parts: PromotionParts, options: Arc<Options>) -> Self {
-        Promotions { parts, options }
+    /// Creates the promotions of these scratch files.
+    pub fn new(
+        parts: &MountParts,
+        generated: &GeneratedFiles,
+        names: Arc<NameTable>,
+        permissions: Arc<NodePermissions>,
+    ) -> Self {
+        Promotions {
+            options: parts.options.clone(),
+            nodes: parts.nodes.clone(),
+            engine: parts.engine.clone(),
+            names,
+            companion_names: generated.companion_names.clone(),
+            drafts: generated.drafts.clone(),
+            permissions,
+            log: parts.log.clone(),
+        }
     }
 
-    /// The scratch files.
+    /// Returns the table of scratch files.
     pub fn names(&self) -> &NameTable {
-        &self.parts.names
+        &self.names
     }
 
-    /// The array of an .npy file that gets too long for memory; `None` where it cannot be begun: its close
+    /// Begins the array of an .npy file that gets too long for memory. Returns `None` if it cannot be begun; the close of the file
     /// reports the reason.
-    pub fn begin_long_import(&self, file: &ScratchFile, start: &[u8]) -> Option<Import> {
+    pub fn begin_long_import(&self, file: &ScratchFile, start: &[u8]) -> Option<NpyImport> {
         let (group, name) = file.place();
-        let Some(PromotedKind::Imported(stem)) = becomes(&name).filter(|_| self.options.create) else {
+        let Some(PromotedKind::Imported(stem)) = promoted_kind(&name).filter(|_| self.options.create) else {
             return None;
         };
         let place = self
-            .parts
             .permissions
             .new_place(NodeName { group: &group, name: stem }, file.caller(), file.meta().mode)
             .ok()?;
-        Import::begin(&self.parts.engine, self.parts.nodes.store(), &place, start).ok()
+        NpyImport::begin(&self.engine, self.nodes.store(), &place, start).ok()
     }
 
-    /// A scratch file was closed: makes of it what its name says, unless it has more than `writers` by now. The close of the last
-    /// one comes here again.
-    pub fn finish_alone(&self, file: &Arc<ScratchFile>, request: &str, writers: usize) -> FsResult<()> {
-        let _changing = self.parts.names.hold();
-        self.finish(file, request, writers)
+    /// Promotes a scratch file to what its name says, when it is closed. A file that has more than `writers` is left to the close of
+    /// the last one.
+    pub fn promote(&self, file: &Arc<ScratchFile>, request: &str, writers: usize) -> FsResult<()> {
+        let _changing = self.names.lock_changes();
+        self.promote_locked(file, request, writers)
     }
 
-    /// As [`Promotions::finish_alone`]; the caller has names locked.
-    pub fn finish(&self, file: &Arc<ScratchFile>, request: &str, writers: usize) -> FsResult<()> {
+    /// Does [`Promotions::promote`] for a caller that has locked all changes of names.
+    pub fn promote_locked(&self, file: &Arc<ScratchFile>, request: &str, writers: usize) -> FsResult<()> {
         let (group, name) = file.place();
-        let is_named = self.parts.names.file(&group, &name).is_some_and(|named| Arc::ptr_eq(&named, file));
+        let is_named = self.names.file(&group, &name).is_some_and(|named| Arc::ptr_eq(&named, file));
         if !is_named || file.meta().size_bytes == 0 {
             return Ok(());
         }
-        let edited = self.sidecar_below(&group, &name)?;
-        let becomes = becomes(&name).filter(|_| self.options.create);
-        if edited.is_none() && becomes.is_none() {
+        let edited = self.hidden_sidecar(&group, &name)?;
+        let kind = promoted_kind(&name).filter(|_| self.options.create);
+        if edited.is_none() && kind.is_none() {
             return Ok(());
         }
-        // What is judged is what the last writer left: the next one waits for this lock, and is seen if it came before.
+        // The lock keeps the bytes as the last writer left them: a later write waits for it, and then fails or is checked itself.
         let mut content = file.content();
         if file.has_more_writers_than(writers) {
             return Ok(());
         }
-        if let Some(judged) = file.begin_judgement() {
-            return judged;
+        if let Some(checked) = file.begin_check() {
+            return checked;
         }
-        let made = match (edited, becomes) {
-            (Some(edited), _) => self.edit(file, &mut content, &edited),
-            (None, Some(becomes)) => self.make(file, &mut content, &group, becomes),
+        let made = match (edited, kind) {
+            (Some(edited), _) => self.edit(file, &mut content, &edited, file.caller()),
+            (None, Some(kind)) => self.make(file, &mut content, &group, kind),
             (None, None) => Ok(()),
         };
         drop(content);
         match made {
             Ok(()) => {
-                file.record_judgement(None, None);
-                self.parts.names.remove(&group, &name);
+                file.record_check(None, None);
+                self.names.remove(&group, &name);
                 Ok(())
             }
             Err(failure) => {
@@ -142,35 +145,42 @@ impl Promotions {
                     Failure::Error(error) => error.to_string(),
                     _ => std::io::Error::from_raw_os_error(failure.errno()).to_string(),
                 };
-                file.record_judgement(Some(failure.clone()), Some(problem));
-                Err(self.parts.log.record_failed_name(request, &join(&group, &name), failure))
+                file.record_check(Some(failure.clone()), Some(problem));
+                Err(self.log.record_failed_name(request, &join(&group, &name), failure))
             }
         }
     }
 
-    /// The sidecar that a scratch file hides.
-    fn sidecar_below(&self, group: &str, name: &str) -> FsResult<Option<Entity>> {
-        let below = self.parts.companion_names.sibling_file(group, name, Blocking::Yes)?;
-        Ok(below.filter(Entity::is_sidecar))
+    /// Returns the sidecar that a scratch file hides.
+    fn hidden_sidecar(&self, group: &str, name: &str) -> FsResult<Option<Entity>> {
+        let hidden = self.companion_names.sibling_file(group, name, Blocking::Yes)?;
+        Ok(hidden.filter(Entity::is_sidecar))
     }
 
-    /// An empty file is not an edit of the sidecar that it hides.
+    /// Removes an empty file that hides a sidecar: it is not an edit of it.
     pub fn drop_empty_edit(&self, file: &ScratchFile) {
         let (group, name) = file.place();
-        let _changing = self.parts.names.hold();
-        let is_edit = || self.sidecar_below(&group, &name).is_ok_and(|below| below.is_some());
-        let is_named = self.parts.names.file(&group, &name).is_some_and(|named| std::ptr::eq(&*named, file));
+        let _changing = self.names.lock_changes();
+        let is_edit = || self.hidden_sidecar(&group, &name).is_ok_and(|hidden| hidden.is_some());
+        let is_named = self.names.file(&group, &name).is_some_and(|named| std::ptr::eq(&*named, file));
         if file.meta().size_bytes == 0 && is_named && is_edit() {
-            self.parts.names.remove(&group, &name);
+            self.names.remove(&group, &name);
         }
     }
 
-    /// Judges a file as an edit of a sidecar.
-    pub fn edit(&self, file: &ScratchFile, content: &mut ScratchContent, edited: &Entity) -> FsResult<()> {
+    /// Applies a file as an edit of a sidecar, for a user.
+    pub fn edit(
+        &self,
+        file: &ScratchFile,
+        content: &mut ScratchContent,
+        edited: &Entity,
+        caller: Caller,
+    ) -> FsResult<()> {
+        self.permissions.check_writable(&edited.path, caller)?;
         let text = file.bytes(content, 0, MAX_DOCUMENT_BYTES + 1)?;
-        // That of a group which a program has just made, perhaps with the same path in another store.
+        // A program that has just made the group copies its sidecar, perhaps from a group of the same path in another store.
         let is_copy = file.caller().thread != 0 && file.place().0 == *edited.path;
-        self.parts.drafts.judge(edited, &text, is_copy)?;
+        self.drafts.apply_text(edited, &text, is_copy)?;
         file.end(content);
         Ok(())
     }
@@ -180,31 +190,32 @@ impl Promotions {
         file: &ScratchFile,
         content: &mut ScratchContent,
         group: &str,
-        becomes: PromotedKind<'_>,
+        kind: PromotedKind<'_>,
     ) -> FsResult<()> {
-        let stem = match becomes {
+        let stem = match kind {
             PromotedKind::Declared(stem) | PromotedKind::Imported(stem) => stem,
         };
         let path = join(group, stem);
-        let made = match becomes {
-            _ if self.parts.nodes.current(&path)?.node.is_some() => {
+        let is_in_place = matches!(content, ScratchContent::Import(import) if import.is_in_place(&path));
+        let made = match kind {
+            _ if !is_in_place && self.nodes.current(&path)?.node.is_some() => {
                 let sentence = format!("'{path}' exists: nothing is replaced");
                 Err(Failure::Error(Error::Usage(sentence)))
             }
             PromotedKind::Declared(_) => self.declare(file, content, NodeName { group, name: stem }),
-            PromotedKind::Imported(_) if self.parts.names.file(group, stem).is_some() => {
+            PromotedKind::Imported(_) if self.names.file(group, stem).is_some() => {
                 Err(Failure::Error(Error::Usage(format!("'{path}' is a scratch file: remove it first"))))
             }
             PromotedKind::Imported(_) => self.import(file, content, NodeName { group, name: stem }),
         };
-        self.parts.nodes.forget(&path);
-        if self.parts.names.is_vacant(group, &format!("{stem}.json")) {
-            self.parts.names.remove(group, &format!("{stem}.json"));
+        self.nodes.forget(&path);
+        if self.names.is_vacant(group, &format!("{stem}.json")) {
+            self.names.remove(group, &format!("{stem}.json"));
         }
         made
     }
 
-    /// Makes the array that a sidecar declares. A scratch file that has the array's name has its elements.
+    /// Makes the array that a sidecar declares. If a scratch file has the array's name, its bytes are the elements.
     fn declare(&self, file: &ScratchFile, content: &mut ScratchContent, node: NodeName<'_>) -> FsResult<()> {
         if file.meta().size_bytes > MAX_DOCUMENT_BYTES {
             return Err(Failure::Errno(libc::EFBIG));
@@ -212,34 +223,35 @@ impl Promotions {
         let text = file.bytes(content, 0, MAX_DOCUMENT_BYTES)?;
         let text =
             std::str::from_utf8(&text).map_err(|_| Error::Usage("the sidecar is not UTF-8".to_owned()))?;
-        let elements = self.parts.names.file(node.group, node.name);
-        // What either file closes is closed.
+        let elements = self.names.file(node.group, node.name);
+        // The node grants what both files grant.
         let mode = elements.iter().fold(file.meta().mode, |mode, elements| mode & elements.meta().mode);
-        let place = self.parts.permissions.new_place(node, file.caller(), mode)?;
+        let place = self.permissions.new_place(node, file.caller(), mode)?;
         let layout = self.options.layout;
         let documents = declared(
             text,
             place.parent_format.unwrap_or(ZarrFormat::V3),
             (layout.order == Order::F, layout.byte_order),
         );
-        let documents = documents.map_err(usage)?;
-        let new = NewArray::begin(&self.parts.engine, self.parts.nodes.store(), &place, documents, layout)?;
+        let documents = documents.map_err(usage_failure)?;
+        let new = NewArray::begin(&self.engine, self.nodes.store(), &place, documents, layout)?;
         if let Some(elements) = &elements {
+            // Locked before its size is compared: a write in between would be lost.
+            let mut from = elements.content();
             let (has, wanted) = (elements.meta().size_bytes, new.array().size_bytes());
             if has != wanted {
                 let sentence =
                     format!("'{}' has {has} bytes, and the array that is declared {wanted}", node.name);
                 return Err(Failure::Error(Error::Usage(sentence)));
             }
-            let mut from = elements.content();
             copy_elements(elements, &from, 0, &new)?;
             new.publish()?;
             elements.end(&mut from);
             drop(from);
-            self.parts.names.remove(node.group, node.name);
+            self.names.remove(node.group, node.name);
         } else {
             new.publish()?;
-            self.parts.names.expect(file.caller().thread, node.group, node.name);
+            self.names.expect(file.caller().thread, node.group, node.name);
         }
         file.end(content);
         Ok(())
@@ -248,21 +260,27 @@ impl Promotions {
     /// Makes the array of an .npy file.
     fn import(&self, file: &ScratchFile, content: &mut ScratchContent, node: NodeName<'_>) -> FsResult<()> {
         let has = file.meta().size_bytes;
-        let place = self.parts.permissions.new_place(node, file.caller(), file.meta().mode)?;
+        let place = self.permissions.new_place(node, file.caller(), file.meta().mode)?;
         let ended = match std::mem::replace(content, ScratchContent::Ended) {
             ScratchContent::Import(import) if import.total() != has => {
                 let wanted = import.total();
                 *content = ScratchContent::Import(import);
                 return Err(incomplete(has, wanted));
             }
+            ScratchContent::Import(import) if import.path() != place.path => {
+                *content = ScratchContent::Import(import);
+                let sentence =
+                    "a long .npy file becomes an array under its first name: close it before it is renamed";
+                return Err(Failure::Error(Error::Usage(sentence.to_owned())));
+            }
             ScratchContent::Import(import) => import.publish(&place),
             other => {
                 *content = other;
                 let start = file.bytes(content, 0, MAX_HEADER_BYTES)?;
-                let header = NpyHeader::read(self.parts.nodes.store(), &place, &start)?;
+                let header = NpyHeader::read(self.nodes.store(), &place, &start)?;
                 let new = NewArray::begin(
-                    &self.parts.engine,
-                    self.parts.nodes.store(),
+                    &self.engine,
+                    self.nodes.store(),
                     &place,
                     header.documents,
                     header.layout,
@@ -281,7 +299,7 @@ impl Promotions {
     }
 }
 
-/// Copies a file from an offset on into a new array.
+/// Copies the bytes of a file from an offset on into a new array.
 fn copy_elements(file: &ScratchFile, content: &ScratchContent, from: u64, new: &NewArray) -> FsResult<()> {
     let mut offset = 0;
     while offset < new.array().size_bytes() {
@@ -305,11 +323,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_names_say() {
-        assert_eq!(becomes("a.json"), Some(PromotedKind::Declared("a")));
-        assert_eq!(becomes("a.b.npy"), Some(PromotedKind::Imported("a.b")));
+    fn names_decide_what_files_become() {
+        assert_eq!(promoted_kind("a.json"), Some(PromotedKind::Declared("a")));
+        assert_eq!(promoted_kind("a.b.npy"), Some(PromotedKind::Imported("a.b")));
         for name in ["a", "a.json~", ".a.json.swp", "sedAbCdEf", ".a.npy.x1Y2z3", "4913"] {
-            assert_eq!(becomes(name), None, "{name}");
+            assert_eq!(promoted_kind(name), None, "{name}");
         }
     }
 }

@@ -12,7 +12,7 @@ pub struct NodeName<'n> {
 }
 
 impl NodeName<'_> {
-    /// The path of the node.
+    /// Returns the path of the node.
     pub fn path(&self) -> String {
         join(self.group, self.name)
     }

@@ -1,4 +1,4 @@
-//! An open scratch file.
+//! Opening scratch files, and the open scratch file.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub struct ScratchFiles {
 }
 
 impl ScratchFiles {
-    /// No file is open yet.
+    /// Creates the files, which these promotions make nodes of.
     pub fn new(promotions: Arc<Promotions>, gate: Arc<RequestGate>) -> Self {
         ScratchFiles { promotions, gate }
     }
@@ -40,7 +40,7 @@ impl ScratchFiles {
         Ok(Opened::without_cache(ScratchHandle { file, files: self.clone(), may_write, may_map }, true))
     }
 
-    /// setattr of a scratch file.
+    /// Changes the size, the owner and the mode of a scratch file.
     pub fn set_attributes(&self, number: u64, change: &SetAttr) -> FsResult<()> {
         let file = self.by_number(number)?;
         if let Some(size_bytes) = change.size_bytes {
@@ -55,7 +55,7 @@ pub struct ScratchHandle {
     file: Arc<ScratchFile>,
     files: Arc<ScratchFiles>,
     may_write: bool,
-    /// It is open for reading too, so it may be mapped: writes come after the close.
+    /// Whether the file may be mapped: it is open for reading, too, and pages may arrive after the close.
     may_map: bool,
 }
 
@@ -79,7 +79,7 @@ impl OpenFile for ScratchHandle {
         if !self.may_write || self.may_map {
             return Ok(());
         }
-        self.files.promotions.finish_alone(&self.file, "close", 1)
+        self.files.promotions.promote(&self.file, "close", 1)
     }
 
     fn seek(&self, start: u64, wants_hole: bool, _cancellation: &Cancellation) -> FsResult<Option<u64>> {
@@ -88,8 +88,8 @@ impl OpenFile for ScratchHandle {
 
     fn release(&self) {
         if self.may_write && self.file.remove_writer() {
-            // It is logged.
-            let _ = self.files.promotions.finish_alone(&self.file, "last close", 0);
+            // A failure is logged there, and release has no reply.
+            let _ = self.files.promotions.promote(&self.file, "last close", 0);
             self.files.promotions.drop_empty_edit(&self.file);
         }
     }

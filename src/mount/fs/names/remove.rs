@@ -1,23 +1,25 @@
 //! Removing names: unlink and rmdir.
 //!
-//! Invariants: a handle of an array that is removed gets ESTALE, and what it wrote and did not store is dropped; a folder is
-//! removed only if the store has nothing in it either.
+//! Invariants: a handle of a removed array gets ESTALE, and what was written and not stored is dropped; a folder is removed only if
+//! it has nothing else in the store, either.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
+use crate::array::Array;
 use crate::formats::{CompanionPlace, Role};
 use crate::hierarchy::{DOCUMENT_NAMES, author};
 use crate::mount::fs::entries::parent;
 use crate::mount::fs::error::{Failure, FsResult};
-use crate::mount::fs::inode::{Entity, EntityKind};
+use crate::mount::fs::inode::{Entity, EntityKind, Inode};
 use crate::mount::fs::names::changes::NameChanges;
 use crate::mount::fs::names::scratch::Caller;
 use crate::store::{is_temporary_name, join};
 
 impl NameChanges {
-    /// unlink(2): a scratch file, an array or its sidecar, or a generated file that another will replace.
+    /// Does unlink(2) of a scratch file, of an array or its sidecar, or of a generated file that another one is about to replace.
     pub fn unlink(&self, folder: u64, name: &str, caller: Caller) -> FsResult<()> {
-        let _changing = self.table.hold();
+        let _changing = self.table.lock_changes();
         let group = self.group_to_change(folder)?;
         let path = join(&group, name);
         let entity = self.find_name(folder, name)?.ok_or(Failure::Errno(libc::ENOENT))?;
@@ -47,9 +49,9 @@ impl NameChanges {
         }
     }
 
-    /// rmdir(2): an empty group.
+    /// Does rmdir(2) of an empty group.
     pub fn remove_folder(&self, folder: u64, name: &str) -> FsResult<()> {
-        let _changing = self.table.hold();
+        let _changing = self.table.lock_changes();
         let group = self.group_to_change(folder)?;
         if !self.options.delete {
             return Err(Failure::Errno(libc::EPERM));
@@ -66,7 +68,7 @@ impl NameChanges {
         if self.table.has_files(&path) || !self.nodes.children(&path)?.is_empty() {
             return Err(Failure::Errno(libc::ENOTEMPTY));
         }
-        if let Some(other) = self.other_file(&path)? {
+        if let Some(other) = self.hidden_file(&path)? {
             let reason = format!("the store has '{other}' in it, which is not an array or group");
             return self.log.refuse_name("rmdir", &path, libc::ENOTEMPTY, reason);
         }
@@ -74,21 +76,27 @@ impl NameChanges {
         self.nodes.expire();
         removed.map_err(|error| self.log.record_failed_name("rmdir", &path, error.into()))?;
         self.table.remove_group(&path);
-        self.inodes.retire_below(&path);
+        self.end_nodes(&path);
         Ok(())
     }
 
-    /// A file or folder that a group's folder in the store has in addition to its documents.
-    fn other_file(&self, path: &str) -> FsResult<Option<String>> {
-        let mut other = None;
+    /// Retires the inodes of a node that is gone, and of all nodes below it. Returns the arrays that are open.
+    pub(super) fn end_nodes(&self, path: &str) -> Vec<(Arc<Inode>, Arc<Array>)> {
+        self.drafts.forget_errors(path);
+        self.inodes.retire_below(path)
+    }
+
+    /// Returns the name of a file or folder that a group's folder in the store has in addition to its documents.
+    fn hidden_file(&self, path: &str) -> FsResult<Option<String>> {
+        let mut hidden = None;
         self.nodes.store().each_name(path, &mut |entry| {
             if DOCUMENT_NAMES.contains(&entry.name.as_str()) || is_temporary_name(&entry.name) {
                 return ControlFlow::Continue(());
             }
-            other = Some(entry.name.clone());
+            hidden = Some(entry.name.clone());
             ControlFlow::Break(())
         })?;
-        Ok(other)
+        Ok(hidden)
     }
 
     /// Removes an array with its sidecar, and ends its handles.
@@ -105,10 +113,11 @@ impl NameChanges {
         self.permissions.check_writable(path, caller)?;
         let open = self.arrays.current(None, path).and_then(|open| open.array.clone().ok());
         let _lock = match &open {
+            // This mount has the lock itself.
             Some(array) if array.writer().has_writers() || array.writer().is_dirty() => None,
             _ => self.lock_against_others(path)?,
         };
-        self.leave_over(path);
+        self.keep_for_listings(path);
         let remove = || author::remove(self.nodes.store(), path);
         match open {
             None => remove()?,
@@ -120,12 +129,12 @@ impl NameChanges {
                 }
             }
         }
-        self.inodes.retire_below(path);
+        self.end_nodes(path);
         Ok(())
     }
 
-    /// The names of an array that is removed stay in the listings that are open: `rm -r` removes each name that it has listed.
-    fn leave_over(&self, path: &str) {
+    /// Keeps the names of a removed array's files for the listings that are open: `rm -r` removes each name that it has listed.
+    fn keep_for_listings(&self, path: &str) {
         let group = parent(path);
         let folder = Entity::new(EntityKind::Group, group);
         for (handle, listing) in self.handles.listings(&folder) {
@@ -135,7 +144,7 @@ impl NameChanges {
                 {
                     continue;
                 }
-                self.table.leave_over(group, &entry.name, handle);
+                self.table.keep_for_listing(group, &entry.name, handle);
             }
         }
     }

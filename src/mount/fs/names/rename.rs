@@ -1,7 +1,7 @@
-//! rename(2): of scratch files onto what they replace, and of arrays and groups within the store.
+//! Renaming: scratch files onto the file that they replace, and arrays and groups within the store.
 //!
-//! Invariants: a scratch file that cannot take the place of what it is renamed onto stays where it is; no node replaces another; a
-//! node is moved in one step, after all that was written to it is stored.
+//! Invariants: a scratch file that cannot replace its target keeps its name and its bytes; no node replaces another one; a node is
+//! moved in one step, after everything that was written to it is stored.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use crate::mount::fs::attributes::Attributes;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, EntityKind};
 use crate::mount::fs::names::changes::NameChanges;
-use crate::mount::fs::names::make::becomes;
+use crate::mount::fs::names::make::promoted_kind;
 use crate::mount::fs::names::node_name::NodeName;
-use crate::mount::fs::names::scratch::{Caller, ScratchFile};
+use crate::mount::fs::names::scratch::{Caller, ScratchContent, ScratchFile};
 use crate::mount::fs::open_file::OpenFile;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
 
-/// Bytes that are copied at a time.
+/// The bytes that are copied at a time.
 const BLOCK_BYTES: u64 = 1 << 20;
 
 /// A name in a folder.
@@ -34,18 +34,18 @@ pub struct FolderName<'n> {
 }
 
 /// Pages that the kernel must drop before the reply, and their inode.
-pub type Replaced = Option<(u64, PageDrop)>;
+pub type ReplacedPages = Option<(u64, PageDrop)>;
 
 impl NameChanges {
-    /// Renames a file or folder. `keeps` refuses to replace anything. Returns the pages of a replaced array.
+    /// Renames a file or folder. With `keeps`, nothing is replaced. Returns the pages of a replaced array.
     pub fn rename(
         &self,
         from: FolderName<'_>,
         to: FolderName<'_>,
         keeps: bool,
         caller: Caller,
-    ) -> FsResult<Replaced> {
-        let _changing = self.table.hold();
+    ) -> FsResult<ReplacedPages> {
+        let _changing = self.table.lock_changes();
         let (from_group, to_group) = (self.group_to_change(from.folder)?, self.group_to_change(to.folder)?);
         let source = self.find_name(from.folder, from.name)?.ok_or(Failure::Errno(libc::ENOENT))?;
         let target = self.find_name(to.folder, to.name)?;
@@ -59,7 +59,7 @@ impl NameChanges {
         let to = NodeName { group: &to_group, name: to.name };
         let renamed = match source.kind {
             EntityKind::Scratch(_) => match self.table.file(from.group, from.name) {
-                Some(file) => self.rename_scratch(&file, from, to, target),
+                Some(file) => self.rename_scratch(&file, from, to, target, caller),
                 None => Err(Failure::Errno(libc::ENOENT)),
             },
             EntityKind::Array | EntityKind::Group if self.options.delete => {
@@ -81,18 +81,25 @@ impl NameChanges {
         from: NodeName<'_>,
         to: NodeName<'_>,
         target: Option<Entity>,
-    ) -> FsResult<Replaced> {
+        caller: Caller,
+    ) -> FsResult<ReplacedPages> {
         let Some(target) = target.filter(|target| !matches!(target.kind, EntityKind::Scratch(_))) else {
             return self.move_scratch(file, from, to).map(|()| None);
         };
         let path = to.path();
+        // Locked until the target has the bytes: a write that came in between would be lost.
+        let mut content = file.content();
         let replaced = match target.kind {
-            EntityKind::Array => self.replace_content(file, &target)?,
+            EntityKind::Array => {
+                // The elements are written in place, into objects that may belong to another user.
+                self.permissions.check_writable(&target.path, caller)?;
+                self.replace_content(file, &content, &target)?
+            }
             _ if target.is_sidecar() && file.meta().size_bytes == 0 => {
                 return self.log.refuse_name("rename", &path, libc::EINVAL, "an empty file is not a sidecar");
             }
             _ if target.is_sidecar() => {
-                self.promotions.edit(file, &mut file.content(), &target)?;
+                self.promotions.edit(file, &mut content, &target, caller)?;
                 None
             }
             EntityKind::Group => return Err(Failure::Errno(libc::EISDIR)),
@@ -101,23 +108,26 @@ impl NameChanges {
                 return self.log.refuse_name("rename", &path, libc::EPERM, reason);
             }
         };
-        file.end(&mut file.content());
+        file.end(&mut content);
         self.table.remove(from.group, from.name);
         Ok(replaced)
     }
 
-    /// Gives a scratch file another name, and makes of it what that says.
+    /// Gives a scratch file another name, and promotes it to what that says.
     fn move_scratch(&self, file: &Arc<ScratchFile>, from: NodeName<'_>, to: NodeName<'_>) -> FsResult<()> {
+        if let Some(reason) = self.objection(to.name) {
+            return self.log.refuse_name("rename", &to.path(), libc::EPERM, reason);
+        }
         let replaced = self.table.file(to.group, to.name);
         self.table.insert_file(to.group, to.name, file.clone());
         file.touch();
-        if let Err(failure) = self.promotions.finish(file, "rename", usize::MAX) {
+        if let Err(failure) = self.promotions.promote_locked(file, "rename", usize::MAX) {
             match replaced {
                 Some(replaced) => self.table.insert_file(to.group, to.name, replaced),
                 None => self.table.remove(to.group, to.name),
             }
             file.set_place(from.group, from.name);
-            // It is logged.
+            // The promotion has logged the reason.
             return Err(Failure::Errno(failure.errno()));
         }
         self.table.remove(from.group, from.name);
@@ -128,20 +138,24 @@ impl NameChanges {
         self.entries.find(&Entity::new(EntityKind::Group, name.group), name.name, Blocking::Yes)
     }
 
-    /// Writes a file of exactly its size over an array.
-    fn replace_content(&self, file: &ScratchFile, target: &Entity) -> FsResult<Replaced> {
+    /// Writes the bytes of a file over an array of the same size.
+    fn replace_content(
+        &self,
+        file: &ScratchFile,
+        content: &ScratchContent,
+        target: &Entity,
+    ) -> FsResult<ReplacedPages> {
         let inode = self.inodes.get_or_add(target);
-        let opened = self.open_anew(target)?;
-        let written = self.write_over(file, target).and_then(|()| opened.flush(0, 0));
+        let opened = self.open_to_write(target)?;
+        let written = self.write_over(file, content, target).and_then(|()| opened.flush(0, 0));
         opened.release();
         written?;
         inode.page_cache_users.drops.mark_outdated();
         Ok(Some((inode.number, inode.page_cache_users.drops.begin(None))))
     }
 
-    fn write_over(&self, file: &ScratchFile, target: &Entity) -> FsResult<()> {
+    fn write_over(&self, file: &ScratchFile, content: &ScratchContent, target: &Entity) -> FsResult<()> {
         let array = self.inodes.get_or_add(target).array()?;
-        let content = file.content();
         let (has, wanted) = (file.meta().size_bytes, array.size_bytes());
         if has != wanted {
             let sentence = format!("the file has {has} bytes, and the array {wanted}: nothing is replaced");
@@ -150,19 +164,19 @@ impl NameChanges {
         let each = |write: &dyn Fn(u64, &[u8]) -> FsResult<()>| -> FsResult<()> {
             let mut offset = 0;
             while offset < wanted {
-                let block = file.bytes(&content, offset, BLOCK_BYTES)?;
+                let block = file.bytes(content, offset, BLOCK_BYTES)?;
                 write(offset, &block)?;
                 offset += (block.len() as u64).max(1);
             }
             Ok(())
         };
-        // Values that the type does not have are refused before anything changes.
+        // Values that the data type does not have are refused before anything changes.
         each(&|offset, block| Ok(array.writer().check_write(offset, block)?))?;
         each(&|offset, block| Ok(array.writer().write_at(offset, block)?))
     }
 
-    /// Opens an array for writing. The first open after its size changed in the store fails once.
-    fn open_anew(&self, target: &Entity) -> FsResult<ArrayFile> {
+    /// Opens an array for writing. The first open after another program changed its size is ESTALE, for the kernel to look it up.
+    fn open_to_write(&self, target: &Entity) -> FsResult<ArrayFile> {
         let open = || {
             let inode = self.inodes.get_or_add(target);
             self.array_files.open(&inode, true, libc::O_WRONLY, &Cancellation::never())
@@ -173,8 +187,8 @@ impl NameChanges {
         }
     }
 
-    /// A sidecar follows its array. With another name it is a scratch file, and its own name is free for the one that takes its
-    /// place.
+    /// Renames a sidecar. To the name of another sidecar, the array moves with it, if nodes may be renamed. To another name, a
+    /// scratch file gets its text, and its own name is free for the file that takes its place.
     fn rename_sidecar(
         &self,
         source: &Entity,
@@ -201,12 +215,15 @@ impl NameChanges {
             Some(target) if !matches!(target.kind, EntityKind::Scratch(_)) => {
                 return Err(Failure::Errno(libc::EPERM));
             }
-            _ if becomes(to.name).is_some() => return Err(Failure::Errno(libc::EPERM)),
+            _ if promoted_kind(to.name).is_some() => return Err(Failure::Errno(libc::EPERM)),
             _ => {}
+        }
+        if let Some(reason) = self.objection(to.name) {
+            return self.log.refuse_name("rename", &to.path(), libc::EPERM, reason);
         }
         let cached = self.nodes.current(&source.path)?;
         let text = self.drafts.text(source, &cached)?;
-        let Attributes { mode, uid, gid, .. } = self.attributes.of(source, Blocking::Yes)?.attributes;
+        let Attributes { mode, uid, gid, .. } = self.attributes.get(source, Blocking::Yes)?.attributes;
         let file = self.table.new_file(mode.into(), Caller { uid, gid, thread: 0 });
         file.fill(text.as_bytes())?;
         self.table.insert_file(to.group, to.name, file);
@@ -240,7 +257,7 @@ impl NameChanges {
         if source.kind == EntityKind::Array {
             self.permissions.check_writable(&source.path, caller)?;
         }
-        // It keeps its owner and mode.
+        // The mode does not matter: the node keeps its owner and mode.
         let place = self.permissions.new_place(to, caller, 0)?;
         let open = self.inodes.open_arrays_below(&source.path);
         let is_ours = open.iter().any(|(_, array)| array.writer().has_writers() || array.writer().is_dirty());
@@ -258,15 +275,16 @@ impl NameChanges {
             open.iter().for_each(|(_, array)| array.writer().accept_writes());
             return Err(error.into());
         }
-        self.inodes.retire_below(&source.path);
-        for (inode, array) in &open {
+        // Arrays may have been opened since the list above was made: what is written to them has no place any more.
+        for (inode, array) in &self.end_nodes(&source.path) {
             end(&inode.entity, array)?;
         }
         self.table.move_group(&source.path, &path);
         Ok(())
     }
 
-    /// Objects in a bucket have no other names, and an overlay renames nothing in the store: mv copies the parts of a group. A file that it copies would be no array.
+    /// Fails because the store cannot rename: a bucket cannot, and an overlay changes nothing in its base. On EXDEV, mv copies the
+    /// parts of a group. An array gets another errno, because mv would copy its file without its sidecar.
     fn refuse_rename(&self, source: &Entity, path: &str) -> FsResult<()> {
         if source.kind == EntityKind::Group {
             return Err(Failure::Errno(libc::EXDEV));
@@ -276,7 +294,7 @@ impl NameChanges {
     }
 }
 
-/// Nothing is stored for an array any more, which has another name.
+/// Ends an array that has another name now: nothing is stored for it under the old one.
 fn end(entity: &Entity, array: &Array) -> FsResult<()> {
     if array.writer().end(|| Ok(()))? {
         log::warn!("/{}: renamed while it was written: a write that came in between is dropped", entity.path);

@@ -1,7 +1,7 @@
-//! A scratch file: its bytes in memory, then in an unlinked file, or in the array that is made of them.
+//! A scratch file. Its bytes are in memory first; when there are many, in an unlinked file, or in the array that is made of them.
 //!
-//! Uses `import.rs` for that array. Invariants: all scratch files together have no more bytes than the limit (those in an array do not
-//! count); what stat(2) needs is never locked for long.
+//! This file uses `import.rs` for that array. Invariants: all scratch files together have no more bytes than the limit (those in an
+//! array do not count); what stat(2) needs is never locked for long.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -14,37 +14,37 @@ use parking_lot::Mutex;
 use crate::mount::fs::attributes::SetAttr;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, EntityKind};
-use crate::mount::fs::names::import::Import;
+use crate::mount::fs::names::import::NpyImport;
 use crate::mount::fs::request::RequestLog;
 use crate::store::join;
 
-/// A longer file is not in memory.
+/// The longest file that is kept in memory.
 const MEMORY_BYTES: u64 = 16 << 20;
 
-/// The user that asks.
+/// The user and the thread that make a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
-    /// User.
+    /// The user.
     pub uid: u32,
-    /// Group.
+    /// The user's primary group.
     pub gid: u32,
     /// The thread, 0 if unknown.
     pub thread: u32,
 }
 
-/// How many bytes scratch files have, and may have.
-pub struct Budget {
+/// The bytes that all scratch files of a mount have and may have.
+pub struct ScratchBudget {
     used: AtomicU64,
     limit: u64,
 }
 
-impl Budget {
-    /// No file has a byte yet.
+impl ScratchBudget {
+    /// Creates an unused budget.
     pub fn new(limit: u64) -> Self {
-        Budget { used: AtomicU64::new(0), limit }
+        ScratchBudget { used: AtomicU64::new(0), limit }
     }
 
-    /// Counts a change of a file's length; `false` if that is too much.
+    /// Counts a change of a file's length, or returns `false` if that exceeds the limit.
     fn change(&self, from: u64, to: u64) -> bool {
         if to <= from {
             self.used.fetch_sub(from - to, Ordering::AcqRel);
@@ -68,54 +68,59 @@ pub struct ScratchMeta {
     pub gid: u32,
     /// Time of the last change.
     pub modified: SystemTime,
-    /// Written to since it was last judged.
-    pub is_touched: bool,
-    /// Why it is not what its name says; every close reports it until the next write.
+    /// Whether it was written to since it was last checked.
+    pub is_modified: bool,
+    /// Why it did not become what its name says. Every close reports this until the next write.
     pub refusal: Option<Failure>,
-    /// The same as a sentence.
+    /// The refusal as a sentence.
     pub problem: Option<String>,
 }
 
-/// Where the bytes are.
+/// The place of a scratch file's bytes.
 pub enum ScratchContent {
-    /// In memory.
+    /// They are in memory.
     Memory(Vec<u8>),
-    /// In a file without a name.
+    /// They are in a file without a name.
     Disk(File),
-    /// In the array that is made of them.
-    Import(Box<Import>),
-    /// They are a node's now.
+    /// They are in the array that is made of them.
+    Import(Box<NpyImport>),
+    /// A node has them now.
     Ended,
 }
 
 /// A file that is not a node.
 pub struct ScratchFile {
     number: u64,
-    /// The thread that expects no other name of what it becomes, 0 if none.
+    /// The thread for which the other name of the node that it becomes is free, 0 if none.
     thread: u32,
     /// Its group and its name.
     place: Mutex<(String, String)>,
     meta: Mutex<ScratchMeta>,
     content: Mutex<ScratchContent>,
-    /// Bytes that count against the limit.
+    /// The bytes that count against the limit.
     counted: AtomicU64,
-    budget: Arc<Budget>,
-    /// Says why a write is refused.
+    budget: Arc<ScratchBudget>,
     log: Arc<RequestLog>,
-    /// Handles that may write.
+    /// The number of handles that may write.
     writers: AtomicUsize,
 }
 
 impl ScratchFile {
-    /// An empty file of a user.
-    pub fn new(number: u64, mode: u16, caller: Caller, budget: &Arc<Budget>, log: &Arc<RequestLog>) -> Self {
+    /// Creates an empty file of a user.
+    pub fn new(
+        number: u64,
+        mode: u16,
+        caller: Caller,
+        budget: &Arc<ScratchBudget>,
+        log: &Arc<RequestLog>,
+    ) -> Self {
         let meta = ScratchMeta {
             size_bytes: 0,
             mode,
             uid: caller.uid,
             gid: caller.gid,
             modified: SystemTime::now(),
-            is_touched: false,
+            is_modified: false,
             refusal: None,
             problem: None,
         };
@@ -132,33 +137,33 @@ impl ScratchFile {
         }
     }
 
-    /// Its number among scratch files.
+    /// Returns its number among scratch files.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// What its inode stands for.
+    /// Returns what its inode stands for.
     pub fn entity(&self) -> Entity {
         Entity::new(EntityKind::Scratch(self.number), "")
     }
 
-    /// What stat(2) shows now.
+    /// Returns what stat(2) shows now.
     pub fn meta(&self) -> ScratchMeta {
         self.meta.lock().clone()
     }
 
-    /// The user that the file belongs to.
+    /// Returns its owner, with the thread for which another name is free.
     pub fn caller(&self) -> Caller {
         let meta = self.meta.lock();
         Caller { uid: meta.uid, gid: meta.gid, thread: self.thread }
     }
 
-    /// Its group and its name.
+    /// Returns its group and its name.
     pub fn place(&self) -> (String, String) {
         self.place.lock().clone()
     }
 
-    /// Notes its group and its name.
+    /// Sets its group and its name.
     pub fn set_place(&self, group: &str, name: &str) {
         *self.place.lock() = (group.to_owned(), name.to_owned());
     }
@@ -168,24 +173,24 @@ impl ScratchFile {
         join(&group, &name)
     }
 
-    /// Notes how the file was judged.
-    pub fn record_judgement(&self, refusal: Option<Failure>, problem: Option<String>) {
+    /// Records the result of a check.
+    pub fn record_check(&self, refusal: Option<Failure>, problem: Option<String>) {
         let mut meta = self.meta.lock();
         (meta.refusal, meta.problem) = (refusal, problem);
     }
 
-    /// Has the file judged once for what was written; otherwise gives the last judgement.
-    pub fn begin_judgement(&self) -> Option<FsResult<()>> {
+    /// Begins a check, if the file was written to since the last one; otherwise returns the result of that.
+    pub fn begin_check(&self) -> Option<FsResult<()>> {
         let mut meta = self.meta.lock();
-        if std::mem::take(&mut meta.is_touched) {
+        if std::mem::take(&mut meta.is_modified) {
             return None;
         }
         Some(meta.refusal.clone().map_or(Ok(()), Err))
     }
 
-    /// Has the file judged anew.
+    /// Makes the next close check the file again.
     pub fn touch(&self) {
-        self.meta.lock().is_touched = true;
+        self.meta.lock().is_modified = true;
     }
 
     /// Locks the bytes.
@@ -193,22 +198,22 @@ impl ScratchFile {
         self.content.lock()
     }
 
-    /// One more handle may write it.
+    /// Counts one more handle that may write.
     pub fn add_writer(&self) {
         self.writers.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A handle that may write is closed; returns whether it was the last one.
+    /// Counts one handle less that may write, and returns whether it was the last one.
     pub fn remove_writer(&self) -> bool {
         self.writers.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// chmod(2) and chown(2).
+    /// Does chmod(2) and chown(2).
     pub fn set_owner_and_mode(&self, change: &SetAttr) -> FsResult<()> {
         if change.mode.or(change.uid).or(change.gid).is_none() {
             return Ok(());
         }
-        // While it becomes a node, it is not certain which mode that gets.
+        // A file that is becoming a node keeps the lock: the node might get the old mode, and the caller the success.
         let content = self.content();
         if matches!(*content, ScratchContent::Ended) {
             return Err(Failure::Errno(libc::ESTALE));
@@ -220,18 +225,18 @@ impl ScratchFile {
         Ok(())
     }
 
-    /// Whether other handles may still write it.
+    /// Returns whether more handles than this may write it.
     pub fn has_more_writers_than(&self, writers: usize) -> bool {
         self.writers.load(Ordering::Acquire) > writers
     }
 
-    /// The bytes are elsewhere now.
+    /// Gives the bytes up, because a node has them now. Later writes fail.
     pub fn end(&self, content: &mut ScratchContent) {
         *content = ScratchContent::Ended;
         self.count(0);
     }
 
-    /// Counts its bytes anew; `false` if they are too many.
+    /// Sets the bytes that count against the limit, or returns `false` if they are too many.
     fn count(&self, bytes: u64) -> bool {
         let is_allowed = self.budget.change(self.counted.load(Ordering::Acquire), bytes);
         if is_allowed {
@@ -240,16 +245,16 @@ impl ScratchFile {
         is_allowed
     }
 
-    /// Bytes from an offset; fewer at the end.
+    /// Returns bytes from an offset, fewer at the end.
     pub fn bytes(&self, content: &ScratchContent, offset: u64, length: u64) -> FsResult<Vec<u8>> {
         let size_bytes = self.meta.lock().size_bytes;
         let length = size_bytes.saturating_sub(offset).min(length);
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
         match content {
-            ScratchContent::Memory(own) => {
+            ScratchContent::Memory(memory) => {
                 let from = usize::try_from(offset).unwrap_or(usize::MAX);
-                if let Some(own) = own.get(from..from.saturating_add(bytes.len())) {
-                    bytes.copy_from_slice(own);
+                if let Some(part) = memory.get(from..from.saturating_add(bytes.len())) {
+                    bytes.copy_from_slice(part);
                 }
             }
             ScratchContent::Disk(file) => file.read_exact_at(&mut bytes, offset).map_err(failed)?,
@@ -259,7 +264,7 @@ impl ScratchFile {
         Ok(bytes)
     }
 
-    /// Locks the bytes; without blocking, only those in memory.
+    /// Locks the bytes; without blocking, only bytes in memory.
     pub fn lock(&self, blocking: Blocking) -> FsResult<parking_lot::MutexGuard<'_, ScratchContent>> {
         match blocking {
             Blocking::Yes => Ok(self.content.lock()),
@@ -271,14 +276,14 @@ impl ScratchFile {
         }
     }
 
-    /// Writes, and has the file judged anew at its next close. Where it gets too long for memory, `begin_import` begins the array
-    /// that is made of it.
+    /// Writes bytes, and makes the next close check the file. If it gets too long for memory, `begin_import` begins the array that is
+    /// made of it.
     pub fn write(
         &self,
         offset: u64,
         data: &[u8],
         blocking: Blocking,
-        begin_import: impl FnOnce(&[u8]) -> Option<Import>,
+        begin_import: impl FnOnce(&[u8]) -> Option<NpyImport>,
     ) -> FsResult<()> {
         let end = offset.checked_add(data.len() as u64).ok_or(Failure::Errno(libc::EFBIG))?;
         let mut content = self.lock(blocking)?;
@@ -312,7 +317,7 @@ impl ScratchFile {
         }
         let mut meta = self.meta.lock();
         meta.size_bytes = meta.size_bytes.max(end);
-        (meta.is_touched, meta.refusal, meta.problem, meta.modified) = (true, None, None, SystemTime::now());
+        (meta.is_modified, meta.refusal, meta.problem, meta.modified) = (true, None, None, SystemTime::now());
         Ok(())
     }
 
@@ -321,7 +326,7 @@ impl ScratchFile {
         self.write(0, bytes, Blocking::Yes, |_| None)
     }
 
-    /// Makes room for bytes up to `end`.
+    /// Counts bytes up to `end`, and makes room for them in memory.
     fn extend(&self, content: &mut ScratchContent, end: u64) -> FsResult<()> {
         let size_bytes = self.meta.lock().size_bytes.max(end);
         if !self.count(size_bytes) {
@@ -337,16 +342,17 @@ impl ScratchFile {
         Ok(())
     }
 
-    /// The file becomes too long for memory.
+    /// Moves bytes out of memory before a write at `offset`.
     fn spill(
         &self,
         content: &mut ScratchContent,
         offset: u64,
-        begin_import: impl FnOnce(&[u8]) -> Option<Import>,
+        begin_import: impl FnOnce(&[u8]) -> Option<NpyImport>,
     ) -> FsResult<()> {
         let ScratchContent::Memory(bytes) = &mut *content else { return Ok(()) };
+        // A program that goes on at the end writes the file in order. Another one may come back to the header, which is then final.
         let is_appended = offset == bytes.len() as u64;
-        if let Some(import) = begin_import(bytes).filter(|_| is_appended) {
+        if is_appended && let Some(import) = begin_import(bytes) {
             *content = ScratchContent::Import(Box::new(import));
             self.count(0);
             return Ok(());
@@ -357,31 +363,38 @@ impl ScratchFile {
         Ok(())
     }
 
-    /// Gives the file another size.
+    /// Sets the size of the file.
     pub fn resize(
         &self,
         size_bytes: u64,
-        begin_import: impl FnOnce(&[u8]) -> Option<Import>,
+        begin_import: impl FnOnce(&[u8]) -> Option<NpyImport>,
     ) -> FsResult<()> {
         let mut content = self.content.lock();
         if matches!(*content, ScratchContent::Memory(_)) && size_bytes > MEMORY_BYTES {
             self.spill(&mut content, u64::MAX, begin_import)?;
         }
-        self.extend(&mut content, size_bytes)?;
         match &mut *content {
-            ScratchContent::Memory(bytes) => {
-                bytes.truncate(usize::try_from(size_bytes).unwrap_or(usize::MAX))
+            ScratchContent::Memory(_) | ScratchContent::Disk(_) => self.extend(&mut content, size_bytes)?,
+            // The bytes of an array do not count.
+            ScratchContent::Import(import) if size_bytes >= import.end() && size_bytes <= import.total() => {
+                import.extend(size_bytes)?;
             }
-            ScratchContent::Disk(file) => file.set_len(size_bytes).map_err(failed)?,
-            ScratchContent::Import(import) if size_bytes >= import.end() && size_bytes <= import.total() => {}
             ScratchContent::Import(_) => return Err(Failure::Errno(libc::EINVAL)),
             ScratchContent::Ended => return Err(Failure::Errno(libc::ESTALE)),
         }
-        if !matches!(*content, ScratchContent::Import(_)) {
-            self.count(size_bytes);
+        match &mut *content {
+            ScratchContent::Memory(bytes) => {
+                bytes.truncate(usize::try_from(size_bytes).unwrap_or(usize::MAX));
+                self.count(size_bytes);
+            }
+            ScratchContent::Disk(file) => {
+                file.set_len(size_bytes).map_err(failed)?;
+                self.count(size_bytes);
+            }
+            ScratchContent::Import(_) | ScratchContent::Ended => {}
         }
         let mut meta = self.meta.lock();
-        (meta.size_bytes, meta.is_touched, meta.refusal, meta.problem) = (size_bytes, true, None, None);
+        (meta.size_bytes, meta.is_modified, meta.refusal, meta.problem) = (size_bytes, true, None, None);
         meta.modified = SystemTime::now();
         Ok(())
     }
@@ -397,7 +410,7 @@ fn failed(error: std::io::Error) -> Failure {
     Failure::Errno(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// A file without a name under TMPDIR.
+/// Creates a file without a name under TMPDIR.
 fn unlinked_file() -> std::io::Result<File> {
     let folder = std::env::temp_dir();
     let mut options = File::options();

@@ -1,9 +1,9 @@
-//! The names of a mount that the store does not have, by group, and the scratch files that have them.
+//! The table of names that the store does not have, by group, with the scratch files.
 //!
-//! Uses the inodes, since a scratch file's inode lives as long as its names. Invariant: the table is in memory only, so after a crash
-//! nothing of it is left.
+//! This file uses the inodes, because the inode of a scratch file lives as long as its names. Invariant: the table is in memory
+//! only, so nothing of it is left after a crash.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -13,7 +13,8 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::mount::fs::attributes::{Attributes, Stat};
 use crate::mount::fs::error::{Failure, FsResult};
 use crate::mount::fs::inode::{Entity, EntityKind, InodeTable};
-use crate::mount::fs::names::scratch::{Budget, Caller, ScratchFile};
+use crate::mount::fs::names::scratch::{Caller, ScratchBudget, ScratchFile};
+use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::request::RequestLog;
 use crate::store::join;
 
@@ -24,9 +25,9 @@ const VACANT_FOR: Duration = Duration::from_secs(10);
 enum NameEntry {
     File(Arc<ScratchFile>),
     Vacant(Instant),
-    /// For this thread there is nothing, although there is a node or a generated file of this name.
+    /// For this thread the name is free, although there is a node or a generated file with it.
     Expected(u32, Instant),
-    /// An empty file, and the listings that have the name.
+    /// An empty file, and the open listings that have its name.
     LeftOver(Arc<ScratchFile>, Vec<u64>),
 }
 
@@ -47,12 +48,12 @@ pub struct NameTable {
     inodes: Arc<InodeTable>,
     log: Arc<RequestLog>,
     by_group: Mutex<HashMap<String, GroupNames>>,
-    /// How many there are.
+    /// The number of names: most mounts have none, and lookups then take no lock.
     count: AtomicUsize,
     files: Mutex<HashMap<u64, Weak<ScratchFile>>>,
     last_file: AtomicU64,
-    budget: Arc<Budget>,
-    /// Names change one after the other.
+    budget: Arc<ScratchBudget>,
+    /// Held by each change of names.
     changing: Mutex<()>,
 }
 
@@ -65,31 +66,31 @@ pub enum KnownName {
 }
 
 impl NameTable {
-    /// An empty table, whose files may have this many bytes.
-    pub fn new(inodes: Arc<InodeTable>, log: Arc<RequestLog>, limit_bytes: u64) -> Self {
+    /// Creates an empty table.
+    pub fn new(parts: &MountParts) -> Self {
         NameTable {
-            inodes,
-            log,
+            inodes: parts.inodes.clone(),
+            log: parts.log.clone(),
             by_group: Mutex::default(),
             count: AtomicUsize::new(0),
             files: Mutex::default(),
             last_file: AtomicU64::new(0),
-            budget: Arc::new(Budget::new(limit_bytes)),
+            budget: Arc::new(ScratchBudget::new(parts.options.scratch_limit_bytes)),
             changing: Mutex::default(),
         }
     }
 
-    /// Keeps names from changing, after those that are being changed. Every change of names holds this lock.
-    pub fn hold(&self) -> MutexGuard<'_, ()> {
+    /// Waits for the current change of names, and keeps others out until the lock is released.
+    pub fn lock_changes(&self) -> MutexGuard<'_, ()> {
         self.changing.lock()
     }
 
-    /// Whether the table has no name.
+    /// Returns whether the table has no names.
     pub fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// What a name in a group stands for, if it is in the table.
+    /// Returns what a name in a group stands for, if it is in the table.
     pub fn find(&self, group: &str, name: &str) -> Option<KnownName> {
         if self.is_empty() {
             return None;
@@ -101,7 +102,7 @@ impl NameTable {
         }
     }
 
-    /// The scratch file with this name.
+    /// Returns the scratch file with this name.
     pub fn file(&self, group: &str, name: &str) -> Option<Arc<ScratchFile>> {
         match self.by_group.lock().get(group)?.get(name)? {
             NameEntry::File(file) => Some(file.clone()),
@@ -109,86 +110,83 @@ impl NameTable {
         }
     }
 
-    /// Whether a program took the generated file of this name away.
+    /// Returns whether a program took the generated file of this name away.
     pub fn is_vacant(&self, group: &str, name: &str) -> bool {
         matches!(self.find(group, name), Some(KnownName::Vacant))
     }
 
-    /// The scratch file of an inode.
+    /// Returns the scratch file of an inode.
     pub fn by_number(&self, number: u64) -> Option<Arc<ScratchFile>> {
         self.files.lock().get(&number)?.upgrade()
     }
 
-    /// A thread made a node by its other name: this one is free for what that thread creates next.
+    /// Makes a name free for a thread that has made its node by another name.
     pub fn expect(&self, thread: u32, group: &str, name: &str) {
         let now = Instant::now();
         if thread == 0 {
             return;
         }
         self.end_expected(|_, _, _, since| now.duration_since(since) >= VACANT_FOR);
-        let is_free = self.by_group.lock().get(group).is_none_or(|own| !own.contains_key(name));
+        let is_free = self.by_group.lock().get(group).is_none_or(|names| !names.contains_key(name));
         if is_free {
             self.insert_entry(group, name, NameEntry::Expected(thread, now));
         }
     }
 
-    /// Whether a name is free for what this thread creates.
+    /// Returns whether a name is free for this thread.
     pub fn is_expected(&self, thread: u32, group: &str, name: &str) -> bool {
         if self.is_empty() {
             return false;
         }
         let by_group = self.by_group.lock();
-        let entry = by_group.get(group).and_then(|own| own.get(name));
+        let entry = by_group.get(group).and_then(|names| names.get(name));
         matches!(entry, Some(NameEntry::Expected(by, since)) if *by == thread && since.elapsed() < VACANT_FOR)
     }
 
-    /// Ends expectations for which `is_over` is true of group, name, thread and time.
+    /// Removes expected names for which `is_over` is true, given the group, the name, the thread and the time.
     pub fn end_expected(&self, is_over: impl Fn(&str, &str, u32, Instant) -> bool) {
         if self.is_empty() {
             return;
         }
         let mut ended = 0;
-        self.by_group.lock().retain(|group, own| {
-            let before = own.len();
-            own.retain(|name, entry| match entry {
+        self.by_group.lock().retain(|group, names| {
+            let before = names.len();
+            names.retain(|name, entry| match entry {
                 NameEntry::Expected(thread, since) => !is_over(group, name, *thread, *since),
                 _ => true,
             });
-            ended += before - own.len();
-            !own.is_empty()
+            ended += before - names.len();
+            !names.is_empty()
         });
         self.count.fetch_sub(ended, Ordering::AcqRel);
     }
 
-    /// Changes a folder's listing: adds the scratch files, takes the vacant names away.
-    pub fn list(&self, group: &str, names: &mut Vec<(String, Entity)>) {
+    /// Adds the scratch files of a group to the names that its folder lists otherwise, and removes vacant names from them.
+    pub fn list(&self, group: &str, listed: &mut Vec<(String, Entity)>) {
         if self.is_empty() {
             return;
         }
         let by_group = self.by_group.lock();
-        let Some(own) = by_group.get(group) else { return };
-        let is_node = |entity: &Entity| matches!(entity.kind, EntityKind::Array | EntityKind::Group);
-        let is_shown = |name: &str, entity: &Entity| match own.get(name) {
-            _ if is_node(entity) => true,
+        let Some(names) = by_group.get(group) else { return };
+        listed.retain(|(name, entity)| match names.get(name) {
+            _ if matches!(entity.kind, EntityKind::Array | EntityKind::Group) => true,
             Some(NameEntry::File(_)) => false,
             Some(NameEntry::Vacant(since)) => since.elapsed() >= VACANT_FOR,
             _ => true,
-        };
-        names.retain(|(name, entity)| is_shown(name, entity));
-        for (name, entry) in own {
-            if let NameEntry::File(file) = entry
-                && !names.iter().any(|(other, _)| other == name)
-            {
-                names.push((name.clone(), file.entity()));
+        });
+        let nodes: HashSet<String> = listed.iter().map(|(name, _)| name.clone()).collect();
+        for (name, entry) in names {
+            if let (NameEntry::File(file), false) = (entry, nodes.contains(name)) {
+                listed.push((name.clone(), file.entity()));
             }
         }
     }
 
-    /// Whether a group has scratch files.
+    /// Returns whether a group has scratch files.
     pub fn has_files(&self, group: &str) -> bool {
         let by_group = self.by_group.lock();
-        let own = by_group.get(group);
-        own.is_some_and(|own| own.values().any(|entry| matches!(entry, NameEntry::File(_))))
+        let mut entries = by_group.get(group).into_iter().flat_map(GroupNames::values);
+        entries.any(|entry| matches!(entry, NameEntry::File(_)))
     }
 
     fn insert_entry(&self, group: &str, name: &str, entry: NameEntry) -> Option<NameEntry> {
@@ -205,26 +203,26 @@ impl NameTable {
             return None;
         }
         let mut by_group = self.by_group.lock();
-        let own = by_group.get_mut(group)?;
-        let removed = own.remove(name)?;
-        if own.is_empty() {
+        let names = by_group.get_mut(group)?;
+        let removed = names.remove(name)?;
+        if names.is_empty() {
             by_group.remove(group);
         }
         self.count.fetch_sub(1, Ordering::AcqRel);
         Some(removed)
     }
 
-    /// Takes the names that are left for a listing alone.
-    fn take_of_listing(&self, handle: u64) -> Vec<NameEntry> {
+    /// Takes the names that were kept only for this listing.
+    fn take_listing(&self, handle: u64) -> Vec<NameEntry> {
         if self.is_empty() {
             return Vec::new();
         }
         let mut ended = Vec::new();
-        self.by_group.lock().retain(|_, own| {
+        self.by_group.lock().retain(|_, names| {
             let over: Vec<String> =
-                own.iter_mut().filter_map(|(name, entry)| over_with(name, entry, handle)).collect();
-            ended.extend(over.into_iter().filter_map(|name| own.remove(&name)));
-            !own.is_empty()
+                names.iter_mut().filter_map(|(name, entry)| ends_with_listing(name, entry, handle)).collect();
+            ended.extend(over.into_iter().filter_map(|name| names.remove(&name)));
+            !names.is_empty()
         });
         self.count.fetch_sub(ended.len(), Ordering::AcqRel);
         ended
@@ -237,25 +235,25 @@ impl NameTable {
         removed.into_values().collect()
     }
 
-    /// A group has another path, and so have those below it.
+    /// Moves the names of a group, and of the groups below it, to another path.
     pub fn move_group(&self, from: &str, to: &str) {
         let mut by_group = self.by_group.lock();
         let below = format!("{from}/");
         let moved: Vec<String> =
             by_group.keys().filter(|group| *group == from || group.starts_with(&below)).cloned().collect();
         for group in moved {
-            let Some(own) = by_group.remove(&group) else { continue };
+            let Some(names) = by_group.remove(&group) else { continue };
             let path = format!("{to}{}", group.strip_prefix(from).unwrap_or_default());
-            for (name, entry) in &own {
+            for (name, entry) in &names {
                 if let Some(file) = entry.file() {
                     file.set_place(&path, name);
                 }
             }
-            by_group.insert(path, own);
+            by_group.insert(path, names);
         }
     }
 
-    /// The attributes of a scratch file.
+    /// Returns the attributes of a scratch file.
     pub fn stat(&self, number: u64) -> FsResult<Stat> {
         let file = self.by_number(number).ok_or(Failure::Errno(libc::ENOENT))?;
         let entity = file.entity();
@@ -272,43 +270,43 @@ impl NameTable {
         Ok(Stat { attributes, valid_for: Duration::ZERO, entry_valid_for: Duration::ZERO })
     }
 
-    /// Why a scratch file did not become what its name says.
+    /// Returns why a scratch file did not become what its name says.
     pub fn problem(&self, number: u64) -> Option<String> {
         self.by_number(number)?.meta().problem
     }
 
-    /// Puts a file into the table. The inode lives as long as it is there.
+    /// Puts a file into the table, in place of another entry with this name.
     pub fn insert_file(&self, group: &str, name: &str, file: Arc<ScratchFile>) {
         file.set_place(group, name);
         self.link_file(group, name, file);
     }
 
-    /// Gives a file of the table one more name.
+    /// Gives a file of the table one more name. Each name counts as a lookup of its inode.
     pub fn link_file(&self, group: &str, name: &str, file: Arc<ScratchFile>) {
         self.inodes.look_up(&file.entity());
         let before = self.insert_entry(group, name, NameEntry::File(file));
-        self.end_entry(before);
+        self.release_entry(before);
     }
 
-    /// Takes a generated file away until another is made in its place, for a while.
+    /// Takes a generated file away for a while: another one is about to take its place.
     pub fn vacate(&self, group: &str, name: &str, entity: &Entity) {
         let before = self.insert_entry(group, name, NameEntry::Vacant(Instant::now()));
-        self.end_entry(before);
+        self.release_entry(before);
         if let Some(inode) = self.inodes.find(entity) {
-            // The kernel marks an inode whose name was removed.
+            // The kernel marks an inode whose name was removed as deleted, and must not use it when the file is back.
             self.inodes.retire(&inode);
         }
     }
 
-    /// A listing that is open has the name of a file that is gone: the name stays for it.
-    pub fn leave_over(&self, group: &str, name: &str, listing: u64) {
+    /// Keeps the name of a file that is gone for a listing that is still open. A scratch file that has the name stays.
+    pub fn keep_for_listing(&self, group: &str, name: &str, listing: u64) {
         match self.remove_entry(group, name) {
             Some(NameEntry::LeftOver(file, mut listings)) => {
                 listings.push(listing);
                 self.insert_entry(group, name, NameEntry::LeftOver(file, listings));
             }
-            before => {
-                self.end_entry(before);
+            Some(file @ NameEntry::File(_)) => drop(self.insert_entry(group, name, file)),
+            Some(NameEntry::Vacant(_) | NameEntry::Expected(..)) | None => {
                 let (uid, gid) = crate::sys::effective_ids();
                 let file = self.new_file(0o644, Caller { uid, gid, thread: 0 });
                 file.set_place(group, name);
@@ -321,31 +319,31 @@ impl NameTable {
     /// Removes a name.
     pub fn remove(&self, group: &str, name: &str) {
         let removed = self.remove_entry(group, name);
-        self.end_entry(removed);
+        self.release_entry(removed);
     }
 
-    /// A group is gone: nothing of it is kept for one that comes in its place.
+    /// Removes all names of a group that is gone, so that a new one of its name begins without them.
     pub fn remove_group(&self, group: &str) {
         for entry in self.take_group(group) {
-            self.end_entry(Some(entry));
+            self.release_entry(Some(entry));
         }
     }
 
-    /// A listing is closed: names that are left for it go.
+    /// Removes the names that were kept for a listing, which is closed.
     pub fn end_listing(&self, handle: u64) {
-        for entry in self.take_of_listing(handle) {
-            self.end_entry(Some(entry));
+        for entry in self.take_listing(handle) {
+            self.release_entry(Some(entry));
         }
     }
 
-    /// What was in the table under a name is not there any more.
-    fn end_entry(&self, entry: Option<NameEntry>) {
+    /// Takes back the lookup of an entry that is no longer in the table.
+    fn release_entry(&self, entry: Option<NameEntry>) {
         if let Some(file) = entry.as_ref().and_then(NameEntry::file) {
             self.inodes.forget(self.inodes.number_of(&file.entity()), 1);
         }
     }
 
-    /// A new scratch file, which has no name yet.
+    /// Creates a scratch file, which has no name yet.
     pub fn new_file(&self, mode: u32, caller: Caller) -> Arc<ScratchFile> {
         let number = self.last_file.fetch_add(1, Ordering::Relaxed) + 1;
         let mode = (mode & 0o777) as u16;
@@ -356,16 +354,16 @@ impl NameTable {
         file
     }
 
-    /// A thread lists a folder, so it knows what is there.
+    /// Removes the names of a folder that a thread expects, because the thread lists the folder and sees all its names.
     pub fn end_expected_in(&self, folder: &Entity, thread: u32) {
         self.end_expected(|group, _, by, _| by == thread && *group == *folder.path);
     }
 
-    /// The mount ends, and with it all scratch files.
+    /// Removes all scratch files at the end of the mount, and logs their names.
     pub fn end(&self) {
         let all = std::mem::take(&mut *self.by_group.lock());
-        for (group, own) in all {
-            for (name, entry) in own {
+        for (group, names) in all {
+            for (name, entry) in names {
                 if let NameEntry::File(file) = entry {
                     let (path, size_bytes) = (join(&group, &name), file.meta().size_bytes);
                     log::warn!(
@@ -377,8 +375,8 @@ impl NameTable {
     }
 }
 
-/// The name, if its last listing is this one.
-fn over_with(name: &str, entry: &mut NameEntry, handle: u64) -> Option<String> {
+/// Takes a listing from a name, and returns the name if that was its last one.
+fn ends_with_listing(name: &str, entry: &mut NameEntry, handle: u64) -> Option<String> {
     let NameEntry::LeftOver(_, listings) = entry else { return None };
     listings.retain(|listing| *listing != handle);
     listings.is_empty().then(|| name.to_owned())

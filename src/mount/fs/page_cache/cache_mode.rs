@@ -1,13 +1,12 @@
-//! Which handles of an array use the kernel's page cache.
+//! Cache modes: which handles of an array use the kernel's page cache.
 //!
-//! A file that is open for writing only bypasses it: the file cannot be mapped, and each byte saves a copy
-//! and its page. The kernel drops its pages of a range before it sends a direct write to that range, but a
-//! concurrent read may bring back the old bytes, and older kernels do not check again. Hence the invariant:
-//! while a file is written directly, no handle reads it through the page cache. Memory maps always do;
-//! `direct_writes.rs` keeps the old bytes that they bring back from being stored. Another invariant: of the
-//! handles of one inode either all use FUSE passthrough, or none.
+//! A file that is open for writing only bypasses it: the file cannot be mapped, and each byte saves a copy and its page. The kernel
+//! drops its pages of a range before it sends a direct write to that range, but a concurrent read may bring back the old bytes, and
+//! older kernels do not check again. Memory maps always use the page cache; `direct_writes.rs` keeps the old bytes that they bring
+//! back from being stored. At each open(2) the page cache is either kept, or dropped by the reply (`page_drops.rs`).
 //!
-//! At each open(2) the page cache is either kept, or dropped by the reply (`page_drops.rs`).
+//! Invariants: while a file is written directly, no handle reads it through the page cache; of the handles of one inode, either all
+//! use FUSE passthrough or none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,20 +18,20 @@ use crate::mount::fs::page_cache::direct_writes::DirectWrites;
 use crate::mount::fs::page_cache::page_drops::{PageDrop, PageDrops};
 use crate::store::{Object, ObjectVersion};
 
-/// Which cache modes the kernel and the options of the mount allow.
+/// The cache modes that the kernel and the options of the mount allow.
 #[derive(Debug)]
 pub struct CachePolicy {
-    /// `direct-io`: everything bypasses the page cache.
+    /// Whether everything bypasses the page cache (`direct-io`).
     is_direct: bool,
-    /// `prefetch`: sequential readers are read ahead of.
+    /// Whether there is read-ahead for sequential readers (`prefetch`).
     reads_ahead: bool,
-    /// The kernel invalidates cached pages when a direct write replaces them.
+    /// Whether the kernel drops cached pages that a direct write replaces.
     allows_direct_writes: AtomicBool,
-    /// The kernel may read objects itself (FUSE passthrough).
+    /// Whether the kernel may read objects itself (FUSE passthrough).
     uses_passthrough: AtomicBool,
 }
 
-/// How a file is opened.
+/// The way in which a file is opened.
 pub struct ChosenMode {
     /// The cache mode of its handle.
     pub cache_mode: CacheMode,
@@ -43,18 +42,19 @@ pub struct ChosenMode {
 }
 
 impl CachePolicy {
-    /// As `direct-io` and `prefetch` say, until it is known what the kernel can do.
+    /// Creates the policy that the options `direct-io` and `prefetch` ask for, before the kernel has said what it can do.
     pub fn new(is_direct: bool, reads_ahead: bool) -> Self {
         let (allows_direct_writes, uses_passthrough) = (AtomicBool::new(false), AtomicBool::new(false));
         CachePolicy { is_direct, reads_ahead, allows_direct_writes, uses_passthrough }
     }
 
-    /// Whether everything bypasses the page cache.
+    /// Returns whether everything bypasses the page cache.
     pub fn is_direct(&self) -> bool {
         self.is_direct
     }
 
-    /// How the arrays in a file are read ahead: the kernel does not for files that bypass its page cache.
+    /// Returns the read-ahead for the arrays in a file. The kernel has none for files that bypass its page cache, so replies are
+    /// prepared for these.
     pub fn readahead(&self, is_direct: bool) -> Readahead {
         match (self.reads_ahead, is_direct) {
             (false, _) => Readahead::Off,
@@ -63,8 +63,8 @@ impl CachePolicy {
         }
     }
 
-    /// Lets files that are open for writing only bypass the page cache. Needs a kernel that keeps the page
-    /// cache in line with direct writes.
+    /// Lets files that are open for writing only bypass the page cache. This needs a kernel that drops the pages that a direct write
+    /// replaces.
     pub fn allow_direct_writes(&self) {
         self.allows_direct_writes.store(true, Ordering::Relaxed);
     }
@@ -74,7 +74,7 @@ impl CachePolicy {
         self.uses_passthrough.store(are_backed, Ordering::Relaxed);
     }
 
-    /// How an array's file is opened. `None` as for [`CacheMode::new`].
+    /// Chooses how an array's file is opened. Returns `None` in the case of [`CacheMode::new`].
     pub fn choose(
         &self,
         users: &Arc<PageCacheUsers>,
@@ -82,7 +82,7 @@ impl CachePolicy {
         only_writes: bool,
     ) -> Option<ChosenMode> {
         let uses_passthrough = self.uses_passthrough.load(Ordering::Relaxed);
-        // If this fails, a read reports the reason.
+        // If the object cannot be opened, the file is opened without passthrough, and a read reports the reason.
         let object = if uses_passthrough { array.sole_object().unwrap_or_default() } else { None };
         let requested = match &object {
             Some(object) => RequestedMode::Passthrough(object.version()),
@@ -105,9 +105,9 @@ pub struct PageCacheUsers {
     /// open must not use or keep data that a concurrent open found to be outdated.
     pub opening: Mutex<()>,
     users: Mutex<UserCounts>,
-    /// Direct writes, recorded while handles exist that may map the file.
+    /// The direct writes, recorded while handles exist that may map the file.
     pub direct_writes: DirectWrites,
-    /// Drops of its pages, and the reasons for them.
+    /// The drops of its pages, and the reasons for them.
     pub drops: Arc<PageDrops>,
 }
 
@@ -115,7 +115,7 @@ pub struct PageCacheUsers {
 struct UserCounts {
     cached: usize,
     direct_writers: usize,
-    /// Handles that may map the file although it is written directly, by them or by others.
+    /// The handles that may map the file although it is written directly, by them or by others.
     direct: usize,
     passthrough: usize,
     /// The version of the object that passthrough handles read.
@@ -135,27 +135,26 @@ enum ModeKind {
     DirectWriter,
     /// The kernel reads the object itself.
     Passthrough,
-    /// Reads bypass the page cache; may write.
+    /// Reads bypass the page cache, and so do writes.
     Direct,
 }
 
 /// The cache mode that an open asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestedMode {
-    /// Through the page cache.
+    /// Use the page cache.
     Cached,
-    /// Bypass it: for writing only, where the kernel keeps its page cache in line with direct writes.
+    /// Bypass the page cache, for writing only.
     DirectWriter,
-    /// Bypass it always, as `direct-io` demands.
+    /// Bypass the page cache always, as `direct-io` demands.
     Direct,
     /// FUSE passthrough to this version of an object.
     Passthrough(ObjectVersion),
 }
 
 impl CacheMode {
-    /// Chooses the cache mode of a new handle, and returns the page drop that must precede the reply to its
-    /// open. `None` if other handles of the inode use passthrough to another object or version: the kernel
-    /// uses one object for all of them.
+    /// Chooses the cache mode of a new handle, and returns the page drop that must precede the reply to its open. Returns `None` if
+    /// other handles of the inode use passthrough to another object or version: the kernel uses one object for all of them.
     pub fn new(
         users: &Arc<PageCacheUsers>,
         requested: RequestedMode,
@@ -164,6 +163,8 @@ impl CacheMode {
         if counts.passthrough > 0 && counts.version.map(RequestedMode::Passthrough) != Some(requested) {
             return None;
         }
+        // A handle that would read through the page cache next to a direct writer bypasses it, and a writer next to cached readers
+        // uses it: otherwise a reader could bring back old bytes.
         let kind = match requested {
             RequestedMode::DirectWriter if counts.cached == 0 => ModeKind::DirectWriter,
             RequestedMode::Passthrough(version) if counts.cached == 0 && counts.direct_writers == 0 => {
@@ -181,7 +182,7 @@ impl CacheMode {
             ModeKind::Direct => {
                 counts.direct += 1;
                 users.direct_writes.begin_maps();
-                // Memory maps may leave outdated pages next to a direct writer.
+                // Next to a direct writer, memory maps may leave outdated pages.
                 users.drops.mark_outdated();
             }
         }
@@ -189,12 +190,12 @@ impl CacheMode {
         Some((CacheMode { users: users.clone(), kind }, users.drops.due()))
     }
 
-    /// Whether reads and writes bypass the page cache.
+    /// Returns whether reads and writes bypass the page cache.
     pub fn is_direct(&self) -> bool {
         self.kind != ModeKind::Cached
     }
 
-    /// Whether the kernel reads the object itself.
+    /// Returns whether the kernel reads the object itself.
     pub fn is_passthrough(&self) -> bool {
         self.kind == ModeKind::Passthrough
     }

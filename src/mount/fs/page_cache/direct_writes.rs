@@ -1,28 +1,27 @@
-//! Ranges that were written directly, while memory maps may still hold the old bytes.
+//! Direct writes to a file that may be mapped: ranges whose old bytes memory maps may still hold.
 //!
-//! Uses nothing of the crate. The kernel drops its pages of a range before it sends a direct write. A memory
-//! map that touches such a page before the write arrives brings back the old bytes. When something else in
-//! that page is written through the map, the kernel sends the whole page, and with it outdated bytes that may
-//! replace bytes that an fsync(2) has acknowledged since. Hence the invariant: of a page that comes from a
-//! map, no byte is stored that was written directly after the page was read. A program that writes the same
-//! byte through the map at that moment races with the direct writer; its write counts as the earlier one.
+//! This file uses nothing else of the crate. The kernel drops its pages of a range before it sends a direct write. A memory map
+//! that touches such a page before the write arrives brings back the old bytes. When something else in that page is written through
+//! the map, the kernel sends the whole page, with outdated bytes that may replace bytes that an fsync(2) has acknowledged since.
 //!
-//! The file may be opened for mapping while a direct write is in progress. So a write looks for maps when its
-//! bytes are in the array, and a page waits for every direct write that is in progress.
+//! Invariant: of a page that comes from a map, no byte is stored that was written directly after the page was read. A program that
+//! writes the same byte through the map at that moment races with the direct writer; its write counts as the earlier one.
+//!
+//! The file may be opened for mapping while a direct write is in progress. So a write asks for maps after its bytes are in the
+//! array, and a page waits for every direct write that is in progress.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
-/// The maximum number of ranges. The kernel drops its pages again after the write, so old ranges do not
-/// matter.
+/// The maximum number of ranges. The kernel drops its pages again after the write, so old ranges do not matter.
 const MAX_RANGES: usize = 4096;
 
 /// The ranges of one file.
 #[derive(Debug, Default)]
 pub struct DirectWrites {
-    /// Shared by direct writes, from before their bytes are in the array until their ranges are recorded.
+    /// Held for reading by direct writes, from before their bytes are in the array until their ranges are recorded.
     in_progress: RwLock<()>,
     /// Whether handles exist that may map the file. Otherwise no range is recorded.
     has_maps: AtomicBool,
@@ -31,19 +30,19 @@ pub struct DirectWrites {
 }
 
 impl DirectWrites {
-    /// The first handle that may map the file is opened.
+    /// Begins to record ranges, when the first handle that may map the file is opened.
     pub fn begin_maps(&self) {
         self.has_maps.store(true, Ordering::SeqCst);
     }
 
-    /// No map is left.
+    /// Forgets all ranges, when no handle is left that may map the file.
     pub fn end_maps(&self) {
         self.has_maps.store(false, Ordering::SeqCst);
         self.ranges.lock().clear();
     }
 
-    /// Runs `put`, which puts the bytes of a direct write of this range into the array. `None` if that would have to wait
-    /// for a page and must not.
+    /// Runs `put`, which puts the bytes of a direct write of this range into the array. Returns `None` if it would wait for a page
+    /// and must not.
     pub fn write<T>(&self, range: Range<u64>, may_wait: bool, put: impl FnOnce() -> T) -> Option<T> {
         let _in_progress = if may_wait { self.in_progress.read() } else { self.in_progress.try_read()? };
         let outcome = put();
@@ -54,7 +53,7 @@ impl DirectWrites {
         Some(outcome)
     }
 
-    /// Runs `put` with the parts of a map's page that may be stored. `None` as for [`DirectWrites::write`].
+    /// Runs `put` with the parts of a map's page that may be stored. Returns `None` if it would wait for a direct write and must not.
     pub fn write_page<T>(
         &self,
         page: Range<u64>,
@@ -69,7 +68,7 @@ impl DirectWrites {
         Some(put(self.outside(page)))
     }
 
-    /// The kernel reads these pages: they get the current bytes.
+    /// Records that the kernel reads these pages, which get the current bytes.
     pub fn record_page_read(&self, pages: Range<u64>) {
         if self.has_maps.load(Ordering::SeqCst) {
             self.remove(pages);
@@ -123,9 +122,9 @@ impl DirectWrites {
 mod tests {
     use super::*;
 
-    /// Compares with a set of single bytes, over all interactions of a few small ranges.
+    /// Compares the ranges with a set of bytes, in random operations.
     #[test]
-    fn matches_a_set_of_bytes() {
+    fn ranges_are_a_set_of_bytes() {
         let mut state = 1u64;
         let mut below = |end: u64| {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

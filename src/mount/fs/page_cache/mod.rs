@@ -1,5 +1,4 @@
-//! What the kernel's page cache may hold of an array's file: which handles use it, when pages are dropped,
-//! and which of its pages are outdated.
+//! The kernel's page cache of an array's file: which handles use it, when pages are dropped, and which pages are outdated.
 
 pub mod cache_mode;
 pub mod direct_writes;

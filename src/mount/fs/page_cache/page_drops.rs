@@ -1,11 +1,10 @@
-//! Drops of a file's pages from the kernel's page cache, and the writes that a read may overtake because of
-//! them.
+//! Drops of a file's pages from the kernel's page cache, and the writes that a read may overtake because of them.
 //!
-//! Uses nothing of the crate. write(2) through the page cache fills the pages, which are readable from then
-//! on, and sends its WRITE afterwards; it holds the inode's lock until the reply. If a page is dropped
-//! in between (open(2) and FUSE_NOTIFY_INVAL_INODE do so without that lock), the next READ may return the
-//! bytes from before the WRITE, and that page stays: the kernel changes nothing in it when the WRITE
-//! completes. Memory pressure and posix_fadvise(2) do not drop a page that a write has filled.
+//! This file uses nothing else of the crate. write(2) through the page cache fills the pages, which are readable from then on, and
+//! sends its WRITE afterwards; it holds the inode's lock until the reply. If a page is dropped in between (open(2) and
+//! FUSE_NOTIFY_INVAL_INODE do so without that lock), the next READ may return the bytes from before the WRITE, and that page stays:
+//! the kernel changes nothing in it when the WRITE completes. Memory pressure and posix_fadvise(2) do not drop a page that a write
+//! has filled.
 //!
 //! The reply to open(2) drops a file's pages, in the thread that opens. A notification waits, in this
 //! process, for pages that are locked by requests to this process, so that a daemon that is killed meanwhile
@@ -35,36 +34,35 @@ const OPEN_TIME: Duration = Duration::from_secs(1);
 /// The drops of one file's pages.
 #[derive(Debug, Default)]
 pub struct PageDrops {
-    /// A WRITE may arrive after its pages were dropped.
+    /// Whether a WRITE may arrive after its pages were dropped.
     is_doubtful: AtomicBool,
     state: Mutex<DropState>,
 }
 
 #[derive(Debug, Default)]
 struct DropState {
-    /// The number of reasons to drop all pages, and how many of them the completed drops cover.
+    /// The number of reasons to drop all pages, and the number of them that the completed drops cover.
     reasons: u64,
     dropped: u64,
-    /// Drops by notification that are in progress.
+    /// The drops by notification that are in progress.
     in_progress: usize,
-    /// Drops by the reply to an open(2), with the time just before the reply was sent.
+    /// The drops by the reply to an open(2), with the time just before the reply was sent.
     by_open: Vec<(u64, Instant)>,
     opens: u64,
-    /// Drops by the kernel itself; they have ended when a drop that began later has.
+    /// The drops by the kernel itself. They have ended when a drop that began later has.
     untimed: usize,
-    /// Ranges that were read into the page cache since a drop began.
+    /// The ranges that were read into the page cache since a drop began.
     read: Vec<Range<u64>>,
     /// The number of these reads, and the numbers of those without a reply yet.
     reads: u64,
     in_flight: BTreeSet<u64>,
 }
 
-/// A drop of pages, created before it begins. Dropping the value before [`PageDrop::done`] means that it did
-/// not happen.
+/// A drop of pages, created before it begins. A value that is dropped without [`PageDrop::done`] did not happen.
 #[derive(Debug)]
 pub struct PageDrop {
     drops: Arc<PageDrops>,
-    /// The range; `None`: all pages.
+    /// The range; `None` for all pages.
     pub range: Option<Range<u64>>,
     /// The reasons that it covers, if it drops all pages.
     reasons: u64,
@@ -81,19 +79,19 @@ pub struct OpenDrop {
 }
 
 impl OpenDrop {
-    /// For an open, just before its reply is sent.
+    /// Creates the drop of an open, just before its reply is sent.
     pub fn new(drop: Option<PageDrop>) -> Self {
         OpenDrop { is_pending: drop.is_some().into(), drop: Mutex::new(drop.map(Box::new)) }
     }
 
-    /// The kernel uses the file: it has processed the reply.
+    /// Records that the kernel uses the file, so that it has processed the reply.
     pub fn record_use(&self) {
         if self.is_pending.load(Ordering::Acquire) && self.is_pending.swap(false, Ordering::AcqRel) {
             self.drop.lock().take().into_iter().for_each(|drop| drop.done());
         }
     }
 
-    /// The open failed: nothing was dropped.
+    /// Records that the open failed, so that nothing was dropped.
     pub fn cancel(&self) {
         self.is_pending.store(false, Ordering::Release);
         self.drop.lock().take();
@@ -108,12 +106,12 @@ pub struct PageRead {
 }
 
 impl PageDrops {
-    /// The page cache is outdated: the next open(2) drops it.
+    /// Marks the page cache as outdated. The next open(2) drops it.
     pub fn mark_outdated(&self) {
         self.state.lock().reasons += 1;
     }
 
-    /// The kernel is about to drop all pages itself, because it learns a new size.
+    /// Records that the kernel is about to drop all pages itself, because it learns a new size.
     pub fn mark_new_size(&self) {
         let mut state = self.state.lock();
         state.reasons += 1;
@@ -121,16 +119,12 @@ impl PageDrops {
         self.is_doubtful.store(true, Ordering::SeqCst);
     }
 
-    /// A drop of all pages by the reply to an open(2), if there is a reason that no completed drop covers.
+    /// Begins a drop of all pages by the reply to an open(2), if there is a reason that no completed drop covers.
     pub fn due(self: &Arc<Self>) -> Option<PageDrop> {
-        let is_due = {
-            let state = self.state.lock();
-            state.dropped < state.reasons
-        };
-        if !is_due {
+        let mut state = self.state.lock();
+        if state.dropped >= state.reasons {
             return None;
         }
-        let mut state = self.state.lock();
         let number = state.opens;
         state.opens += 1;
         state.by_open.push((number, Instant::now()));
@@ -139,7 +133,7 @@ impl PageDrops {
         Some(PageDrop { drops: self.clone(), range: None, reasons, is_done: false, open: Some(number) })
     }
 
-    /// A drop by notification that is about to begin.
+    /// Begins a drop by notification.
     pub fn begin(self: &Arc<Self>, range: Option<Range<u64>>) -> PageDrop {
         let mut state = self.state.lock();
         state.in_progress += 1;
@@ -165,18 +159,18 @@ impl PageDrops {
         Some(PageRead { drops: self.clone(), number })
     }
 
-    /// The number of reads so far.
+    /// Returns the number of reads so far.
     pub fn reads(&self) -> u64 {
         self.state.lock().reads
     }
 
-    /// Whether one of the first `reads` reads still has no reply.
+    /// Returns whether one of the first `reads` reads still has no reply.
     pub fn has_in_flight(&self, reads: u64) -> bool {
         self.state.lock().in_flight.first().is_some_and(|&first| first < reads)
     }
 
-    /// A WRITE of a range through the page cache is about to complete, and every later read gets its bytes:
-    /// returns the drop that must precede the reply, if a read may have overtaken the WRITE.
+    /// Returns the drop that must precede the reply to a WRITE through the page cache, if a read may have overtaken it. The bytes are
+    /// in the array, so that every later read gets them.
     pub fn overtaken(self: &Arc<Self>, range: Range<u64>) -> Option<PageDrop> {
         if !self.is_doubtful.load(Ordering::SeqCst) {
             return None;
@@ -190,8 +184,7 @@ impl PageDrops {
         None
     }
 
-    /// The reply to a WRITE is about to be sent: no completed drop contains pages that are filled from now
-    /// on.
+    /// Records that the reply to a WRITE is about to be sent. Pages that are filled from now on are in no drop that has ended.
     pub fn record_reply(&self) {
         let mut state = self.state.lock();
         state.by_open.retain(|(_, since)| since.elapsed() < OPEN_TIME);
@@ -221,12 +214,12 @@ impl DropState {
 }
 
 impl PageDrop {
-    /// The file's drops.
+    /// Returns the drops of the file.
     pub fn drops(&self) -> Arc<PageDrops> {
         self.drops.clone()
     }
 
-    /// The kernel has dropped the pages.
+    /// Records that the kernel has dropped the pages.
     pub fn done(mut self) {
         self.is_done = true;
     }
@@ -309,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn many_ranges_are_one() {
+    fn many_ranges_become_one() {
         let drops = Arc::new(PageDrops::default());
         let _drop = drops.begin(None);
         for at in 0..=MAX_RANGES as u64 {

@@ -50,16 +50,16 @@ impl Scene {
         String::from_utf8(data.to_vec()).unwrap()
     }
 
-    /// What is told of a commit, and its errno.
+    /// The report of a commit, and its errno.
     fn commit(&self, message: &str) -> (Value, i32) {
         let handle = self.open(&["__zarrfs__", "commit"]);
         self.fs.write(handle, 0, message.as_bytes(), false).unwrap();
         let errno = self.fs.sync(handle).map_or_else(|failure| failure.errno(), |()| 0);
         // It is reported once.
         self.fs.flush(handle).unwrap();
-        let told = serde_json::from_str(&self.read(handle)).unwrap();
+        let report = serde_json::from_str(&self.read(handle)).unwrap();
         self.fs.release(handle);
-        (told, errno)
+        (report, errno)
     }
 
     fn content(&self) -> String {
@@ -84,8 +84,8 @@ fn what_is_written_and_not_synced_is_committed() {
     scene.fs.write(t, 6, b"6", false).unwrap();
     assert_eq!(scene.commit("third").1, 0);
     assert_eq!((scene.content().as_str(), scene.read(t).as_str()), ("ABCDE06y", "ABCDE06y"));
-    let (told, errno) = scene.commit(" \n");
-    assert!(errno == libc::EINVAL && told["error"].as_str().unwrap().contains("message"), "{told}");
+    let (report, errno) = scene.commit(" \n");
+    assert!(errno == libc::EINVAL && report["error"].as_str().unwrap().contains("message"), "{report}");
     let own = scene.fs.lookup(ROOT, "__zarrfs__", Blocking::Yes).unwrap().attributes.inode;
     assert_eq!(scene.fs.lookup(own, "commit", Blocking::Yes).unwrap().attributes.mode, 0o600);
     scene.fs.release(t);
@@ -98,8 +98,8 @@ fn conflicts_are_told_and_kept() {
     scene.fs.write(t, 0, b"AB", false).unwrap();
     scene.repository.change("main", &[("t/c/0", Some("xy"))]).unwrap();
     for _ in 0..2 {
-        let (told, errno) = scene.commit("in conflict");
-        assert_eq!((errno, &told["conflicts"][0]["key"]), (libc::EBUSY, &json!("t/c/0")), "{told}");
+        let (report, errno) = scene.commit("in conflict");
+        assert_eq!((errno, &report["conflicts"][0]["key"]), (libc::EBUSY, &json!("t/c/0")), "{report}");
         assert_eq!(scene.read(t), "ABcd0000");
     }
     assert_eq!(scene.repository.messages("main"), ["another program's", ""]);
@@ -111,8 +111,8 @@ fn nothing_is_stored_until_the_outcome_is_known() {
     let t = scene.open(&["t"]);
     scene.fs.write(t, 0, b"AB", false).unwrap();
     scene.repository.inject([CommitFault::ReplyLostThenGone]);
-    let (told, errno) = scene.commit("unknown");
-    assert!(errno == libc::EIO && told["error"].as_str().unwrap().contains("not known"), "{told}");
+    let (report, errno) = scene.commit("unknown");
+    assert!(errno == libc::EIO && report["error"].as_str().unwrap().contains("not known"), "{report}");
     assert_eq!(scene.fs.write(t, 2, b"C", false).unwrap(), 1, "memory takes it");
     assert_eq!(scene.fs.sync(t).unwrap_err().errno(), libc::EIO);
     assert_eq!(scene.read(t), "ABCd0000");
@@ -149,8 +149,8 @@ fn no_snapshot_has_half_a_write() {
             last
         });
         for round in 0..30 {
-            let (told, errno) = scene.commit(&format!("round {round}"));
-            assert_eq!(errno, 0, "{told}");
+            let (report, errno) = scene.commit(&format!("round {round}"));
+            assert_eq!(errno, 0, "{report}");
             let content = scene.content();
             let first = content.as_bytes()[0];
             if content != "abcd0000" {

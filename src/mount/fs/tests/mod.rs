@@ -8,6 +8,7 @@ mod growth;
 mod handles;
 mod hooked_store;
 mod maps;
+mod names;
 mod remote;
 
 use std::cell::Cell;
@@ -335,7 +336,7 @@ fn a_flush_follows_an_array_that_keeps_growing() {
     let inode = mount.fs.inodes.get_or_add(&Entity::array(None, "t".to_owned()));
     let opened = inode.array().unwrap();
     let rounds = Cell::new(0);
-    let flushed = mount.fs.array_files.served().on_current(&inode, &opened, |array: &Array| {
+    let flushed = mount.fs.array_files.served().run_on_current(&inode, &opened, |array: &Array| {
         rounds.set(rounds.get() + 1);
         if rounds.get() > 5 {
             return Ok(array.size_bytes());

@@ -1,6 +1,6 @@
-//! The names of companion files: which there are in a folder, and what a name stands for.
+//! The names of companion files: those in a folder, and what a name stands for.
 //!
-//! Uses `formats` for what a format can express. `companions.rs` makes the files.
+//! This file uses `formats` to ask what a format can express. `companions.rs` makes the files.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use crate::hierarchy::{Child, Node, OpenArrays, View};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, EntityKind};
 use crate::mount::fs::node_cache::NodeCache;
+use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::virtual_files::companions::expressed;
 use crate::mount::fs::virtual_files::subjects::Subjects;
 use crate::mount::fs::virtual_files::views::{self, PlaneFolders};
@@ -28,23 +29,19 @@ pub struct CompanionNames {
 }
 
 impl CompanionNames {
-    /// The files of these nodes.
-    pub fn new(
-        nodes: Arc<NodeCache>,
-        arrays: Arc<OpenArrays>,
-        subjects: Arc<Subjects>,
-        root_name: Arc<str>,
-    ) -> Self {
+    /// Creates the names of a mount's companion files.
+    pub fn new(parts: &MountParts, subjects: Arc<Subjects>) -> Self {
+        let (nodes, arrays, root_name) = (parts.nodes.clone(), parts.arrays.clone(), parts.root_name.clone());
         let planes = PlaneFolders::new(nodes.clone(), arrays.clone(), root_name.clone());
         CompanionNames { nodes, arrays, subjects, planes, root_name }
     }
 
-    /// The folders of planes.
+    /// Returns the folders of planes.
     pub fn planes(&self) -> &PlaneFolders {
         &self.planes
     }
 
-    /// The file with a name next to the nodes in a group's folder: a sidecar, or one in a format that is listed there.
+    /// Returns the file with a name next to the nodes in a group's folder: a sidecar, or one in a format that is listed there.
     pub fn sibling_file(&self, group: &str, name: &str, blocking: Blocking) -> FsResult<Option<Entity>> {
         for format in self.sibling_formats() {
             if let Some(file) =
@@ -56,7 +53,7 @@ impl CompanionNames {
         Ok(None)
     }
 
-    /// The files next to the nodes in the folder of a group with these children.
+    /// Returns the files next to the nodes in the folder of a group with these children.
     pub fn sibling_files(&self, group: &str, children: &[Child]) -> FsResult<Vec<(String, Entity)>> {
         let mut files = Vec::new();
         for format in self.sibling_formats() {
@@ -69,7 +66,7 @@ impl CompanionNames {
         [JSON].into_iter().chain(self.subjects.listed().iter().copied())
     }
 
-    /// The companion file with a name in a group's folder.
+    /// Returns the companion file with a name in a group's folder.
     pub fn file_in(
         &self,
         format: &'static Format,
@@ -92,12 +89,12 @@ impl CompanionNames {
                 return Ok(Some(entity(&path)));
             }
         }
-        // The root group has its file in its own folder, for want of another.
+        // The root group has its file in its own folder, because no folder is above it.
         let is_root = group.is_empty() && *stem == *self.root_name && format.group_file.is_none();
         Ok((is_root && self.has_file(format, view, "", blocking)?).then(|| entity("")))
     }
 
-    /// The path of the node with a name in a group's folder, if it has a file next to it in this format.
+    /// Returns the path of the node with a name in a group's folder, if it has a file next to it in this format.
     fn node_in(
         &self,
         format: &Format,
@@ -106,17 +103,13 @@ impl CompanionNames {
         name: &str,
         blocking: Blocking,
     ) -> FsResult<Option<String>> {
-        let is_root = self.nodes.is_root_array(group, blocking)?;
-        if is_root && *name != *self.root_name {
-            return Ok(None);
-        }
-        let path = if is_root { String::new() } else { join(group, name) };
+        let Some(path) = self.nodes.path_in(group, name, &self.root_name, blocking)? else { return Ok(None) };
         let cached = self.nodes.get(&path, blocking)?;
         let is_beside = cached.is_array() || format.group_file.is_none();
         Ok((is_beside && self.has_file(format, view, &path, blocking)?).then_some(path))
     }
 
-    /// The companion files in the folder of a group with these children.
+    /// Returns the companion files in the folder of a group with these children.
     pub fn files_in(
         &self,
         format: &'static Format,
@@ -136,8 +129,8 @@ impl CompanionNames {
             }
             return Ok(files);
         }
-        let of_group = format.group_file.map(|name| (name.to_owned(), entity(group)));
-        let mut files: Vec<_> = of_group.into_iter().collect();
+        let group_file = format.group_file.map(|name| (name.to_owned(), entity(group)));
+        let mut files: Vec<_> = group_file.into_iter().collect();
         for child in children.iter().filter(|child| !child.is_group || format.group_file.is_none()) {
             let path = join(group, &child.name);
             let stem = format.stem(&child.name);
@@ -156,13 +149,13 @@ impl CompanionNames {
         }
         if group.is_empty() && format.group_file.is_none() {
             let name = format!("{}{}", self.root_name, format.suffix);
-            let of_root = self.file_in(format, place, view, "", &name, Blocking::Yes)?;
-            files.extend(of_root.filter(|file| file.path.is_empty()).map(|file| (name, file)));
+            let root_file = self.file_in(format, place, view, "", &name, Blocking::Yes)?;
+            files.extend(root_file.filter(|file| file.path.is_empty()).map(|file| (name, file)));
         }
         Ok(files)
     }
 
-    /// What a name in a group's folder below `__formats__/NAME/`, or below the folder of a view, stands for. Files win over
+    /// Returns what a name in a group's folder below `__formats__/NAME/`, or below the folder of a view, stands for. Files win over
     /// groups of the same name, and both over the folder of views.
     pub fn child_of_folder(
         &self,
@@ -198,7 +191,7 @@ impl CompanionNames {
         Ok(if view.is_none() { views::folder_in(format, group, name) } else { None })
     }
 
-    /// The entries of a group's folder below `__formats__/NAME/`, or below the folder of a view.
+    /// Returns the entries of a group's folder below `__formats__/NAME/`, or below the folder of a view.
     pub fn names_of_folder(
         &self,
         format: &'static Format,
@@ -224,8 +217,8 @@ impl CompanionNames {
         Ok(names)
     }
 
-    /// Whether the node at a path, or what a view makes of it, has a file in a format. Where other nodes count, too, that may need the
-    /// store, and views have no file.
+    /// Returns whether the node at a path, or a view of it, has a file in a format. If that depends on other nodes, the answer may
+    /// need the store, and views have no file.
     fn has_file(
         &self,
         format: &Format,
@@ -241,22 +234,22 @@ impl CompanionNames {
             None => {
                 let Some(shown) = self.arrays.shown(view, node) else { return Ok(false) };
                 let entity = Entity { kind: EntityKind::Array, view, path: path.into() };
-                let subject = self.subjects.of_entity(&entity, CompanionPlace::FormatFolder, node, &shown);
+                let subject = self.subjects.for_entity(&entity, CompanionPlace::FormatFolder, node, &shown);
                 Ok(format.refuses.and_then(|refuses| refuses(&subject)).is_none())
             }
             Some(_) if view.is_some() => Ok(false),
             Some(_) if blocking == Blocking::No => Err(Failure::WouldBlock),
-            Some(check) => Ok(check(&self.subjects.of_node(path, CompanionPlace::FormatFolder, node))?),
+            Some(check) => Ok(check(&self.subjects.for_node(path, CompanionPlace::FormatFolder, node))?),
         }
     }
 }
 
-/// A node's file in a format.
+/// Returns the entity of a node's file in a format.
 fn file(format: &'static Format, place: CompanionPlace, view: Option<View>, path: &str) -> Entity {
     Entity { kind: EntityKind::Companion(format, place), view, path: path.into() }
 }
 
-/// An array's own file, or that of a view of it.
+/// Returns the entity of an array's own file, or of a view's.
 fn own_file(view: Option<View>, path: &str) -> Entity {
     match view {
         Some(_) => file(FLAT, CompanionPlace::NextToNode, view, path),
@@ -264,7 +257,7 @@ fn own_file(view: Option<View>, path: &str) -> Entity {
     }
 }
 
-/// Whether a node of this name can have a file in this format there.
+/// Returns whether a node of this name can have a file in this format at this place.
 fn has_name(format: &Format, place: CompanionPlace, name: &str) -> bool {
     let is_own = format.role == Role::Sidecar || format == FLAT;
     is_own || place == CompanionPlace::FormatFolder || format.listed_name(name).is_some()

@@ -1,12 +1,11 @@
 //! Companion files as the mount shows them: sidecars next to their nodes, and every format of `formats` below `__formats__/`.
 //!
-//! A lookup makes the file, so that its size is right, and keeps the size. Of the files that are made from elements, the
-//! last one is kept for the open that follows, unless it takes much of the cache. A file that cannot be made is shown
-//! empty, and its open fails.
+//! A lookup makes the file, so that its size is right, and keeps the size. The last file that was made from elements is kept for
+//! the open that follows, unless it takes much of the cache. A file that cannot be made is shown empty, and its open fails.
 //!
-//! Invariants: one file is made at most once at a time; a handle reads a snapshot; the file fits into the
-//! cache's limit. All handles of an inode read the same snapshot, because they share the kernel's pages: if the file changes
-//! while handles are open, the next lookup finds another inode.
+//! Invariants: a file is made at most once at a time; a handle reads a snapshot; a file fits into the cache's limit; all handles of
+//! an inode read the same snapshot, because they share the kernel's pages. If the file changes while handles are open, the next
+//! lookup finds another inode.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -21,6 +20,7 @@ use crate::hierarchy::{Node, OpenArrays, View};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, Inode, InodeTable};
 use crate::mount::fs::node_cache::{CachedNode, NodeCache};
+use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::virtual_files::subjects::Subjects;
 use crate::store::Info;
 
@@ -32,27 +32,27 @@ pub struct Companions {
     subjects: Arc<Subjects>,
     /// A file that takes more memory is not kept.
     kept_limit_bytes: u64,
-    slots: Mutex<Slots>,
+    slots: Mutex<CompanionSlots>,
     /// The last file that was made from elements.
     latest: Mutex<Option<Arc<VirtualFile>>>,
 }
 
 #[derive(Default)]
-struct Slots {
-    by_entity: HashMap<Entity, Arc<Slot>>,
+struct CompanionSlots {
+    by_entity: HashMap<Entity, Arc<CompanionSlot>>,
     /// How many there may be before those of forgotten nodes are removed; at least [`SWEEP_AT`].
     sweep_at: usize,
 }
 
-/// One file; locked while it is made.
-type Slot = Mutex<Option<CompanionState>>;
+/// One file. The lock is held while it is made.
+type CompanionSlot = Mutex<Option<CompanionState>>;
 
 /// The result of making a file.
 struct CompanionState {
-    /// What it was made of. The cache of nodes keeps the same node as long as its documents are unchanged.
+    /// The node that it was made from. The cache of nodes keeps the same node as long as its documents are unchanged.
     node: Weak<Node>,
     checked_at: Instant,
-    /// Its own owner, mode and time, if the format gives them and they were asked for.
+    /// Its own owner, mode and time, if the format has them and stat(2) was called.
     info: Option<Info>,
     outcome: Result<CompanionInfo, Error>,
 }
@@ -62,7 +62,7 @@ struct CompanionInfo {
     size_bytes: u64,
     /// Whether it depends on the documents of other nodes.
     is_of_nodes: bool,
-    /// If it was made from elements.
+    /// The file, if it was made from elements.
     made: Option<MadeCompanion>,
 }
 
@@ -82,18 +82,18 @@ impl CompanionState {
         std::ptr::eq(self.node.as_ptr(), Arc::as_ptr(node))
     }
 
-    /// Whether the file is one of this node and was compared with the store a moment ago.
+    /// Returns whether the file was made from this node and compared with the store a moment ago.
     fn is_fresh(&self, revalidate: Duration, node: &Arc<Node>) -> bool {
         let is_ready = self.outcome.as_ref().is_ok_and(|info| info.made.is_none() && !info.is_of_nodes);
         self.is_of(node) && (is_ready || self.checked_at.elapsed() < revalidate)
     }
 
-    /// The file of this node that was made from elements, if making it again would give the same bytes.
+    /// Returns the file that was made from elements of this node, if it would get the same bytes again.
     fn unchanged(&self, format: &Format, subject: &Subject<'_>, node: &Arc<Node>) -> Option<&MadeCompanion> {
         let made = self.outcome.as_ref().ok()?.made.as_ref().filter(|_| self.is_of(node))?;
         let version = match format.check {
             None => made.companion.version(),
-            // Which elements it is made from depends on other nodes.
+            // Other nodes decide which elements it is made from.
             Some(_) => match (format.open)(subject) {
                 Ok(CompanionContent::Elements(companion)) => companion.version(),
                 _ => return None,
@@ -102,7 +102,7 @@ impl CompanionState {
         version.is_ok_and(|version| version == made.version).then_some(made)
     }
 
-    /// Owner, mode and time for a file of this node, if they follow from the node or were read a moment ago.
+    /// Returns owner, mode and time for a file of this node, if they follow from the node or were read a moment ago.
     fn info_of(&self, revalidate: Duration, node: &Arc<Node>) -> Option<Info> {
         let is_of_nodes = self.outcome.as_ref().is_ok_and(|info| info.is_of_nodes);
         self.info.filter(|_| self.is_of(node) && (!is_of_nodes || self.is_fresh(revalidate, node)))
@@ -114,20 +114,20 @@ impl CompanionState {
 }
 
 impl Companions {
-    /// No file was looked up yet. The files fit into a cache of `cache_limit_bytes`.
-    pub fn new(
-        nodes: Arc<NodeCache>,
-        arrays: Arc<OpenArrays>,
-        inodes: Arc<InodeTable>,
-        subjects: Arc<Subjects>,
-        cache_limit_bytes: u64,
-    ) -> Self {
-        let (slots, latest) = (Mutex::default(), Mutex::default());
-        let kept_limit_bytes = cache_limit_bytes / KEPT_FRACTION;
-        Companions { nodes, arrays, inodes, subjects, kept_limit_bytes, slots, latest }
+    /// Creates the companion files of a mount.
+    pub fn new(parts: &MountParts, subjects: Arc<Subjects>) -> Self {
+        Companions {
+            nodes: parts.nodes.clone(),
+            arrays: parts.arrays.clone(),
+            inodes: parts.inodes.clone(),
+            subjects,
+            kept_limit_bytes: parts.options.cache_limit_bytes / KEPT_FRACTION,
+            slots: Mutex::default(),
+            latest: Mutex::default(),
+        }
     }
 
-    fn slot(&self, entity: &Entity) -> Arc<Slot> {
+    fn slot(&self, entity: &Entity) -> Arc<CompanionSlot> {
         let mut slots = self.slots.lock();
         if slots.by_entity.len() >= slots.sweep_at.max(SWEEP_AT) && !slots.by_entity.contains_key(entity) {
             // A slot that is in use is kept: there is one for each file.
@@ -141,8 +141,8 @@ impl Companions {
         slots.by_entity.entry(entity.clone()).or_default().clone()
     }
 
-    /// The size of a companion file; makes the file if needed. Also its owner, mode and time, if they are not those of the
-    /// node's own file.
+    /// Returns the size of a companion file, and its owner, mode and time if they differ from those of the node's own file. Makes
+    /// the file if that is needed.
     pub fn stat(
         &self,
         entity: &Entity,
@@ -165,7 +165,7 @@ impl Companions {
             return Err(Failure::WouldBlock);
         }
         let shown = self.arrays.shown(entity.view, node).ok_or(Failure::Errno(libc::ENOENT))?;
-        let subject = self.subjects.of_entity(entity, place, node, &shown);
+        let subject = self.subjects.for_entity(entity, place, node, &shown);
         let info = match (format.info, state.as_ref().and_then(|state| state.info_of(revalidate, node))) {
             (Some(read), None) => Some(read(&subject)?),
             (_, info) => info,
@@ -185,7 +185,7 @@ impl Companions {
         Ok((info, state.shown_size()))
     }
 
-    /// The content of a companion file for open(2) of this inode. Blocks on the store.
+    /// Returns the content of a companion file for open(2) of this inode. Blocks on the store.
     pub fn open(
         &self,
         inode: &Inode,
@@ -207,13 +207,13 @@ impl Companions {
         {
             return Err(error.clone().into());
         }
-        let subject = self.subjects.of_entity(entity, place, node, &shown);
+        let subject = self.subjects.for_entity(entity, place, node, &shown);
         let unchanged = state.as_ref().and_then(|state| state.unchanged(format, &subject, node));
         let file = match unchanged.and_then(|made| made.file.upgrade()) {
             Some(file) => file,
             None => self.make(format, &subject, node, &mut state)?,
         };
-        // A sidecar bypasses the page cache, and is read to its end whatever its size was.
+        // A sidecar bypasses the page cache, so that it is read to its end, whatever size the kernel knows.
         if format.role == Role::Sidecar {
             return Ok(file);
         }
@@ -245,7 +245,7 @@ impl Companions {
             CompanionContent::Ready(file) => Ok((Arc::new(file), false, None)),
             CompanionContent::OfNodes(file) => Ok((Arc::new(file), true, None)),
             CompanionContent::Elements(companion) => {
-                // Frees its memory for the new file.
+                // The new file gets its memory.
                 *self.latest.lock() = None;
                 let VersionedFile { version, file } = companion.make()?;
                 let file = Arc::new(file);
@@ -271,7 +271,7 @@ impl Companions {
         file
     }
 
-    /// Hides the inode of a file from lookups if its handles read anything but this.
+    /// Hides the inode of a file from lookups if its handles read another content.
     fn retire_changed(&self, entity: &Entity, file: Option<&VirtualFile>) {
         let Some(inode) = self.inodes.find(entity) else { return };
         let Some(snapshot) = inode.snapshot.lock().upgrade() else { return };
@@ -281,7 +281,7 @@ impl Companions {
     }
 }
 
-/// The node, if the format can express it, or what the view makes of it.
+/// Returns the node, if the format can express it or the view of it.
 pub fn expressed<'a>(
     format: &Format,
     view: Option<View>,

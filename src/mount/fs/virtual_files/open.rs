@@ -14,9 +14,10 @@ use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::gate::RequestGate;
 use crate::mount::fs::open_file::{FileRead, OpenFile, Opened, ReadData, ReplyBuffer, seek_without_holes};
 use crate::mount::fs::page_cache::cache_mode::CachePolicy;
+use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::request::RequestLog;
 
-/// What the open virtual files of a mount share.
+/// The virtual files of a mount.
 pub struct VirtualFiles {
     served: Arc<ServedArrays>,
     cache_policy: Arc<CachePolicy>,
@@ -25,17 +26,17 @@ pub struct VirtualFiles {
 }
 
 impl VirtualFiles {
-    /// No file is open yet.
-    pub fn new(
-        served: Arc<ServedArrays>,
-        cache_policy: Arc<CachePolicy>,
-        log: Arc<RequestLog>,
-        gate: Arc<RequestGate>,
-    ) -> Self {
-        VirtualFiles { served, cache_policy, log, gate }
+    /// Creates the virtual files of a mount.
+    pub fn new(parts: &MountParts) -> Self {
+        VirtualFiles {
+            served: parts.served.clone(),
+            cache_policy: parts.cache_policy.clone(),
+            log: parts.log.clone(),
+            gate: parts.gate.clone(),
+        }
     }
 
-    /// Opens a file that is read only. The reply drops its pages.
+    /// Opens a read-only file. The reply drops its pages.
     pub fn open(
         self: &Arc<Self>,
         file: Arc<VirtualFile>,
@@ -61,13 +62,12 @@ impl VirtualFiles {
     }
 }
 
-/// A generated file or a companion file: a snapshot taken at open, except for the bytes of arrays in it.
+/// An open virtual file: a snapshot taken at open, except for the bytes of arrays in it.
 pub struct OpenVirtualFile {
-    /// The file.
     file: Arc<VirtualFile>,
-    /// The place of this handle in it.
+    /// The position and access pattern of this handle.
     reader: FileReader,
-    /// The arrays in it.
+    /// The arrays in the file.
     arrays: Vec<ArrayInUse>,
     files: Arc<VirtualFiles>,
     /// Whether it is a report of the mount about itself.
@@ -91,14 +91,14 @@ impl OpenVirtualFile {
         Ok(data)
     }
 
-    /// Counts a read for each array that has bytes in it, and once for the mount. Headers count nowhere: users compare these figures
-    /// with the bytes of arrays.
+    /// Counts a read for each array that has bytes in it, and once for the mount. Bytes of headers are not counted, because users
+    /// compare these figures with the sizes of arrays.
     fn record_read(&self, offset: u64, length: u64) {
         let (mut all_bytes, mut before) = (0, None);
         for ArrayShare { array, bytes } in self.file.shares(offset, length) {
             all_bytes += bytes;
             let Some(array) = array else { continue };
-            // An array may have several parts of a file, one after the other: it is one request.
+            // Several parts of a file in a row may come from one array: for it, this is one request.
             let is_another = before.replace(array).is_none_or(|before| !Arc::ptr_eq(before, array));
             if let Some(ArrayInUse { inode, .. }) = self.in_use(array) {
                 inode.counters.reads.fetch_add(u64::from(is_another), Ordering::Relaxed);
@@ -106,22 +106,21 @@ impl OpenVirtualFile {
             }
         }
         if all_bytes > 0 {
-            self.files.log.metrics().note_read(all_bytes);
+            self.files.log.metrics().record_read(all_bytes);
         }
     }
 
-    /// How the mount uses one of the file's arrays.
+    /// Returns the inode and the readers of one of the file's arrays.
     fn in_use(&self, array: &SharedArray) -> Option<&ArrayInUse> {
-        let is_it = |used: &&ArrayInUse| {
+        self.arrays.iter().find(|used| {
             let entity = &used.inode.entity;
             entity.view == array.view && entity.path == array.path
-        };
-        self.arrays.iter().find(is_it)
+        })
     }
 
-    /// The array because of which a read failed.
+    /// Returns the array in which a read failed.
     fn failed_array(&self, error: &Error, offset: u64, size: u32) -> Option<&ArrayInUse> {
-        // The error names the object: of the arrays above it, the innermost has it.
+        // The error names the object, which belongs to the innermost of the arrays above it.
         let has_object = |used: &&ArrayInUse| {
             let path = &*used.inode.entity.path;
             let rest = error.key().and_then(|key| key.strip_prefix(path));

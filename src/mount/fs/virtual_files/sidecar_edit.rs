@@ -1,9 +1,11 @@
 //! Editing attributes through a sidecar: it is written in place, then checked and applied at close or fsync.
 //!
-//! Uses `hierarchy::attributes` for the change itself. All writers of one sidecar share a draft, as they
-//! would share a file: they open it with O_TRUNC, write, and close. Invariants: a draft is applied only if it
-//! was written to and is not empty; only `attributes` can change; a refused draft changes nothing, and
-//! close(2), the log and the sidecar's `user.zarrfs.error` report the reason.
+//! This file uses `hierarchy::attributes` for the change itself. All writers of one sidecar share a draft, as they would share a
+//! file: they open it with O_TRUNC, write, and close.
+//!
+//! Invariants: a draft is applied only if it was written to and is not empty, and only to the node that it was opened for; only
+//! `attributes` can change; a refused draft changes nothing, and close(2), the log and the sidecar's `user.zarrfs.error` report
+//! the reason.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -19,11 +21,12 @@ use crate::hierarchy::attributes::{self, Edit};
 use crate::metadata::{MAX_DOCUMENT_BYTES, json, json_spans};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::gate::RequestGate;
-use crate::mount::fs::inode::{Entity, EntityKind, Inode, InodeTable};
+use crate::mount::fs::inode::{Entity, EntityKind, Inode, InodeTable, is_at_or_below};
 use crate::mount::fs::node_cache::{CachedNode, NodeCache};
 use crate::mount::fs::open_file::{
     BegunWrite, FileRead, FileWrite, OpenFile, Opened, ReadData, ReplyBuffer, seek_without_holes,
 };
+use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::request::RequestLog;
 use crate::mount::fs::virtual_files::subjects::Subjects;
 
@@ -31,51 +34,60 @@ use crate::mount::fs::virtual_files::subjects::Subjects;
 #[derive(Default)]
 pub struct Draft {
     state: Mutex<DraftState>,
-    /// Locked while the draft is applied: one attempt at a time.
+    /// Locked while the draft is applied.
     applying: Mutex<()>,
 }
 
 #[derive(Default)]
 struct DraftState {
     content: Vec<u8>,
-    /// Written to since it was last applied.
-    is_touched: bool,
-    /// Its length is the size of the file: from the first write or truncation until it is applied.
+    /// Whether it was written to since it was last applied.
+    is_modified: bool,
+    /// Whether its length is shown as the size of the file: from the first write or truncation until it is applied.
     is_shown: bool,
-    /// Why it was refused; every close reports this until the next write.
+    /// Why it was refused. Every close reports this until the next write.
     refusal: Option<Failure>,
 }
 
 /// The drafts of a mount, and the errors of earlier ones.
 pub struct Drafts {
     nodes: Arc<NodeCache>,
+    inodes: Arc<InodeTable>,
     subjects: Arc<Subjects>,
     log: Arc<RequestLog>,
     gate: Arc<RequestGate>,
-    /// By inode; a draft is gone with its last handle.
+    /// The drafts that are open, by inode.
     open: Mutex<HashMap<u64, Weak<Draft>>>,
-    /// By path of the node: why the last edit was refused.
+    /// Why the last edit was refused, by the path of the node.
     errors: Mutex<HashMap<Arc<str>, String>>,
 }
 
 impl Drafts {
-    /// No sidecar is being written.
-    pub fn new(
-        nodes: Arc<NodeCache>,
-        subjects: Arc<Subjects>,
-        log: Arc<RequestLog>,
-        gate: Arc<RequestGate>,
-    ) -> Self {
-        Drafts { nodes, subjects, log, gate, open: Mutex::default(), errors: Mutex::default() }
+    /// Creates the drafts of a mount.
+    pub fn new(parts: &MountParts, subjects: Arc<Subjects>) -> Self {
+        Drafts {
+            nodes: parts.nodes.clone(),
+            inodes: parts.inodes.clone(),
+            subjects,
+            log: parts.log.clone(),
+            gate: parts.gate.clone(),
+            open: Mutex::default(),
+            errors: Mutex::default(),
+        }
     }
 
     fn get(&self, inode: u64) -> Option<Arc<Draft>> {
         self.open.lock().get(&inode).and_then(Weak::upgrade)
     }
 
-    /// Why the last edit of a node's sidecar was refused, if it was.
+    /// Returns why the last edit of a node's sidecar was refused, if it was.
     pub fn error(&self, path: &str) -> Option<String> {
         self.errors.lock().get(path).cloned()
+    }
+
+    /// Forgets the refused edits of a node that is gone, and of those below it.
+    pub fn forget_errors(&self, path: &str) {
+        self.errors.lock().retain(|other, _| !is_at_or_below(other, path));
     }
 
     /// Opens a sidecar for writing.
@@ -102,25 +114,25 @@ impl Drafts {
         drop(open);
         {
             let mut state = draft.state.lock();
-            if !state.is_touched {
+            if !state.is_modified {
                 state.content = text.into_bytes();
             }
         }
         Ok(draft)
     }
 
-    /// The size of a sidecar that is being written.
-    pub fn size_bytes(&self, inodes: &InodeTable, entity: &Entity) -> Option<u64> {
+    /// Returns the size of a sidecar that is being written.
+    pub fn size_bytes(&self, entity: &Entity) -> Option<u64> {
         if !entity.is_sidecar() {
             return None;
         }
-        let draft = self.get(inodes.find(entity)?.number)?;
+        let draft = self.get(self.inodes.find(entity)?.number)?;
         let state = draft.state.lock();
         state.is_shown.then_some(state.content.len() as u64)
     }
 
-    /// Sets the length of a draft. Without a writer, length 0 changes nothing: an empty sidecar is not an edit.
-    /// By name (which O_TRUNC uses too) no other length is allowed.
+    /// Sets the length of a draft. Without a writer, length 0 changes nothing: an empty sidecar is not an edit. Without a handle
+    /// (O_TRUNC uses none) no other length is allowed.
     pub fn resize(&self, inode: &Inode, size_bytes: u64, by_handle: bool) -> FsResult<()> {
         if size_bytes != 0 && !by_handle {
             return Err(Failure::Errno(libc::EINVAL));
@@ -131,7 +143,7 @@ impl Drafts {
         let size = checked_size(size_bytes)?;
         let mut state = draft.state.lock();
         state.content.resize(size, 0);
-        (state.is_touched, state.is_shown, state.refusal) = (true, true, None);
+        (state.is_modified, state.is_shown, state.refusal) = (true, true, None);
         Ok(())
     }
 
@@ -150,26 +162,34 @@ impl Drafts {
             if let Some(refusal) = &state.refusal {
                 return Err(refusal.clone());
             }
-            if !state.is_touched || state.content.is_empty() {
+            if !state.is_modified || state.content.is_empty() {
                 return Ok(());
             }
-            state.is_touched = false;
+            state.is_modified = false;
             state.content.clone()
         };
-        self.judge(&inode.entity, &content, false).inspect_err(|failure| {
+        // The path may have another node by now, which the draft was not made from.
+        let is_current =
+            self.inodes.find(&inode.entity).is_some_and(|current| current.number == inode.number);
+        let applied = if is_current {
+            self.apply_text(&inode.entity, &content, false)
+        } else {
+            Err(Failure::Errno(libc::ESTALE))
+        };
+        applied.inspect_err(|failure| {
             let mut state = draft.state.lock();
             // Later writes are checked on their own.
-            if !state.is_touched {
+            if !state.is_modified {
                 state.refusal = Some(failure.clone());
             }
         })
     }
 
-    /// Checks the text of a sidecar and applies the change of attributes. `is_copy`: it is that of another node.
-    pub fn judge(&self, entity: &Entity, text: &[u8], is_copy: bool) -> FsResult<()> {
+    /// Checks the text of a sidecar and applies the change of attributes. With `is_copy`, it was copied from another node.
+    pub fn apply_text(&self, entity: &Entity, text: &[u8], is_copy: bool) -> FsResult<()> {
         let path = &entity.path;
         let changed = self.change_attributes(entity, text, is_copy);
-        // Whatever happened, the next lookup reads the store.
+        // A failed edit may have been stored all the same, so the next lookup reads the store.
         self.nodes.forget(path);
         match &changed {
             Ok(()) => drop(self.errors.lock().remove(path)),
@@ -193,16 +213,16 @@ impl Drafts {
         Ok(())
     }
 
-    /// The text of a sidecar as it is served.
+    /// Returns the text of a sidecar as it is served.
     pub fn text(&self, entity: &Entity, cached: &CachedNode) -> FsResult<String> {
         Ok(sidecar::text(&self.members(entity, cached)?))
     }
 
-    /// The members of a sidecar as it is served.
+    /// Returns the members of a sidecar as it is served.
     fn members(&self, entity: &Entity, cached: &CachedNode) -> FsResult<Map<String, Value>> {
         match (entity.kind, &cached.node) {
             (EntityKind::Companion(_, place), Some(node)) => {
-                Ok(sidecar::members(&self.subjects.of_node(&entity.path, place, node))?)
+                Ok(sidecar::members(&self.subjects.for_node(&entity.path, place, node))?)
             }
             _ => Err(Failure::Errno(libc::ENOENT)),
         }
@@ -210,7 +230,7 @@ impl Drafts {
 }
 
 impl Draft {
-    /// Length of the text.
+    /// Returns the length of the text.
     pub fn size_bytes(&self) -> usize {
         self.state.lock().content.len()
     }
@@ -226,11 +246,11 @@ impl Draft {
         if let Some(place) = state.content.get_mut(start..end) {
             place.copy_from_slice(data);
         }
-        (state.is_touched, state.is_shown, state.refusal) = (true, true, None);
+        (state.is_modified, state.is_shown, state.refusal) = (true, true, None);
         Ok(())
     }
 
-    /// The bytes from `offset`, at most `size`.
+    /// Returns the bytes from `offset`, at most `size`.
     pub fn read<'a>(&self, offset: u64, size: u32, buffer: &'a mut ReplyBuffer) -> &'a [u8] {
         buffer.copy_part(&self.state.lock().content, offset, size)
     }
@@ -271,6 +291,7 @@ impl OpenFile for DraftFile {
 
     fn release(&self) {
         if Arc::strong_count(&self.draft) == 1 {
+            // A failure is logged there, and release has no reply.
             let _ = self.drafts.apply_for(&self.inode, &self.draft, "last close");
         }
     }
@@ -285,9 +306,10 @@ fn checked_size(size_bytes: u64) -> FsResult<usize> {
     size.ok_or(Failure::Errno(libc::EFBIG))
 }
 
-/// The text of the attributes in an edited sidecar, if they differ from the served ones. Fails if anything
-/// else changed. A text of `attributes` alone says nothing of the rest, and a copy of another node's sidecar only must describe
-/// the same kind of bytes.
+/// Returns the text of the attributes in an edited sidecar, if they differ from the served ones.
+///
+/// Fails if anything else changed. A sidecar with `attributes` alone is allowed, and in a copy of another node's sidecar only the
+/// members that describe the bytes must be the same.
 fn changed_attributes(
     served: &Map<String, Value>,
     written: &[u8],
@@ -301,15 +323,15 @@ fn changed_attributes(
     let Some(Value::Object(attributes)) = members.get("attributes") else {
         return refused("\"attributes\" must be an object".to_owned());
     };
-    let own_name = |name: &str| name == "attributes" || LIFTED_ATTRIBUTES.contains(&name);
-    let is_short = members.keys().all(|name| own_name(name));
-    let has_other_path = || members.get("path").is_some_and(|path| Some(path) != served.get("path"));
-    let is_copy = !is_short && (is_copy || has_other_path());
+    let is_short =
+        members.keys().all(|name| name == "attributes" || LIFTED_ATTRIBUTES.contains(&name.as_str()));
+    let has_other_path = members.get("path").is_some_and(|path| Some(path) != served.get("path"));
+    let is_copy = !is_short && (is_copy || has_other_path);
     let mut lifted = Vec::new();
     let added = members.keys().filter(|name| !served.contains_key(*name));
     for name in served.keys().chain(added).filter(|name| *name != "attributes") {
         let (before, after) = (served.get(name), members.get(name));
-        if is_same(before, after) || (is_copy && !OF_BYTES.contains(&name.as_str())) {
+        if is_same(before, after) || (is_copy && !BYTE_MEMBERS.contains(&name.as_str())) {
             continue;
         }
         let is_lifted = LIFTED_ATTRIBUTES.contains(&name.as_str());
@@ -334,8 +356,8 @@ fn changed_attributes(
     Ok(Some(text))
 }
 
-/// Members that say what bytes an array's file has.
-const OF_BYTES: [&str; 3] = ["shape", "descr", "data_type"];
+/// The members that describe the bytes of an array's file.
+const BYTE_MEMBERS: [&str; 3] = ["shape", "descr", "data_type"];
 
 fn attribute<'m>(served: &'m Map<String, Value>, name: &str) -> Option<&'m Value> {
     served.get("attributes")?.get(name)
@@ -363,7 +385,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn judged(written: &str) -> Result<Option<String>, String> {
+    fn changed(written: &str) -> Result<Option<String>, String> {
         let served =
             json!({"shape": [4], "units": "K", "fill_value": 1.0, "attributes": {"units": "K", "x": "NaN"}});
         changed_attributes(served.as_object().unwrap(), written.as_bytes(), false)
@@ -375,16 +397,16 @@ mod tests {
         let with = |attributes: &str| {
             format!(r#"{{"shape":[4],"units":"K","attributes":{attributes}, "fill_value":1}}"#)
         };
-        assert_eq!(judged(&with(r#"{"x":NaN,"units":"K"}"#)), Ok(None));
+        assert_eq!(changed(&with(r#"{"x":NaN,"units":"K"}"#)), Ok(None));
         assert_eq!(
-            judged(&with(r#"{"x":NaN,"units":"C"}"#)),
+            changed(&with(r#"{"x":NaN,"units":"C"}"#)),
             Ok(Some(r#"{"x":NaN,"units":"C"}"#.to_owned()))
         );
         let both = with(r#"{"units":"C"}"#).replace(r#""units":"K""#, r#""units":"C""#);
-        assert_eq!(judged(&both), Ok(Some(r#"{"units":"C"}"#.to_owned())));
+        assert_eq!(changed(&both), Ok(Some(r#"{"units":"C"}"#.to_owned())));
         let lifted = with(r#"{"units":"K", "x":NaN}"#).replace(r#""units":"K","#, r#""units":"C","#);
-        assert_eq!(judged(&lifted), Ok(Some(r#"{"units":"C", "x":NaN}"#.to_owned())));
-        assert_eq!(judged(r#"{"attributes":{"x":1}}"#), Ok(Some(r#"{"x":1}"#.to_owned())));
+        assert_eq!(changed(&lifted), Ok(Some(r#"{"units":"C", "x":NaN}"#.to_owned())));
+        assert_eq!(changed(r#"{"attributes":{"x":1}}"#), Ok(Some(r#"{"x":1}"#.to_owned())));
         for (written, reason) in [
             (with("{}").replace("[4]", "[5]"), "\"shape\" was changed: only"),
             (with("{}").replace("\"shape\":[4],", ""), "\"shape\" was removed: only"),
@@ -395,7 +417,7 @@ mod tests {
             (with("{}")[..30].to_owned(), "cannot parse the sidecar: not JSON"),
             ("[]".to_owned(), "cannot parse the sidecar"),
         ] {
-            let error = judged(&written).unwrap_err();
+            let error = changed(&written).unwrap_err();
             assert!(error.starts_with(reason), "{error}");
         }
     }

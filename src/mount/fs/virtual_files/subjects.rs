@@ -1,6 +1,6 @@
-//! What companion files are made of: a node, what a view makes of it, its array, and the nodes and arrays around it.
+//! The subjects of companion files: a node or a view of it, its array, and the nodes and arrays around it.
 //!
-//! Uses `hierarchy` and `formats`.
+//! This file uses `hierarchy` and `formats`.
 
 use std::sync::Arc;
 
@@ -11,10 +11,11 @@ use crate::mount::fs::arrays::ServedArrays;
 use crate::mount::fs::error::Blocking;
 use crate::mount::fs::inode::Entity;
 use crate::mount::fs::node_cache::NodeCache;
+use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::permissions::Permissions;
 use crate::store::Audience;
 
-/// The nodes and arrays of a mount, as the makers of companion files need them.
+/// The nodes and arrays of a mount, as companion files need them.
 pub struct Subjects {
     nodes: Arc<NodeCache>,
     arrays: Arc<OpenArrays>,
@@ -27,40 +28,40 @@ pub struct Subjects {
 }
 
 impl Subjects {
-    /// Over these nodes and arrays.
-    pub fn new(
-        nodes: Arc<NodeCache>,
-        arrays: Arc<OpenArrays>,
-        served: Arc<ServedArrays>,
-        permissions: Arc<Permissions>,
-        listed: Vec<&'static Format>,
-        root_name: Arc<str>,
-    ) -> Self {
-        Subjects { nodes, arrays, served, permissions, listed, root_name }
+    /// Creates the subjects of a mount.
+    pub fn new(parts: &MountParts) -> Self {
+        Subjects {
+            nodes: parts.nodes.clone(),
+            arrays: parts.arrays.clone(),
+            served: parts.served.clone(),
+            permissions: parts.permissions.clone(),
+            listed: parts.options.formats.clone(),
+            root_name: parts.root_name.clone(),
+        }
     }
 
-    /// The formats whose files are listed next to the nodes' own.
+    /// Returns the formats whose files are listed next to the nodes' own.
     pub fn listed(&self) -> &[&'static Format] {
         &self.listed
     }
 
-    /// What a companion file of a node is made of.
-    pub fn of_node<'a>(&'a self, path: &'a str, place: CompanionPlace, node: &'a Node) -> Subject<'a> {
-        self.of(None, path, place, node, node)
+    /// Returns the subject of a companion file of a node.
+    pub fn for_node<'a>(&'a self, path: &'a str, place: CompanionPlace, node: &'a Node) -> Subject<'a> {
+        self.subject(None, path, place, node, node)
     }
 
-    /// What a companion file of a node, or of a view of it, is made of. `shown` is what the view makes of the node.
-    pub fn of_entity<'a>(
+    /// Returns the subject of a companion file of a node, or of a view of it. `shown` is the node as the view shows it.
+    pub fn for_entity<'a>(
         &'a self,
         entity: &'a Entity,
         place: CompanionPlace,
         node: &'a Node,
         shown: &'a Node,
     ) -> Subject<'a> {
-        self.of(entity.view, &entity.path, place, node, shown)
+        self.subject(entity.view, &entity.path, place, node, shown)
     }
 
-    fn of<'a>(
+    fn subject<'a>(
         &'a self,
         view: Option<View>,
         path: &'a str,
@@ -75,9 +76,9 @@ impl Subjects {
             Node::Array { metadata, .. } => metadata.shape.len(),
             Node::Group { .. } | Node::Broken { .. } => 0,
         };
-        let of_own = view.and_then(|view| view.of_array(rank, self.arrays.layout()));
-        // Next to a plane are the neighbours of its array.
-        let of_others = view.filter(|view| !matches!(view, View::Planes(_) | View::Plane { .. }));
+        let own_view = view.and_then(|view| view.of_array(rank, self.arrays.layout()));
+        // The neighbours of a plane are whole arrays.
+        let neighbour_view = view.filter(|view| !matches!(view, View::Planes(_) | View::Plane { .. }));
         Subject {
             arrays: &self.arrays,
             audience,
@@ -87,47 +88,53 @@ impl Subjects {
             view: view.map(|view| (view, node)),
             view_file: view.map(|view| view_files::own_file(view, array_file, node)),
             place,
-            surroundings: Box::new(OfReaders { subjects: self, node, path, of_own, of_others }),
+            surroundings: Box::new(ReaderSurroundings {
+                subjects: self,
+                node,
+                path,
+                own_view,
+                neighbour_view,
+            }),
             formats: formats::FORMATS,
             listed: &self.listed,
         }
     }
 
-    /// The node at a path, if all that may read `reader` may read its documents. Blocks on the store.
-    fn node_for(&self, reader: &Node, path: &str) -> Result<Option<Arc<Node>>> {
+    /// Returns the node at a path, if all users that may read `reader` may read its documents. Blocks on the store.
+    fn node_for_readers_of(&self, reader: &Node, path: &str) -> Result<Option<Arc<Node>>> {
         let found = self.nodes.get_for_reader(path).map_err(|failure| failure.into_error(path))?;
         let Some(node) = found.node.clone() else { return Ok(None) };
-        let documents = formats::documents_info(&self.of_node(path, CompanionPlace::FormatFolder, &node))?;
-        let of_node = self.permissions.readers_of(&documents);
-        let is_open = self.permissions.readers(Some(reader)).all_may_read(&of_node);
+        let documents = formats::documents_info(&self.for_node(path, CompanionPlace::FormatFolder, &node))?;
+        let node_readers = self.permissions.readers_of(&documents);
+        let is_open = self.permissions.readers(Some(reader)).all_may_read(&node_readers);
         Ok(is_open.then_some(node))
     }
 }
 
-/// What the readers of a node may see of the other nodes.
-struct OfReaders<'a> {
+/// The other nodes, as far as the readers of a node may see them.
+struct ReaderSurroundings<'a> {
     subjects: &'a Subjects,
     node: &'a Node,
     path: &'a str,
     /// The view of the node's own array.
-    of_own: Option<View>,
+    own_view: Option<View>,
     /// The view of the arrays next to it.
-    of_others: Option<View>,
+    neighbour_view: Option<View>,
 }
 
-impl Surroundings for OfReaders<'_> {
+impl Surroundings for ReaderSurroundings<'_> {
     fn open_array(&self, path: &str) -> Result<Arc<SharedArray>> {
-        let view = if path == self.path { self.of_own } else { self.of_others };
+        let view = if path == self.path { self.own_view } else { self.neighbour_view };
         self.subjects.served.shared_array(view, path).map_err(|failure| failure.into_error(path))
     }
 
     fn open_array_to_read(&self, path: &str) -> Result<Arc<SharedArray>> {
-        self.subjects.served.array_to_read(path).map_err(|failure| failure.into_error(path))
+        self.subjects.served.array_for_readers(path).map_err(|failure| failure.into_error(path))
     }
 
     fn node(&self, path: &str) -> Result<Option<Arc<Node>>> {
-        let found = self.subjects.node_for(self.node, path)?;
-        Ok(match (self.of_others, found) {
+        let found = self.subjects.node_for_readers_of(self.node, path)?;
+        Ok(match (self.neighbour_view, found) {
             (Some(view), Some(found)) => self.subjects.arrays.shown(Some(view), &found),
             (_, found) => found,
         })

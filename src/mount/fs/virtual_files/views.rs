@@ -1,7 +1,7 @@
 //! The folders of views: `__views__/VIEW/…`, and the same below the folder of each format.
 //!
-//! Uses `formats::views` for names. `companions.rs` has the files in these folders: a view's own file is one of the format
-//! [`FLAT`]. A folder of planes makes its names one by one, so that an axis may have any number of them.
+//! This file uses `formats::views` for names. `companions.rs` has the files in these folders: a view's own file has the format
+//! [`FLAT`]. A folder of planes makes its names one by one, because an axis may have any number of planes.
 
 use std::sync::Arc;
 
@@ -12,27 +12,23 @@ use crate::mount::fs::error::{Blocking, FsResult};
 use crate::mount::fs::inode::{Entity, EntityKind};
 use crate::mount::fs::node_cache::{CachedNode, NodeCache};
 use crate::mount::fs::open_file::FolderEntry;
-use crate::store::join;
 
-/// A folder of views, if the folder of a format has one with this name. [`FLAT`] stands for the root.
+/// Returns the folder of views, if the folder of a format has one with this name. [`FLAT`] stands for the root.
 pub fn folder_in(format: &'static Format, group: &str, name: &str) -> Option<Entity> {
     let has_views = format.role != Role::Text && format.check.is_none();
     let is_folder = group.is_empty() && name == VIEWS && has_views;
     is_folder.then(|| Entity::new(EntityKind::Views(format), ""))
 }
 
-/// The folder of a view with this name.
+/// Returns the folder of the view with this name.
 pub fn child_of_views(format: &'static Format, name: &str) -> Option<Entity> {
     views::find(name).map(|view| Entity::with_view(EntityKind::FormatFolder(format), view, ""))
 }
 
-/// The folders of views that are listed.
+/// Returns the folders of views that are listed.
 pub fn names_of_views(format: &'static Format) -> Vec<(String, Entity)> {
-    let entry = |view| {
-        let folder = Entity::with_view(EntityKind::FormatFolder(format), view, "");
-        (views::folder(view).into_owned(), folder)
-    };
-    views::listed().map(entry).collect()
+    let folder = |view| Entity::with_view(EntityKind::FormatFolder(format), view, "");
+    views::listed().map(|view| (views::folder(view).into_owned(), folder(view))).collect()
 }
 
 /// The folders of planes of a mount.
@@ -44,13 +40,13 @@ pub struct PlaneFolders {
 }
 
 impl PlaneFolders {
-    /// Of the arrays among these nodes.
+    /// Creates the folders of the arrays among these nodes.
     pub fn new(nodes: Arc<NodeCache>, arrays: Arc<OpenArrays>, root_name: Arc<str>) -> Self {
         PlaneFolders { nodes, arrays, root_name }
     }
 
-    /// The folder of the planes of an array; `None` if the node has none, or this format cannot express them.
-    pub fn of_array(
+    /// Returns the folder of the planes of an array; `None` if the node has no planes, or the format cannot express them.
+    pub fn folder_for_array(
         &self,
         format: &'static Format,
         axis: u8,
@@ -67,7 +63,7 @@ impl PlaneFolders {
         is_expressed.then(|| Entity::with_view(EntityKind::PlanesFolder(format), planes, path))
     }
 
-    /// What a name in a group's folder of planes stands for.
+    /// Returns what a name in a group's folder of planes stands for.
     pub fn child_of_group(
         &self,
         format: &'static Format,
@@ -76,21 +72,17 @@ impl PlaneFolders {
         name: &str,
         blocking: Blocking,
     ) -> FsResult<Option<Entity>> {
-        let is_root = self.nodes.is_root_array(group, blocking)?;
-        if is_root && *name != *self.root_name {
-            return Ok(None);
-        }
-        let path = if is_root { String::new() } else { join(group, name) };
+        let Some(path) = self.nodes.path_in(group, name, &self.root_name, blocking)? else { return Ok(None) };
         let cached = self.nodes.get(&path, blocking)?;
         Ok(match cached.node.as_deref() {
             Some(Node::Group { .. }) => {
                 Some(Entity::with_view(EntityKind::FormatFolder(format), View::Planes(axis), path))
             }
-            _ => self.of_array(format, axis, &path, &cached),
+            _ => self.folder_for_array(format, axis, &path, &cached),
         })
     }
 
-    /// The entries of a group's folder of planes: a folder for each array and each group.
+    /// Returns the entries of a group's folder of planes: a folder for each array and each group.
     pub fn names_of_group(
         &self,
         format: &'static Format,
@@ -113,16 +105,15 @@ impl PlaneFolders {
 /// The planes of an array in one format.
 pub struct PlaneNames {
     format: &'static Format,
-    /// Along which axis.
     axis: u8,
-    /// The array.
+    /// The path of the array.
     path: Arc<str>,
-    /// How many there are.
+    /// The number of planes.
     length: u64,
 }
 
 impl PlaneNames {
-    /// Those in a folder, if it is one of planes.
+    /// Returns the planes in a folder, if it is a folder of planes.
     pub fn in_folder(nodes: &NodeCache, folder: &Entity, blocking: Blocking) -> FsResult<Option<Self>> {
         let (EntityKind::PlanesFolder(format), Some(View::Planes(axis))) = (folder.kind, folder.view) else {
             return Ok(None);
@@ -138,7 +129,7 @@ impl PlaneNames {
         Entity::with_view(EntityKind::Companion(format, place), plane, self.path.clone())
     }
 
-    /// How the names of its files end. A format of detached headers has the data file next to each header.
+    /// Returns the formats of each plane's files. A format of detached headers has the data file next to each header.
     fn files(&self) -> impl Iterator<Item = (&'static Format, CompanionPlace)> + use<> {
         let own = (self.format == FLAT || self.format.role == Role::Detached)
             .then_some((FLAT, CompanionPlace::NextToNode));
@@ -146,7 +137,7 @@ impl PlaneNames {
         own.into_iter().chain(other)
     }
 
-    /// The file with this name. Each plane has a sidecar, which is not listed.
+    /// Returns the file with this name. Each plane has a sidecar, which is not listed.
     pub fn find(&self, name: &str) -> Option<Entity> {
         let sidecar = (self.format == FLAT).then_some((JSON, CompanionPlace::NextToNode));
         self.files().chain(sidecar).find_map(|(format, place)| {
@@ -155,15 +146,15 @@ impl PlaneNames {
         })
     }
 
-    /// The entry with this number among the listed.
+    /// Returns the entry with this number among the listed ones.
     pub fn entry(&self, number: u64) -> Option<FolderEntry> {
-        let of_each = self.files().count() as u64;
-        let index = number.checked_div(of_each).filter(|&index| index < self.length)?;
-        let (format, place) = self.files().nth((number % of_each) as usize)?;
+        let files_per_plane = self.files().count() as u64;
+        let index = number.checked_div(files_per_plane).filter(|&index| index < self.length)?;
+        let (format, place) = self.files().nth((number % files_per_plane) as usize)?;
         let name = format!("{}{}", plane_name(index, self.length), format.suffix);
         Some(FolderEntry { name, entity: self.file(format, place, index), inode: UNKNOWN_INODE })
     }
 }
 
-/// What readdir says of an entry that has no inode until it is looked up.
+/// The inode number in readdir(3) of an entry that gets its inode when it is looked up.
 const UNKNOWN_INODE: u64 = 0xffff_ffff;

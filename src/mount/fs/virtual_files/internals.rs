@@ -1,0 +1,379 @@
+//! The files below `__zarrfs__/`: metrics, configuration, keys that are not stored yet, the last failures, slow requests.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use serde_json::json;
+
+use crate::array::{ByteOrder, Engine, Order};
+use crate::mount::fs::commit::Commits;
+use crate::mount::fs::inode::{EntityKind, InodeTable};
+use crate::mount::fs::node_cache::NodeCache;
+use crate::mount::fs::open_file::HandleTable;
+use crate::mount::fs::parts::MountParts;
+use crate::mount::fs::request::RequestLog;
+use crate::mount::metrics::{ArrayCounters, Metric, store_requests};
+use crate::mount::options::{Options, session_threads};
+use crate::store::{DiskCacheCounts, LatencyCounts, Remote, RemoteOptions, Traffic};
+
+/// The folder of this mount's own files, at the root.
+pub const INTERNALS: &str = "__zarrfs__";
+/// In [`INTERNALS`]: takes the message of a commit, and has the outcome of the last one.
+pub const COMMIT: &str = "commit";
+/// In [`INTERNALS`]: the metrics.
+pub const STATS: &str = "stats";
+/// In [`INTERNALS`]: the configuration of the mount.
+pub const CONFIG: &str = "config.json";
+/// In [`INTERNALS`]: the keys of objects that are not stored yet.
+pub const UNSAVED: &str = "unsaved";
+/// In [`INTERNALS`]: the last failures.
+pub const LAST_ERROR: &str = "last_error";
+/// In [`INTERNALS`]: the slowest requests of the last minute.
+pub const SLOW: &str = "slow";
+/// The files in [`INTERNALS`] that every mount has.
+const FILES: [(&str, EntityKind); 5] = [
+    (STATS, EntityKind::Stats),
+    (CONFIG, EntityKind::Config),
+    (UNSAVED, EntityKind::DirtyReport),
+    (LAST_ERROR, EntityKind::LastError),
+    (SLOW, EntityKind::SlowRequests),
+];
+
+/// The part of `config.json` that describes the process that serves the mount.
+#[derive(Clone, Debug, Default)]
+pub struct DaemonInfo {
+    /// Start time of the process in clock ticks since boot.
+    pub start_ticks: Option<u64>,
+    /// The file with its exit status.
+    pub exit_status_path: Option<String>,
+}
+
+/// The files of a mount in [`INTERNALS`].
+pub struct InternalFiles {
+    options: Arc<Options>,
+    daemon: DaemonInfo,
+    nodes: Arc<NodeCache>,
+    engine: Arc<Engine>,
+    inodes: Arc<InodeTable>,
+    handles: Arc<HandleTable>,
+    commits: Arc<Commits>,
+    log: Arc<RequestLog>,
+    started_at: Instant,
+}
+
+/// Returns the options that say how a service is reached. None of them is a secret.
+fn remote_config(options: &RemoteOptions) -> serde_json::Value {
+    let pairs = options.store_options.iter().map(|(key, value)| format!("{key}={value}"));
+    json!({
+        "endpoint-url": options.endpoint_url,
+        "region": options.region,
+        "profile": options.profile,
+        "no-sign-request": options.no_sign_request,
+        "store-option": pairs.collect::<Vec<_>>(),
+        "missing-status": if options.is_forbidden_missing { 403 } else { 404 },
+        "max-connections": options.max_connections,
+        "disk-cache": options.disk_cache.as_ref().map(|cache| cache.folder.to_string_lossy()),
+        "disk-cache-size": options.disk_cache.as_ref().and_then(|cache| cache.limit_bytes),
+        "offline": options.disk_cache.as_ref().is_some_and(|cache| cache.is_offline),
+    })
+}
+
+fn counter(name: &'static str, help: &'static str, value: u64) -> Metric {
+    Metric { name, help, is_gauge: false, value: value as f64 }
+}
+
+fn gauge(name: &'static str, help: &'static str, value: f64) -> Metric {
+    Metric { name, help, is_gauge: true, value }
+}
+
+/// Returns the metrics of a remote store's requests to its service.
+fn traffic_metrics(traffic: Traffic) -> [Metric; 6] {
+    [
+        counter("zarrfs_store_requests_total", "Requests to the store's service.", traffic.requests),
+        counter(
+            "zarrfs_store_failed_requests_total",
+            "Requests without a reply, or with one that says to try again.",
+            traffic.failed_requests,
+        ),
+        Metric {
+            name: "zarrfs_store_reply_seconds_total",
+            help: "Seconds from sending requests to the heads of their replies, in all.",
+            is_gauge: false,
+            value: traffic.replies.seconds(),
+        },
+        counter(
+            "zarrfs_store_received_bytes_total",
+            "Bytes of the replies of the store's service.",
+            traffic.received_bytes,
+        ),
+        gauge("zarrfs_store_requests_in_flight", "Requests under way.", traffic.in_flight as f64),
+        gauge(
+            "zarrfs_store_ahead_bytes",
+            "Memory of bytes transferred ahead of their readers.",
+            traffic.ahead_bytes as f64,
+        ),
+    ]
+}
+
+/// Returns the metrics of a disk cache.
+fn disk_cache_metrics(counts: DiskCacheCounts) -> [Metric; 9] {
+    [
+        counter("zarrfs_disk_cache_hits_total", "Requests whose bytes were in the disk cache.", counts.hits),
+        counter("zarrfs_disk_cache_misses_total", "Requests whose bytes were not.", counts.misses),
+        counter("zarrfs_disk_cache_read_bytes_total", "Bytes read from the disk cache.", counts.read_bytes),
+        counter("zarrfs_disk_cache_written_bytes_total", "Bytes written to it.", counts.written_bytes),
+        counter(
+            "zarrfs_disk_cache_skipped_bytes_total",
+            "Bytes fetched and not written to it.",
+            counts.skipped_bytes,
+        ),
+        counter("zarrfs_disk_cache_damaged_total", "Entries that were damaged.", counts.damaged),
+        counter("zarrfs_disk_cache_evictions_total", "Entries removed to make room.", counts.evicted),
+        gauge(
+            "zarrfs_disk_cache_bytes",
+            "Size of the disk cache, as last counted.",
+            counts.size_bytes as f64,
+        ),
+        gauge(
+            "zarrfs_disk_cache_limit_bytes",
+            "Limit of the disk cache in bytes.",
+            counts.limit_bytes as f64,
+        ),
+    ]
+}
+
+impl InternalFiles {
+    /// Creates the files of a mount that starts now.
+    pub fn new(parts: &MountParts, daemon: DaemonInfo, commits: Arc<Commits>) -> Self {
+        InternalFiles {
+            options: parts.options.clone(),
+            daemon,
+            nodes: parts.nodes.clone(),
+            engine: parts.engine.clone(),
+            inodes: parts.inodes.clone(),
+            handles: parts.handles.clone(),
+            commits,
+            log: parts.log.clone(),
+            started_at: Instant::now(),
+        }
+    }
+
+    /// Returns the names of the files, and the kind of each.
+    pub fn names(&self) -> impl Iterator<Item = (&'static str, EntityKind)> {
+        FILES.into_iter().chain(self.commits.are_possible().then_some((COMMIT, EntityKind::Commit)))
+    }
+
+    /// Returns the kind of the file with this name.
+    pub fn find(&self, name: &str) -> Option<EntityKind> {
+        self.names().find(|(other, _)| *other == name).map(|(_, kind)| kind)
+    }
+
+    /// Returns the current content of a file.
+    pub fn text(&self, kind: EntityKind) -> Option<String> {
+        match kind {
+            EntityKind::Stats => Some(self.metrics_text()),
+            EntityKind::Config => Some(self.config_text()),
+            EntityKind::DirtyReport => Some(self.unsaved_text()),
+            EntityKind::LastError => Some(self.log.last_failures()),
+            EntityKind::SlowRequests => Some(self.log.slow_requests()),
+            EntityKind::Commit => Some(self.commits.last()),
+            _ => None,
+        }
+    }
+
+    /// Returns the metrics as text.
+    pub fn metrics_text(&self) -> String {
+        let inodes = self.inodes.used_arrays();
+        let paths: Vec<_> = inodes.iter().map(|inode| inode.entity.shown_path()).collect();
+        let arrays: Vec<_> =
+            paths.iter().zip(&inodes).map(|(path, inode)| (&**path, &inode.counters)).collect();
+        let (metrics, store_times) = self.engine_metrics(&arrays);
+        self.log.metrics().text(&metrics, &arrays) + &store_requests(&store_times)
+    }
+
+    fn engine_metrics(&self, arrays: &[(&str, &ArrayCounters)]) -> (Vec<Metric>, LatencyCounts) {
+        let engine = self.engine.counters();
+        let traffic = self.nodes.store().remote().and_then(Remote::traffic);
+        let (stored_bytes, store_times) = match &traffic {
+            Some(traffic) => (traffic.received_bytes, traffic.replies),
+            None => engine.stored_reads,
+        };
+        let sum = |counter: fn(&ArrayCounters) -> &AtomicU64| {
+            arrays.iter().map(|(_, counters)| counter(counters).load(Ordering::Relaxed)).sum()
+        };
+        let served = self.log.metrics().read_bytes().max(1) as f64;
+        let amplification = engine.decoded_bytes as f64 / served;
+        let mut metrics = vec![
+            gauge(
+                "zarrfs_uptime_seconds",
+                "Seconds since the mount was made.",
+                self.started_at.elapsed().as_secs_f64(),
+            ),
+            counter("zarrfs_writes_total", "Write requests accepted.", sum(|array| &array.writes)),
+            counter(
+                "zarrfs_written_bytes_total",
+                "Bytes written to arrays.",
+                sum(|array| &array.bytes_written),
+            ),
+            counter("zarrfs_store_read_bytes_total", "Bytes read from the store.", stored_bytes),
+            gauge(
+                "zarrfs_readahead_chunks",
+                "Chunks that are decoded ahead of readers, or wait for that.",
+                engine.ahead as f64,
+            ),
+            gauge(
+                "zarrfs_open_handles",
+                "Open files and folders.",
+                self.handles.len_without_reports() as f64,
+            ),
+            gauge(
+                "zarrfs_dirty_limit_bytes",
+                "Dirty bytes above which writers wait.",
+                self.engine.dirty_limit() as f64,
+            ),
+            counter("zarrfs_cache_hits_total", "Chunks found in the cache.", engine.hits),
+            counter("zarrfs_cache_misses_total", "Chunks that were not in the cache.", engine.misses),
+            counter("zarrfs_cache_evictions_total", "Chunks dropped to make room.", engine.evictions),
+            counter("zarrfs_decoded_chunks_total", "Chunks decoded.", engine.decoded_chunks),
+            counter("zarrfs_decoded_bytes_total", "Bytes of the chunks decoded.", engine.decoded_bytes),
+            gauge("zarrfs_decode_amplification", "Bytes decoded for each byte served.", amplification),
+            gauge("zarrfs_cache_bytes", "Bytes in the cache.", engine.cached_bytes as f64),
+            counter(
+                "zarrfs_stored_objects_total",
+                "Chunks and shards put or deleted.",
+                engine.objects_stored,
+            ),
+            counter("zarrfs_encoded_chunks_total", "Chunks encoded.", engine.chunks_encoded),
+            counter(
+                "zarrfs_read_modify_writes_total",
+                "Chunks read because they were written in part.",
+                engine.bases_read,
+            ),
+            gauge("zarrfs_dirty_bytes", "Bytes written and not yet stored.", engine.dirty_bytes as f64),
+            gauge(
+                "zarrfs_cache_limit_bytes",
+                "Limit of the cache in bytes.",
+                engine.cache_limit_bytes as f64,
+            ),
+        ];
+        let disk_cache = traffic.and_then(|traffic| traffic.disk_cache);
+        metrics.extend(traffic.into_iter().flat_map(traffic_metrics));
+        metrics.extend(disk_cache.into_iter().flat_map(disk_cache_metrics));
+        (metrics, store_times)
+    }
+
+    /// Returns the configuration of this mount.
+    pub fn config_text(&self) -> String {
+        let options = &self.options;
+        // The path is absolute, because mounts are listed from other folders.
+        let store = options.store_path.as_ref().map(|path| path.to_string_lossy().into_owned());
+        let store = store.unwrap_or_else(|| self.nodes.store().describe());
+        let versions = self.nodes.store().versions();
+        let config = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "pid": std::process::id(),
+            "process_start_ticks": self.daemon.start_ticks,
+            "source": options.source,
+            "store": store,
+            "branch": versions.and_then(|versions| versions.branch()),
+            "snapshot": versions.map(|versions| versions.snapshot()),
+            "overlay": options.overlay.as_ref().map(|path| path.to_string_lossy()),
+            "mountpoint": options.mountpoint.to_string_lossy(),
+            "writable": options.writable,
+            "create": options.create,
+            "delete": options.delete,
+            "scratch-limit": options.scratch_limit_bytes,
+            "mkdir": options.make_mountpoint,
+            "uid": options.ownership.uid,
+            "gid": options.ownership.gid,
+            "umask": options.ownership.umask.map(|bits| format!("{bits:03o}")),
+            "dirty-limit": options.dirty_limit_bytes,
+            "truncate": if options.truncate_zeroes { "zero" } else { "keep" },
+            "chmod": if options.ignores_chmod { "ignore" } else { "refuse" },
+            "allow-other": options.allow_other.word(),
+            "cache-size": options.cache_limit_bytes,
+            "threads": options.threads,
+            "session-threads": session_threads(),
+            "prefetch": options.prefetch,
+            "byte-order": if options.layout.byte_order == ByteOrder::Big { "big" } else { "little" },
+            "order": if options.layout.order == Order::F { "F" } else { "C" },
+            "revalidate": options.revalidate_seconds,
+            "formats": options.formats.iter().map(|format| format.name).collect::<Vec<_>>(),
+            "direct-io": options.direct_io,
+            "allow-references": options.allowed_references,
+            "remote": options.remote.as_ref().map(remote_config),
+            "log-file": options.log_file.as_ref().map(|path| path.to_string_lossy()),
+            "outcome": self.daemon.exit_status_path,
+            "request-deadline": options.request_deadline.as_secs_f64(),
+            "stop-deadline": options.stop_deadline.as_secs_f64(),
+        });
+        format!("{config:#}\n")
+    }
+
+    /// Returns the key of each object with data that is not stored yet, with the reason of the last failed attempt in brackets.
+    pub fn unsaved_text(&self) -> String {
+        let mut text = String::new();
+        for array in self.engine.unsaved() {
+            let reason = |key: &str| {
+                let reason = array.last_failure.as_ref().and_then(|error| error.reason_for(key));
+                reason.map(|reason| format!(" [{reason}]")).unwrap_or_default()
+            };
+            for key in &array.keys {
+                let _ = writeln!(text, "{}{}", key.escape_debug(), reason(key));
+            }
+            let more = array.count.saturating_sub(array.keys.len() as u64);
+            if more > 0 {
+                let _ = writeln!(text, "and {more} more of /{}", array.path.escape_debug());
+            }
+        }
+        text
+    }
+
+    /// Logs the metrics (SIGUSR1).
+    pub fn log_metrics(&self) {
+        for line in self.metrics_text().lines().filter(|line| !line.starts_with('#')) {
+            log::info!("{line}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::mount::fs::FileSystem;
+    use crate::store::MemoryStore;
+
+    /// Returns every name in a text that begins like a metric.
+    fn names(text: &str) -> BTreeSet<&str> {
+        let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        words.filter(|word| word.starts_with("zarrfs_")).collect()
+    }
+
+    #[test]
+    fn the_dashboard_and_the_documentation_name_existing_metrics() {
+        let fs = FileSystem::new(Arc::new(Options::new("s", "/mnt")), Arc::new(MemoryStore::new()));
+        let text = fs.internal_files().metrics_text();
+        let mut metrics = names(&text);
+        let traffic = traffic_metrics(Traffic::default());
+        metrics.extend(traffic.iter().map(|metric| metric.name));
+        let disk_cache = disk_cache_metrics(DiskCacheCounts::default());
+        metrics.extend(disk_cache.iter().map(|metric| metric.name));
+        let dashboard = include_str!("../../../../docs/grafana.json");
+        let shown: serde_json::Value = serde_json::from_str(dashboard).unwrap();
+        assert!(shown["panels"].as_array().unwrap().len() >= 10);
+        let missing: Vec<_> = names(dashboard).difference(&metrics).copied().collect();
+        assert!(missing.is_empty(), "docs/grafana.json names {missing:?}");
+        // The page leaves out the parts of histograms.
+        let whole: BTreeSet<&str> = metrics
+            .into_iter()
+            .filter(|name| !["_bucket", "_sum", "_count"].iter().any(|part| name.ends_with(part)))
+            .collect();
+        assert_eq!(names(include_str!("../../../../docs/monitoring.md")), whole, "docs/monitoring.md");
+    }
+}
