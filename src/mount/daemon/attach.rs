@@ -30,7 +30,7 @@ fn refuse<T>(sentence: String) -> Result<T> {
     Err(Error::Usage(sentence))
 }
 
-/// Refuses owners by which users would get what the store refuses them: only root may give away other users' files.
+/// Refuses owners with which users would get what the store refuses them: only root may give away other users' files.
 pub fn check_ownership(options: &Options) -> Result<()> {
     let has_owners = options.store_path.is_some() || options.overlay.is_some();
     let is_root = sys::effective_ids().0 == 0;
@@ -131,7 +131,7 @@ fn crashed(mountpoint: &Path) -> String {
     )
 }
 
-/// Store, overlay, disk cache, mount point and log file must not contain each other.
+/// Fails if store, overlay, disk cache, mount point or log file contain each other.
 fn check_apart(options: &Options, mountpoint: &Path) -> Result<()> {
     let disk_cache = options.remote.as_ref().and_then(|remote| remote.disk_cache.as_ref());
     let disk_cache = disk_cache.map(|cache| resolved(&cache.folder));
@@ -168,7 +168,7 @@ fn check_apart(options: &Options, mountpoint: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether other users than the daemon's may enter.
+/// Returns whether users other than the daemon's may enter.
 pub fn allows_others(options: &Options) -> Result<bool> {
     let (uid, _) = sys::effective_ids();
     let may = uid == 0 || has_capability(CAP_SYS_ADMIN) || conf_allows_others();
@@ -227,7 +227,7 @@ fn mount_directly(options: &Options, allows_others: bool) -> io::Result<OwnedFd>
     Ok(device.into())
 }
 
-/// The data string of mount(2), except for the owner.
+/// Returns the data string of mount(2), except for the owner.
 fn kernel_data(options: &Options, allows_others: bool) -> String {
     let mut data = String::new();
     if allows_others {
@@ -239,7 +239,7 @@ fn kernel_data(options: &Options, allows_others: bool) -> String {
     data
 }
 
-/// The mount(2) flag of a mount option; 0 if the option asks for the default.
+/// Returns the mount(2) flag of a mount option; 0 if the option asks for the default.
 fn kernel_flag(word: &str) -> u64 {
     match word {
         "noexec" => libc::MS_NOEXEC,
@@ -255,12 +255,12 @@ fn kernel_flag(word: &str) -> u64 {
     }
 }
 
-/// What mount(8) and df(1) show as the source.
+/// Returns the source as mount(8) and df(1) show it.
 pub(super) fn source_name(options: &Options) -> &str {
     if options.source.is_empty() { "zarrfs" } else { &options.source }
 }
 
-/// fusermount3 mounts for unprivileged users and sends the descriptor over a socket, given by number.
+/// Mounts with fusermount3, as unprivileged users must. It sends the descriptor over a socket, given by number.
 fn mount_by_helper(options: &Options, allows_others: bool) -> Result<OwnedFd> {
     let failed = |error: io::Error| -> Error { Error::Usage(format!("cannot run {FUSERMOUNT}: {error}")) };
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
@@ -307,7 +307,7 @@ fn helper_words(options: &Options, allows_others: bool) -> String {
     words
 }
 
-/// The complaint of fusermount3 as a sentence that says what to do.
+/// Returns the complaint of fusermount3 as a sentence that says what to do.
 fn explain_helper(complaint: &str, options: &Options) -> String {
     let shown = options.mountpoint.display();
     let complaint = complaint.trim().trim_start_matches("fusermount3: ");

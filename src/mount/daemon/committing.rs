@@ -14,8 +14,8 @@ use crate::mount::daemon::mounted;
 use crate::mount::fs::{COMMIT, INTERNALS};
 use crate::sys;
 
-/// Has the daemon of a mount commit all that was written, and returns what it tells of the outcome: `snapshot`, `branch` and
-/// `changes`; or `conflicts`. Every other failure is an error.
+/// Makes the daemon of a mount commit everything that was written, and returns its report: `snapshot`, `branch` and `changes`, or
+/// `conflicts`. Every other failure is an error.
 pub fn commit(mountpoint: &Path, request: &Request) -> Result<Value> {
     let entry = mounted::at(mountpoint)?;
     let shown = mountpoint.display();
@@ -35,7 +35,7 @@ pub fn commit(mountpoint: &Path, request: &Request) -> Result<Value> {
             _ => format!("{shown}: cannot commit: {error}"),
         })
     };
-    // All pages of memory maps at once; the daemon asks for them one inode after the other.
+    // This sends the pages of all memory maps at once; the daemon would ask for them one inode after the other.
     let folder = File::open(&entry.mountpoint).map_err(refused)?;
     sys::sync_filesystem(folder.as_fd()).map_err(refused)?;
     let path = entry.mountpoint.join(INTERNALS).join(COMMIT);
@@ -53,7 +53,7 @@ pub fn commit(mountpoint: &Path, request: &Request) -> Result<Value> {
     }
 }
 
-/// The mount point of the writable mount that uses an overlay, if there is one.
+/// Returns the mount point of the writable mount that uses an overlay, if there is one.
 pub fn mount_of_overlay(folder: &Path) -> Result<Option<PathBuf>> {
     let is_of = |mount: &mounted::Mounted| {
         let config = mount.config.as_ref();

@@ -28,7 +28,7 @@ pub(super) const DAEMON_TIMEOUT: Duration = Duration::from_secs(5);
 const DAEMON_END_MS: i32 = 60_000;
 /// How long to wait for the daemon of a mount that was detached by force.
 const FORCED_END_MS: i32 = 2_000;
-/// How many keys an error lists.
+/// The number of keys that an error lists.
 const MAX_LISTED_KEYS: usize = 20;
 /// A program that has just exited may still be releasing the mount.
 const BUSY_RETRIES: u32 = 5;
@@ -59,7 +59,7 @@ pub fn unmount(mountpoint: &Path, force: bool) -> Result<Option<String>> {
     }
     let (mut tries, mut not_stored) = (0, String::new());
     if force && !entry.is_read_only && matches!(daemon, DaemonState::Running(..)) {
-        // Nobody can ask for it once the mount is detached.
+        // When the mount is detached, nothing can be read from it any more.
         not_stored = unsaved_text(&entry.mountpoint).unwrap_or_default();
     }
     loop {
@@ -119,7 +119,7 @@ fn loss_report(mountpoint: &Path, lost: &str) -> String {
     format!("{shown} is unmounted, but some writes could not be stored. Lost{}", as_list(lost))
 }
 
-/// What is not stored when a mount was detached by force, and how long its daemon goes on trying.
+/// Describes what is not stored when a mount was detached by force, and how long its daemon goes on trying.
 fn delay_report(mountpoint: &Path, daemon: &RunningDaemon, not_stored: &str) -> String {
     let until = SignedDuration::try_from(daemon.stop_deadline).ok();
     let until = until.and_then(|grace| Timestamp::now().checked_add(grace).ok());
@@ -150,7 +150,7 @@ fn store_all(entry: &MountEntry) -> Result<()> {
         }
         Err(error) => {
             let list = unsaved(&entry.mountpoint);
-            // A list ends with its own line.
+            // A list ends with a line of its own.
             let end = if list.is_empty() { ". " } else { "" };
             refuse(format!(
                 "not unmounted: some writes cannot be stored ({error}){list}{end}Fix the cause and try again, or discard them \
@@ -160,18 +160,18 @@ fn store_all(entry: &MountEntry) -> Result<()> {
     }
 }
 
-/// A list of the keys that are not stored, for an error.
+/// Returns a list of the keys that are not stored, for an error.
 fn unsaved(mountpoint: &Path) -> String {
     unsaved_text(mountpoint).map(|text| as_list(&text)).unwrap_or_default()
 }
 
-/// The keys that are not stored, one a line; `None` if the daemon does not say.
+/// Returns the keys that are not stored, one a line; `None` if the daemon does not say.
 fn unsaved_text(mountpoint: &Path) -> Option<String> {
     let path = mountpoint.join(INTERNALS).join(UNSAVED);
     with_timeout(DAEMON_TIMEOUT, move || fs::read_to_string(path))?.ok()
 }
 
-/// Lines as a list at the end of a sentence.
+/// Returns lines as a list at the end of a sentence.
 fn as_list(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     if lines.is_empty() {
@@ -210,7 +210,7 @@ pub fn unmount_stale(mountpoint: &Path) -> Result<()> {
         .or_else(|error| refuse(format!("cannot detach the dead mount on {}: {error}", mountpoint.display())))
 }
 
-/// The zarrfs mount at a path. The path itself is opened last: a mount that hangs must not hang this command.
+/// Returns the zarrfs mount at a path. The path itself is opened last, because a mount that hangs must not hang this command.
 pub(super) fn find(mountpoint: &Path) -> Result<MountEntry> {
     let shown = mountpoint.display();
     let failed = |error: io::Error| Error::Usage(format!("cannot access {shown}: {error}"));
@@ -238,7 +238,7 @@ pub(super) fn find(mountpoint: &Path) -> Result<MountEntry> {
     }
 }
 
-/// Where a store is mounted, if that is known: a mount keeps its name as the user wrote it.
+/// Returns the mount point of a store, if that is known: a mount has the store's name as the user wrote it.
 fn mount_of_store(store: &Path) -> Option<PathBuf> {
     let canonical = fs::canonicalize(store).ok()?;
     let is_store = |source: &str| {
@@ -249,7 +249,7 @@ fn mount_of_store(store: &Path) -> Option<PathBuf> {
     found.find(|entry| is_store(&entry.source)).map(|entry| entry.mountpoint)
 }
 
-/// The path with all segments but the last resolved.
+/// Returns the path with all segments but the last one resolved.
 fn resolve_parent(mountpoint: &Path) -> Option<PathBuf> {
     let absolute = std::path::absolute(mountpoint).ok()?;
     let name = absolute.file_name()?;
@@ -270,7 +270,7 @@ pub(super) fn is_daemon_gone(error: &io::Error) -> bool {
 
 /// The state of a mount's daemon.
 enum DaemonState {
-    /// It runs as a process that this command can wait for.
+    /// It runs, in a process that this command can wait for.
     Running(RunningDaemon),
     /// It replies, but this command cannot wait for it: it does not admit this user, or its process id
     /// belongs to another process here.
@@ -291,7 +291,7 @@ struct RunningDaemon {
     stop_deadline: Duration,
 }
 
-/// The state of a mount's daemon, as the mount itself reports it.
+/// Returns the state of a mount's daemon, as the mount itself reports it.
 fn daemon_state(mountpoint: &Path) -> DaemonState {
     let path = mountpoint.to_owned();
     let asked = with_timeout(DAEMON_TIMEOUT, move || {
@@ -335,7 +335,7 @@ fn busy(mountpoint: &Path, entry: &MountEntry) -> String {
     format!("{shown} is busy: in use by {}{more}; stop {them}, or use --force", names.join(", "))
 }
 
-/// Detaches a mount; with `lazily` also one that is in use, which then ends with its last user.
+/// Detaches a mount; with `lazily`, also one that is in use, which then ends with its last user.
 pub fn detach(mountpoint: &Path, lazily: bool) -> io::Result<()> {
     let target = CString::new(mountpoint.as_os_str().as_bytes())?;
     match sys::unmount(&target, if lazily { libc::MNT_DETACH } else { 0 }) {

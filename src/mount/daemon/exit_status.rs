@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use crate::sys;
 
 const STORED: &str = "stored\n";
-/// How much is read at most.
+/// The most bytes that are read.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// The writing side, in the daemon.
@@ -22,14 +22,14 @@ pub struct ExitStatus {
 }
 
 impl ExitStatus {
-    /// An empty status.
+    /// Creates an empty status.
     pub fn new() -> Self {
         let file = sys::memory_file(c"zarrfs-exit-status")
             .inspect_err(|error| log::debug!("cannot create the exit status for umount: {error}"));
         ExitStatus { file: file.ok().map(File::from) }
     }
 
-    /// Its path for other processes.
+    /// Returns its path for other processes.
     pub fn path(&self) -> Option<String> {
         let number = self.file.as_ref()?.as_raw_fd();
         Some(format!("/proc/{}/fd/{number}", std::process::id()))
@@ -55,7 +55,7 @@ impl Default for ExitStatus {
 /// stored.
 pub fn read_lost(status: File) -> Option<String> {
     let mut text = String::new();
-    // A daemon writes text only.
+    // A daemon writes only text.
     let _ = status.take(MAX_BYTES).read_to_string(&mut text);
     (text != STORED).then_some(text)
 }

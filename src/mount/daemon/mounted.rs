@@ -1,4 +1,4 @@
-//! The zarrfs mounts of this machine, and what they say of themselves.
+//! The zarrfs mounts of this machine, and what they report about themselves.
 //!
 //! Uses `detach.rs` and `procfs.rs`. A mount whose daemon hangs or has crashed hangs no caller.
 
@@ -19,9 +19,9 @@ const MAX_OWN_BYTES: u64 = 64 << 20;
 /// Whether a mount's daemon replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It does.
+    /// It replies.
     Serving,
-    /// It does, but does not let this user in.
+    /// It replies, but this user may not enter.
     Closed,
     /// It does not reply in time.
     Silent,
@@ -32,7 +32,7 @@ pub enum State {
 /// A zarrfs mount.
 #[derive(Clone, Debug)]
 pub struct Mounted {
-    /// What the kernel knows.
+    /// The entry in the kernel's list of mounts.
     pub entry: MountEntry,
     /// Whether its daemon replies.
     pub state: State,
@@ -42,30 +42,30 @@ pub struct Mounted {
     pub stats: Option<String>,
 }
 
-/// All zarrfs mounts that this process sees, in the order of mounting, those of other users too. Removes what mounts that are gone have
-/// left for umount(8).
+/// Returns all zarrfs mounts that this process sees, also those of other users, in the order of mounting. Removes what mounts that
+/// are gone have left for umount(8).
 pub fn list() -> Result<Vec<Mounted>> {
     utab::forget_stale();
     let entries = entries()?;
-    // A mount that hangs takes its time; the others do not wait for it.
+    // The other mounts do not wait for one that hangs.
     let ask = |entry: MountEntry| std::thread::spawn(move || ask(entry));
     let asked: Vec<_> = entries.into_iter().map(ask).collect();
     Ok(asked.into_iter().filter_map(|thread| thread.join().ok()).collect())
 }
 
-/// The mount points of all zarrfs mounts of this user, those that lie in others first.
+/// Returns the mount points of all zarrfs mounts of this user, inner ones first.
 pub fn own_mountpoints() -> Result<Vec<PathBuf>> {
     let (uid, _) = sys::effective_ids();
     let own = entries()?.into_iter().rev().filter(|entry| entry.user_id == Some(uid));
     Ok(own.map(|entry| entry.mountpoint).collect())
 }
 
-/// The mount points of all zarrfs mounts, those of other users too, in the order of mounting.
+/// Returns the mount points of all zarrfs mounts, also those of other users, in the order of mounting.
 pub fn mountpoints() -> Result<Vec<PathBuf>> {
     Ok(entries()?.into_iter().map(|entry| entry.mountpoint).collect())
 }
 
-/// The zarrfs mount at a path.
+/// Returns the zarrfs mount at a path.
 pub fn at(mountpoint: &Path) -> Result<MountEntry> {
     find(mountpoint)
 }
@@ -89,12 +89,12 @@ fn ask(entry: MountEntry) -> Mounted {
     Mounted { entry, state, config, stats }
 }
 
-/// The content of one of a mount's own files; `TimedOut` where the daemon does not reply.
+/// Returns the content of one of a mount's own files; fails with `TimedOut` if the daemon does not reply.
 fn own_file(mountpoint: &Path, name: &str) -> io::Result<String> {
     let folder = mountpoint.join(INTERNALS);
     let path = folder.join(name);
     let read = move || {
-        // The kernel may have cached attributes of a mount without a daemon. To open a folder asks the daemon in any case. To open the
+        // The kernel may have cached attributes of a mount without a daemon. Opening a folder always asks the daemon, and opening the
         // root would list the store.
         drop(fs::File::open(folder)?);
         let mut text = String::new();
@@ -104,7 +104,7 @@ fn own_file(mountpoint: &Path, name: &str) -> io::Result<String> {
     with_timeout(DAEMON_TIMEOUT, read).unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// The content of one of a mount's own files, or a sentence that says why not.
+/// Returns the content of one of a mount's own files, or a sentence that says why it cannot be read.
 pub fn read_own(mountpoint: &Path, name: &str) -> Result<String> {
     let shown = mountpoint.display();
     own_file(mountpoint, name).map_err(|error| {

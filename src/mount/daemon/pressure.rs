@@ -40,7 +40,7 @@ pub fn watch(fs: Weak<FileSystem>) {
     }
 }
 
-/// Calls `relieve` after each event, until it or the source says that there is no more to do.
+/// Calls `relieve` after each event, until it or the source ends.
 fn run(mut wait: impl FnMut() -> io::Result<()>, mut relieve: impl FnMut() -> bool) {
     loop {
         match wait() {
@@ -51,7 +51,7 @@ fn run(mut wait: impl FnMut() -> io::Result<()>, mut relieve: impl FnMut() -> bo
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => {
-                // The control group is gone, for example.
+                // For example, the control group is gone.
                 log::debug!("memory pressure is not watched any more: {error}");
                 return;
             }
@@ -59,8 +59,8 @@ fn run(mut wait: impl FnMut() -> io::Result<()>, mut relieve: impl FnMut() -> bo
     }
 }
 
-/// The pressure files below `root` that take a trigger: of the control group, whose limit may be near while the machine has
-/// memory, and of the machine.
+/// Returns the pressure files below `root` that take a trigger: that of the control group, which may reach its limit while the
+/// machine has memory, and that of the machine.
 fn open_triggers(root: &Path) -> Vec<(PathBuf, File)> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/"));

@@ -28,7 +28,7 @@ const WORKING: u64 =
     1 << CAP_CHOWN | 1 << CAP_DAC_OVERRIDE | 1 << CAP_DAC_READ_SEARCH | 1 << CAP_FOWNER | 1 << CAP_FSETID;
 const MOUNTING: u64 = 1 << CAP_SYS_ADMIN;
 
-/// Whether the calling thread has a capability in effect.
+/// Returns whether the calling thread has a capability in effect.
 pub fn has_capability(number: u32) -> bool {
     sys::capabilities().is_ok_and(|now| now.effective >> number & 1 == 1)
 }
@@ -52,7 +52,7 @@ impl MountThread {
         let raised = Capabilities { effective: at_rest.permitted, ..at_rest };
         let serve = move || {
             for job in jobs {
-                // Without the capability the job fails with EPERM and reports that.
+                // Without the capability, the job fails with EPERM and reports that.
                 let _ = sys::set_capabilities(raised);
                 job();
                 let _ = sys::set_capabilities(at_rest);

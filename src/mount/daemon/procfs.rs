@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// The file system type of our mounts.
+/// The file system type of zarrfs mounts.
 pub const FILESYSTEM_TYPE: &str = "fuse.zarrfs";
 
-/// The process that a thread belongs to.
+/// Returns the process that a thread belongs to.
 pub fn thread_group(thread: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
@@ -37,13 +37,13 @@ pub struct MountEntry {
     pub is_read_only: bool,
     /// The kernel's options of the mount, separated by commas.
     pub options: String,
-    /// What is mounted.
+    /// The mounted source.
     pub source: String,
-    /// The user that mounted it, where it is a FUSE mount.
+    /// The user that mounted it, for a FUSE mount.
     pub user_id: Option<u32>,
 }
 
-/// All mounts that this process sees, in the order of mounting.
+/// Returns all mounts that this process sees, in the order of mounting.
 pub fn mounts() -> io::Result<Vec<MountEntry>> {
     Ok(parse_mounts(&fs::read("/proc/self/mountinfo")?))
 }
@@ -52,7 +52,7 @@ fn parse_mounts(text: &[u8]) -> Vec<MountEntry> {
     text.split(|&byte| byte == b'\n').filter_map(parse_mount).collect()
 }
 
-/// Whether one of our mounts is at a mount point, as any process sees it that this one may look at.
+/// Returns whether any process that this one may look at sees a zarrfs mount at a mount point.
 pub fn is_mounted_anywhere(mountpoint: &Path) -> bool {
     let has = |process: &Path| {
         let text = fs::read(process.join("mountinfo")).unwrap_or_default();
@@ -71,12 +71,12 @@ pub fn is_mounted_anywhere(mountpoint: &Path) -> bool {
     processes.map(|entry| entry.path()).any(|process| seen.insert(view_of_mounts(&process)) && has(&process))
 }
 
-/// What decides which mounts a process sees, and under which paths.
+/// Returns the namespace and the root, which decide the mounts that a process sees and their paths.
 fn view_of_mounts(process: &Path) -> [PathBuf; 2] {
     ["ns/mnt", "root"].map(|link| fs::read_link(process.join(link)).unwrap_or_default())
 }
 
-/// The topmost mount at a mount point.
+/// Returns the topmost mount at a mount point.
 pub fn mount_at(mountpoint: &Path) -> io::Result<Option<MountEntry>> {
     Ok(mounts()?.into_iter().rev().find(|entry| entry.mountpoint == mountpoint))
 }
@@ -125,7 +125,7 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// Runs a call that may hang on its own thread; `None` if it has not returned within `timeout`.
+/// Runs a call that may hang on its own thread. Returns `None` if it has not returned within `timeout`.
 pub fn with_timeout<T: Send + 'static>(
     timeout: Duration,
     look: impl FnOnce() -> T + Send + 'static,
@@ -145,12 +145,12 @@ pub fn with_timeout<T: Send + 'static>(
     found.take()
 }
 
-/// Reading a process in /proc hangs if it takes longer than this.
+/// The time after which reading a process in /proc counts as hanging.
 const HANG_TIMEOUT: Duration = Duration::from_millis(300);
-/// How many threads may be left hanging.
+/// The number of threads that may be left hanging.
 const MAX_HANGING: usize = 16;
 
-/// The number of threads of this process.
+/// Returns the number of threads of this process.
 pub fn thread_count() -> usize {
     fs::read_dir("/proc/self/task").map_or(1, Iterator::count)
 }
@@ -223,7 +223,7 @@ fn uses(pid: u32, mount: &MountEntry) -> bool {
     has_open_file || fs::read(process.join("maps")).is_ok_and(|maps| maps_device(&maps, &mount.device))
 }
 
-/// Whether /proc/PID/maps has a mapping of this device: `START-END PERM OFFSET MAJ:MIN INODE PATH`, in hexadecimal.
+/// Returns whether /proc/PID/maps has a mapping of this device: `START-END PERM OFFSET MAJ:MIN INODE PATH`, in hexadecimal.
 fn maps_device(maps: &[u8], device: &str) -> bool {
     let Some((Ok(major), Ok(minor))) =
         device.split_once(':').map(|(major, minor)| (major.parse::<u32>(), minor.parse::<u32>()))

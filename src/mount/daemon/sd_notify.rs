@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// Sends a state (`READY=1`, …); does nothing without a service manager.
+/// Sends a state (`READY=1`, …). Does nothing without a service manager.
 pub fn send(state: &str) {
     let Some(socket) = env::var_os("NOTIFY_SOCKET") else { return };
     if let Err(error) = send_to(&socket, state) {
@@ -16,19 +16,19 @@ pub fn send(state: &str) {
     }
 }
 
-/// The mount is ready. A daemon that has forked from the started process reports its process id.
+/// Reports that the mount is ready. A daemon that was forked from the started process reports its process id, too.
 pub fn ready(source: &str, is_daemon: bool) {
     let main = if is_daemon { format!("\nMAINPID={}", std::process::id()) } else { String::new() };
     // A value ends at a line break.
     send(&format!("READY=1\nSTATUS=Serving {}{main}", source.replace('\n', "?")));
 }
 
-/// The daemon is stopping.
+/// Reports that the daemon is stopping.
 pub fn stopping() {
     send("STOPPING=1\nSTATUS=Stopping");
 }
 
-/// The daemon is still stopping, and may take this long from now.
+/// Reports that the daemon is still stopping, and may take this long from now.
 pub fn still_stopping(open_files: usize, dirty_bytes: u64, at_most: Duration) {
     let microseconds = at_most.as_micros();
     let status = match (open_files, dirty_bytes) {

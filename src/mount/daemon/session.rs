@@ -138,7 +138,7 @@ fn run_daemon(
     mut report: PipeWriter,
 ) -> i32 {
     let cannot_start = |error| Error::Usage(format!("cannot list what this process inherited: {error}"));
-    // Whoever waits for the end of a pipe, or for a lock, that was passed on by accident would wait as long as the mount lasts.
+    // A pipe or a lock that was passed on by accident would stay open as long as the mount, and programs may wait for its end.
     let inherited = sys::inherited_descriptors().map_err(cannot_start);
     let open_store = |for_others| {
         let inherited = inherited?;
@@ -272,7 +272,7 @@ fn page_sender(notifier: SharedNotifier) -> impl Fn(&[u64]) + Send + Sync {
     }
 }
 
-/// For the objects that are kept open, and for those that all threads open at once.
+/// Raises the limit of descriptors, for the objects that are kept open and those that all threads open at once.
 fn make_room_for_descriptors() {
     let made = fs::File::open("/dev/null")
         .and_then(|null| sys::make_room_for_descriptors(null.as_fd(), DESCRIPTORS));
@@ -296,13 +296,13 @@ fn wait_for_first_answer(mount: &ActiveMount) {
     log::info!("{} is mounted on {}", options.source, options.mountpoint.display());
 }
 
-/// Has a thread without /dev/fuse stat the mount point.
+/// Makes a thread without /dev/fuse stat the mount point.
 ///
-/// A thread that waits for its own process cannot be killed. If it shared the descriptors, a daemon that is killed meanwhile would keep
-/// /dev/fuse open, so the kernel would wait for its reply for ever, and each program that touches the mount with it.
+/// A thread that waits for its own process cannot be killed. If it shared the descriptors, a daemon that is killed meanwhile would
+/// keep /dev/fuse open. Then the kernel would wait for its reply without end, and so would each program that touches the mount.
 fn stat_apart(mountpoint: PathBuf) -> io::Result<fs::Metadata> {
     let stat = move || {
-        // Older kernels lack this call, and wait.
+        // Older kernels do not have this call, and wait.
         let _ = sys::leave_descriptors();
         fs::metadata(mountpoint)
     };

@@ -1,7 +1,7 @@
 //! Graceful shutdown: refuse new opens, serve open handles, write back.
 //!
 //! Begins with a signal: the kernel writes back its dirty pages, the mount is detached, and the session ends
-//! with its last user or at the deadline. Invariants: nothing here waits for ever, whatever the store does;
+//! with its last user or at the deadline. Invariants: nothing here waits without end, whatever the store does;
 //! everything that can be stored is stored, however long it takes, as long as write-back makes progress
 //! within each [`Options::stop_deadline`](crate::mount::options::Options).
 
@@ -71,7 +71,7 @@ impl ActiveMount {
         }
     }
 
-    /// The mount point.
+    /// Returns the mount point.
     pub fn mountpoint(&self) -> &Path {
         &self.fs.options().mountpoint
     }
@@ -200,7 +200,7 @@ impl ActiveMount {
         }
     }
 
-    /// Whether our mount is detached.
+    /// Returns whether this mount is detached.
     pub fn is_detached(&self) -> bool {
         let entry = mount_at(self.mountpoint()).ok().flatten();
         let is_ours = |entry: &MountEntry| {
@@ -210,7 +210,7 @@ impl ActiveMount {
         !entry.as_ref().is_some_and(is_ours)
     }
 
-    /// Detaches our mount, if it is still attached.
+    /// Detaches this mount, if it is still attached.
     pub fn detach(&self) {
         if self.is_detached() {
             return;

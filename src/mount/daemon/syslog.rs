@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use crate::sys;
 
-/// How long the last lines may take.
+/// The time that the last lines may take.
 const LAST_LINES: Duration = Duration::from_secs(1);
 const STANDARD_ERROR: i32 = 2;
 
@@ -27,7 +27,7 @@ const SYSTEM_LOG: &str = "/dev/log";
 /// Signals that everything has been forwarded.
 static FORWARDED: OnceLock<Mutex<Receiver<()>>> = OnceLock::new();
 
-/// Whether a system log listens: in many containers there is none, and what is sent to it goes nowhere.
+/// Returns whether a system log is running. In many containers none is, and messages to it are lost.
 pub fn is_heard() -> bool {
     let takes_datagrams = UnixDatagram::unbound().and_then(|socket| socket.connect(SYSTEM_LOG));
     takes_datagrams.is_ok() || UnixStream::connect(SYSTEM_LOG).is_ok()

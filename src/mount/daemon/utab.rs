@@ -1,13 +1,13 @@
 //! The entry of a mount in /run/mount/utab, by which umount(8) finds its helper.
 //!
-//! Where root names an absolute path that has no entry there, umount(8) asks the kernel for the type only, hears `fuse`, and detaches
-//! the mount itself: it returns before everything is stored, and says nothing of what cannot be. mount(8) and umount(8) write the
-//! file, under the lock of libmount; they can do that without mounting anything. Where one of them is missing or fails, the mount is as
-//! good as without an entry. Only root may write there. Manual pages: mount(8), umount(8). Uses `procfs.rs`.
+//! If root names an absolute path that has no entry there, umount(8) gets only the type `fuse` from the kernel, and detaches the
+//! mount itself. Then it returns before everything is stored, and reports no failure to store. mount(8) and umount(8) can write the
+//! file, under the lock of libmount, without mounting anything. If one of them is missing or fails, the mount has no entry. Only
+//! root may write there. Manual pages: mount(8), umount(8). This file uses `procfs.rs`.
 //!
 //! Invariant: an entry does not outlive its mount. The daemon registers while others may already detach the mount, so it looks again
-//! afterwards, and it ends only when that is done. What a daemon leaves that is killed goes with `zarrfs umount --stale` and
-//! `zarrfs mounts`.
+//! afterwards, and it ends only when that is done. `zarrfs umount --stale` and `zarrfs mounts` remove the entry of a daemon that was
+//! killed.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -32,18 +32,18 @@ const MAX_STALE: usize = 256;
 /// The entry of the mount that this process serves.
 pub struct Registration {
     mountpoint: PathBuf,
-    /// Whether the mount is over. Held as long as the file is being changed.
+    /// Whether the mount has ended. The lock is held while the file is being changed.
     is_over: Mutex<bool>,
 }
 
 impl Registration {
-    /// No entry yet.
+    /// Creates the registration of a mount without an entry.
     pub fn new(mountpoint: &Path) -> Self {
         Registration { mountpoint: mountpoint.to_owned(), is_over: Mutex::new(false) }
     }
 
-    /// Has umount(8) call the helper for this mount. mount(8), if it runs this program, adds nothing to an entry that is there:
-    /// `words` are the options that it would have written.
+    /// Makes umount(8) call the helper for this mount. If mount(8) runs this program, it adds nothing to an existing entry: `words` are
+    /// the options that it would have written.
     pub fn register(&self, source: &str, words: &[String]) {
         let is_over = self.is_over.lock();
         if *is_over || sys::effective_ids().0 != 0 {
@@ -53,11 +53,11 @@ impl Registration {
         let mut command = Command::new("mount");
         command.args(["-c", "-i", "-f", "-t", FILESYSTEM_TYPE, "-o", &options, "--"]);
         run(command, &[OsStr::new(source), self.mountpoint.as_os_str()]);
-        // Whoever detached the mount in the meantime found no entry to remove.
+        // A program that detached the mount in the meantime found no entry to remove.
         forget(&self.mountpoint);
     }
 
-    /// The mount is over: removes the entry if it is detached, after a registration that is under way. No other one begins.
+    /// Ends the registration: removes the entry if the mount is detached, after a registration that is under way.
     pub fn end(&self) {
         *self.is_over.lock() = true;
         forget(&self.mountpoint);
@@ -97,7 +97,7 @@ fn remove(mountpoint: &Path) {
     run(command, &[mountpoint.as_os_str()]);
 }
 
-/// The mount points of this program's entries: `SRC=… TARGET=… ROOT=… OPTS=…`, with escapes as in /proc/self/mountinfo.
+/// Returns the mount points of this program's entries: `SRC=… TARGET=… ROOT=… OPTS=…`, with escapes as in /proc/self/mountinfo.
 fn targets(text: &[u8]) -> impl Iterator<Item = PathBuf> {
     text.split(|&byte| byte == b'\n').filter_map(|line| {
         let mut words = line.split(|&byte| byte == b' ');
@@ -109,7 +109,7 @@ fn targets(text: &[u8]) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// Runs a program that takes the lock, and ends it if it does not return: it would make its entry at any later time.
+/// Runs a program that takes the lock, and kills it if it does not return, because it might make its entry at any later time.
 fn run(mut command: Command, operands: &[&OsStr]) {
     command.args(operands).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let shown = format!("{command:?}");

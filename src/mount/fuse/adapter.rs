@@ -1,4 +1,4 @@
-//! A file system as fuser sees it: which thread replies to a request.
+//! The file system as fuser sees it, and the choice of the thread that replies to a request.
 //!
 //! The session thread replies at once if memory is enough; otherwise the request moves with its reply to the executor.
 
@@ -44,21 +44,21 @@ implement_reply!(
     ReplyXattr
 );
 
-/// A file system as fuser sees it.
+/// The file system as fuser sees it.
 pub struct Fuse {
     pub(super) fs: Arc<FileSystem>,
     pub(super) executor: Arc<Executor>,
-    /// The channel for page drops; set once there is a session.
+    /// The channel for page drops, which is set when there is a session.
     pub(super) notifier: SharedNotifier,
     pub(super) supports_xattrs: bool,
-    /// Objects that the kernel reads itself.
+    /// The objects that the kernel reads itself.
     pub(super) passthrough: Arc<Passthrough>,
-    /// The process of a thread.
+    /// Returns the process of a thread.
     pub(super) process_of: fn(u32) -> Option<u32>,
 }
 
 impl Fuse {
-    /// An adapter over a file system and the threads that block on its store.
+    /// Creates an adapter over a file system and the threads that block on its store.
     pub fn new(
         fs: Arc<FileSystem>,
         executor: Arc<Executor>,
@@ -76,7 +76,7 @@ impl Fuse {
         }
     }
 
-    /// Replies with the result of `operation`: at once if memory is enough, else from the executor.
+    /// Replies with the result of `operation`: at once if memory is enough, otherwise from the executor.
     pub(super) fn reply_with<R: Reply, T>(
         &self,
         request: Request,
@@ -101,8 +101,7 @@ impl Fuse {
         }
     }
 
-    /// Runs `store`, which stores data and so takes as long as that makes progress, and replies with its failure or with
-    /// what `send` makes of its result.
+    /// Runs `store`, which may take as long as storing makes progress, and replies with its failure, or sends its result with `send`.
     pub(super) fn store_with<R: Reply, T>(
         &self,
         request: Request,

@@ -18,7 +18,7 @@ use crate::mount::fuse::executor::{Deadline, Reply};
 use crate::store::StatFs;
 
 impl Fuse {
-    /// statfs(2): free space of the store's file system.
+    /// Replies to statfs(2) with the free space of the store's file system.
     pub(super) fn reply_statfs(&self, inode: INodeNo, reply: ReplyStatfs) {
         let fs = self.fs.clone();
         let request = Request::new(inode.0, "statfs");
@@ -51,7 +51,7 @@ impl Fuse {
 }
 
 impl Fuse {
-    /// The next entries of a folder.
+    /// Replies with the next entries of a folder.
     pub(super) fn reply_readdir(&self, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         let listing = match self.fs.listing(handle.0) {
             Ok(listing) => listing,
@@ -67,7 +67,7 @@ impl Fuse {
         reply.ok();
     }
 
-    /// The next entries of a folder, with their attributes.
+    /// Replies with the next entries of a folder and their attributes.
     pub(super) fn reply_readdirplus(
         &self,
         inode: INodeNo,
@@ -83,7 +83,7 @@ impl Fuse {
                     return slot.take().map_or((), |reply| reply.fail(failure.errno()));
                 }
             };
-            // The reply is taken last: looking up the nodes may block.
+            // The reply is taken last, because looking up the nodes may block.
             let found = look_ahead(&fs, &listing, offset);
             let Some(mut reply) = slot.take() else { return };
             for ((entry, next), found) in from_offset(&listing, offset).zip(found) {
@@ -106,7 +106,7 @@ impl Fuse {
 /// The preferred size of reads, in bytes.
 const PREFERRED_READ_BYTES: u32 = 1 << 20;
 
-/// Attributes as in stat(2).
+/// Returns the attributes in fuser's terms.
 pub(super) fn file_attr(attributes: &Attributes) -> FileAttr {
     FileAttr {
         ino: INodeNo(attributes.inode),
@@ -127,10 +127,10 @@ pub(super) fn file_attr(attributes: &Attributes) -> FileAttr {
     }
 }
 
-/// How many entries readdirplus looks up at a time: about as many as fit into its reply.
+/// The number of entries that readdirplus looks up at a time: about as many as fit into its reply.
 const ENTRIES_AHEAD: usize = 256;
 
-/// The entries from an offset, each with the offset of the next one.
+/// Returns the entries from an offset, each with the offset of the next one.
 pub(super) fn from_offset(
     listing: &Listing,
     offset: u64,
@@ -138,7 +138,7 @@ pub(super) fn from_offset(
     (offset..).map_while(|number| listing.entry(number).map(|entry| (entry, number + 1)))
 }
 
-/// The attributes of the next entries; `None` where the store fails.
+/// Returns the attributes of the next entries, `None` for those at which the store fails.
 pub(super) fn look_ahead(fs: &FileSystem, listing: &Listing, offset: u64) -> Vec<Option<Stat>> {
     from_offset(listing, offset)
         .take(ENTRIES_AHEAD)
@@ -146,12 +146,12 @@ pub(super) fn look_ahead(fs: &FileSystem, listing: &Listing, offset: u64) -> Vec
         .collect()
 }
 
-/// A negative entry: it has no inode.
+/// A negative entry, which has no inode.
 pub(super) fn no_entry() -> FileAttr {
     unknown_entry(0, false)
 }
 
-/// An entry without attributes: the kernel asks for them when it needs them.
+/// Returns an entry without attributes. The kernel asks for them when it needs them.
 pub(super) fn unknown_entry(inode: u64, is_folder: bool) -> FileAttr {
     let mtime = SystemTime::UNIX_EPOCH;
     file_attr(&Attributes { inode, is_folder, size_bytes: 0, mode: 0, uid: 0, gid: 0, mtime })

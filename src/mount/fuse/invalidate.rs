@@ -20,7 +20,7 @@ use crate::mount::fs::page_cache::page_drops::PageDrop;
 /// be read before the reply.
 const LOCKED_PAGE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// The channel for notifications; set once there is a session.
+/// The channel for notifications, which is set when there is a session.
 pub type SharedNotifier = Arc<OnceLock<Notifier>>;
 
 /// Drops pages, then replies to a request for which the drop itself may be waiting: the reply is sent when
@@ -55,7 +55,7 @@ fn start(run: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Drops pages and waits. For threads that serve neither reads nor writes.
+/// Drops pages and waits for that. Only threads that serve neither reads nor writes call this.
 pub fn drop_pages(notifier: &SharedNotifier, inode: INodeNo, drop: PageDrop) {
     let (offset, length) = match &drop.range {
         Some(range) => (range.start as i64, (range.end - range.start) as i64),

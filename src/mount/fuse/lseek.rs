@@ -31,7 +31,7 @@ impl Fuse {
     }
 }
 
-/// The offset of the next hole or data.
+/// Returns the offset of the next hole or data.
 fn seek(
     fs: &FileSystem,
     handle: u64,

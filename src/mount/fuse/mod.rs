@@ -1,8 +1,10 @@
-//! The thin adapter between fuser and [`FileSystem`]: translates, and decides which thread replies.
+//! The thin adapter between fuser and [`FileSystem`]. It translates, and decides which thread replies.
 //!
-//! The session thread replies at once if memory is enough; otherwise the request moves with its reply to the
-//! executor. Uses `fs`, not `daemon`. Invariants: a session thread never blocks on the store; no panic leaves
-//! a callback; every request gets a reply (fuser replies EIO when a reply is dropped).
+//! The session thread replies at once if memory is enough; otherwise the request moves with its reply to the executor. This module
+//! uses `fs`, not `daemon`.
+//!
+//! Invariants: a session thread never blocks on the store; no panic leaves a callback; every request gets a reply (fuser replies EIO
+//! when a reply is dropped).
 
 pub mod adapter;
 pub mod attr;
@@ -40,7 +42,7 @@ use crate::mount::fuse::executor::{Deadline, Reply, guard};
 use crate::mount::fuse::read::ReadRequest;
 use crate::mount::fuse::write::{CopyRequest, WriteRequest};
 
-/// How many requests the kernel keeps in flight by itself (readahead).
+/// The number of requests that the kernel keeps in flight by itself (read-ahead).
 const MAX_BACKGROUND: u16 = 64;
 /// The longest write, in bytes, and the longest read unless `attach.rs` sets a smaller limit.
 const MAX_REQUEST_BYTES: u32 = 1 << 20;
@@ -54,7 +56,7 @@ macro_rules! always {
     )*};
 }
 
-/// Callbacks that are refused.
+/// Callbacks that are always refused.
 macro_rules! refused {
     ($($name:ident($($argument:ty),*) -> $reply:ty;)*) => {$(
         fn $name(&self, _: &Request, $(_: $argument,)* reply: $reply) {
@@ -72,7 +74,7 @@ impl Filesystem for Fuse {
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_CACHE_SYMLINKS,
         ] {
-            // Features that an older kernel lacks only cost speed.
+            // Without these features, an older kernel is only slower.
             if config.add_capabilities(capability).is_err() {
                 log::debug!("this kernel lacks {capability:?}");
             }

@@ -30,7 +30,7 @@ fn done(reply: ReplyEmpty, (): ()) {
 }
 
 impl Fuse {
-    /// A name that is not Unicode is not a name of the hierarchy.
+    /// Returns a name as text. A name that is not Unicode cannot be in the hierarchy.
     fn name(&self, name: &OsStr) -> Result<String, Errno> {
         let refused = if self.fs.options().writable { Errno::EILSEQ } else { Errno::EROFS };
         name.to_str().map(str::to_owned).ok_or(refused)

@@ -13,7 +13,7 @@ use crate::mount::fuse::passthrough::Passthrough;
 use crate::mount::metrics::RequestKind;
 
 impl Fuse {
-    /// Negotiates what the kernel can do with open files besides caching them.
+    /// Negotiates what the kernel can do with open files in addition to caching them.
     pub(super) fn negotiate_cache_modes(&self, config: &mut KernelConfig) {
         // Older kernels lack MAP_SHARED with direct I/O. The same version (Linux 6.6) began to drop cached
         // pages on direct writes.
@@ -26,7 +26,7 @@ impl Fuse {
             && self.passthrough.is_permitted()
             && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
         {
-            // The stack depth is 1 of at most 2: the mount can still lie below an overlay.
+            // The stack depth is 1 of at most 2, so that the mount can still lie below an overlay.
             self.fs.cache_policy().set_passthrough(config.set_max_stack_depth(1).is_ok());
         }
     }

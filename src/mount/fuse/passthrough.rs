@@ -22,7 +22,7 @@ type Submit = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 pub struct Passthrough {
     submit: Submit,
     is_permitted: bool,
-    /// By inode. Locked only on the thread with CAP_SYS_ADMIN.
+    /// The objects by inode. Only the thread with CAP_SYS_ADMIN locks them.
     backings: Arc<Mutex<HashMap<u64, Backing>>>,
 }
 
@@ -33,13 +33,13 @@ struct Backing {
 }
 
 impl Passthrough {
-    /// No object is registered yet. `submit` runs a job on the thread with CAP_SYS_ADMIN, after all earlier
-    /// jobs; `is_permitted` says whether that thread exists.
+    /// Creates an empty set of objects. `submit` runs a job on the thread with CAP_SYS_ADMIN, after all earlier jobs; `is_permitted`
+    /// says whether that thread exists.
     pub fn new(is_permitted: bool, submit: Submit) -> Self {
         Passthrough { submit, is_permitted, backings: Arc::default() }
     }
 
-    /// Whether objects may be registered.
+    /// Returns whether objects may be registered.
     pub fn is_permitted(&self) -> bool {
         self.is_permitted
     }
@@ -75,7 +75,7 @@ impl Passthrough {
         }));
     }
 
-    /// A passthrough handle was closed; with the last one its object is forgotten.
+    /// Counts a passthrough handle as closed. With the last one, its object is forgotten.
     pub fn release(&self, inode: u64, handle: u64) {
         let backings = self.backings.clone();
         (self.submit)(Box::new(move || {

@@ -1,4 +1,4 @@
-//! Reading through FUSE: the session thread replies if memory is enough, else the executor does.
+//! Reading through FUSE: the session thread replies if memory is enough, otherwise the executor does.
 
 use std::cell::RefCell;
 use std::time::Instant;
@@ -25,13 +25,13 @@ pub(super) struct ReadRequest {
     pub handle: FileHandle,
     pub offset: u64,
     pub size: u32,
-    /// Whether it fills the page cache; otherwise it is a direct read(2).
+    /// Whether it fills the page cache. Otherwise it is a direct read(2).
     pub is_of_pages: bool,
     pub reply: ReplyData,
 }
 
 impl Fuse {
-    /// Replies at once if memory is enough, else from the executor.
+    /// Replies at once if memory is enough, otherwise from the executor.
     pub(super) fn reply_read(&self, read: ReadRequest) {
         let ReadRequest { inode, handle, offset, size, is_of_pages, reply } = read;
         let started = Instant::now();

@@ -28,7 +28,7 @@ pub(super) struct WriteRequest<'a> {
     pub file: Arc<dyn OpenFile>,
     pub offset: u64,
     pub data: &'a [u8],
-    /// It is a page of a memory map.
+    /// Whether it is a page of a memory map.
     pub is_page: bool,
     pub reply: ReplyWrite,
 }
@@ -81,12 +81,12 @@ impl Fuse {
         });
     }
 
-    /// A direct write with O_SYNC or O_DSYNC: no fsync follows it, so it is stored before the reply.
+    /// Does a direct write with O_SYNC or O_DSYNC. No fsync follows it, so it is stored before the reply.
     pub(super) fn reply_synchronous_write(&self, write: WriteRequest<'_>) {
         self.reply_stored_write(write, |file| file.fsync());
     }
 
-    /// A write without a deadline, since it stores data: `then` runs after it, and a gap before it is zeroed.
+    /// Does a write without a deadline, because it stores data or zeros a gap. `then` runs after it.
     fn reply_stored_write(
         &self,
         write: WriteRequest<'_>,
@@ -130,7 +130,7 @@ impl Fuse {
         self.store_with(Request::new(inode.0, "fsync"), reply, store, done);
     }
 
-    /// fsync of a folder stores everything of the mount.
+    /// Replies to the fsync of a folder, which stores everything that the mount has.
     pub(super) fn reply_fsyncdir(&self, inode: INodeNo, reply: ReplyEmpty) {
         let stall_timeout = self.fs.options().request_deadline;
         let store = move |fs: &FileSystem| match fs.store_all(stall_timeout).into_iter().next() {
@@ -166,14 +166,14 @@ impl Fuse {
         };
         let send = move |reply: ReplyAttr, (found, drop): (Stat, Option<PageDrop>)| {
             let send_reply = move || reply.attr(&found.valid_for, &file_attr(&found.attributes));
-            // The size does not change, so the kernel would keep the pages.
+            // The shown size does not change, so the kernel would keep its pages.
             match drop {
                 Some(drop) => drop_pages_then(&notifier, inode, drop, send_reply),
                 None => send_reply(),
             }
         };
         if change.size_bytes.is_some() {
-            // Zeroing the gap takes as long as the gap is.
+            // Zeroing takes longer for a longer gap, so there is no deadline.
             return self.store_with(request, reply, make, send);
         }
         let fs = self.fs.clone();
@@ -215,7 +215,7 @@ impl Fuse {
     pub(super) fn reply_copy(&self, copy: CopyRequest) {
         let CopyRequest { inode, from, from_offset, to, to_offset, length, reply } = copy;
         let fs = self.fs.clone();
-        // What one reply can count, and what fits one deadline.
+        // One reply can count this much, and one deadline is long enough for it.
         let length = length.min(64 << 20);
         let notifier = self.notifier.clone();
         let request = Request::ranged(inode.0, "copy_file_range", to_offset, length);
@@ -236,8 +236,7 @@ impl Fuse {
         });
     }
 
-    /// The errno for requests that would create or remove a name: refused, since the store determines the
-    /// names.
+    /// Returns the errno of requests that would make a name that the hierarchy cannot have.
     pub(super) fn refusal(&self) -> Errno {
         if self.fs.options().writable { Errno::EPERM } else { Errno::EROFS }
     }
@@ -255,7 +254,7 @@ fn drop_lossy_pages(fs: &FileSystem, notifier: &SharedNotifier, inode: INodeNo, 
     }
 }
 
-/// Replies to a write, once no page of its range is outdated.
+/// Replies to a write when no page of its range is outdated any more.
 fn reply_written(notifier: &SharedNotifier, inode: INodeNo, accepted: AcceptedWrite, reply: ReplyWrite) {
     let length = accepted.length;
     match accepted.page_drop {

@@ -1,8 +1,7 @@
 //! Extended attributes through FUSE.
 //!
-//! If getxattr is supported at all, the kernel asks for `security.capability` at every write(2), unless
-//! HANDLE_KILLPRIV_V2 has told it that there are no bits to clear: a writable mount on a kernel without
-//! it replies ENOSYS.
+//! If getxattr is supported at all, the kernel asks for `security.capability` at every write(2), unless HANDLE_KILLPRIV_V2 says that
+//! no bits have to be cleared. A writable mount on a kernel without that feature replies ENOSYS.
 
 use std::ffi::OsStr;
 
@@ -14,7 +13,7 @@ use crate::mount::fs::request::Request;
 use crate::mount::fuse::adapter::Fuse;
 
 impl Fuse {
-    /// Whether extended attributes are supported with this kernel.
+    /// Returns whether extended attributes are supported with this kernel.
     pub(super) fn negotiate_xattrs(&self, config: &mut KernelConfig) -> bool {
         if !self.fs.options().writable {
             return true;

@@ -6,14 +6,15 @@
 //! another one started in its place.
 //!
 //! Jobs that store data (close, fsync, a synchronous write, the last release) have no lane: each has a thread of its
-//! own, as long as progress is made. A store that hangs must not block its users for ever: a program that exits waits for
+//! own, as long as progress is made. A store that hangs must not block its users without end: a program that exits waits for
 //! its closes and cannot even be killed. The written data stays dirty and is stored later, so EIO is true as far as can be
 //! known. As long as any object is stored anywhere, nothing is given up.
 //!
-//! No FUSE types. Uses `fs` only for the description of a request, and `cancellation`, which tells the work whether its
-//! reply is still waited for. Invariants: every reply is taken exactly
-//! once; a lane's `offered` is how often the lane is in `ready`: the minimum of its queued jobs and the jobs
-//! it may still start.
+//! This file has no FUSE types. It uses `fs` only for the description of a request, and `cancellation`, by which the work knows
+//! whether its reply is still wanted.
+//!
+//! Invariants: every reply is taken exactly once; a lane's `offered` is the number of its entries in `ready`: the minimum of its
+//! queued jobs and the jobs that it may still start.
 
 #[cfg(test)]
 mod tests;
@@ -45,7 +46,7 @@ impl<R> ReplySlot<R> {
 }
 
 impl<R: Send + 'static> ReplySlot<R> {
-    /// Cancels the work once there was a reply.
+    /// Cancels the work after there was a reply.
     pub fn cancellation(&self) -> Cancellation {
         let reply = self.0.clone();
         Cancellation::when(move || reply.lock().is_none())
@@ -53,7 +54,7 @@ impl<R: Send + 'static> ReplySlot<R> {
 }
 
 trait Expire: Send + Sync {
-    /// Fails the request if there was no reply yet; returns whether this was so.
+    /// Fails the request if it had no reply yet, and returns whether this was so.
     fn expire(&self) -> bool;
 }
 
@@ -71,39 +72,39 @@ pub(super) fn guard(name: &str, callback: impl FnOnce()) {
     }
 }
 
-/// Limits of concurrency and time.
+/// The limits of concurrency and time.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Jobs of one lane.
+    /// The jobs of one lane.
     pub lane_threads: usize,
-    /// Threads, not counting those that are written off.
+    /// The threads, without those that are written off.
     pub threads: usize,
-    /// All threads; if this many hang, jobs wait until their deadline.
+    /// All threads. If this many hang, jobs wait until their deadline.
     pub threads_in_all: usize,
-    /// A request fails without a reply after this long.
+    /// The time after which a request without a reply fails.
     pub deadline: Duration,
 }
 
 impl Limits {
-    /// Limits for a number of decoding threads.
+    /// Returns the limits for a number of decoding threads.
     pub fn new(threads: usize, deadline: Duration) -> Self {
         let lane_threads = threads.max(4);
-        // Of four files all may hang.
+        // The files of four arrays may hang.
         let threads = 8 * lane_threads;
         Limits { lane_threads, threads, threads_in_all: threads + 256, deadline }
     }
 }
 
-/// When a request without a reply fails.
+/// The time at which a request without a reply fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deadline {
-    /// After [`Limits::deadline`]. Its work learns so from [`ReplySlot::cancellation`].
+    /// It fails after [`Limits::deadline`]. Its work knows this from [`ReplySlot::cancellation`].
     Fixed,
-    /// Once nothing was stored for [`Limits::deadline`]. Its work goes on.
+    /// It fails when nothing was stored for [`Limits::deadline`]. Its work goes on.
     WhileProgress,
 }
 
-/// How often the watchdog looks for progress while a request depends on it.
+/// The interval at which the watchdog looks for progress while a request depends on it.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 /// An idle thread ends after this long.
 const IDLE_TIME: Duration = Duration::from_secs(30);
@@ -141,7 +142,7 @@ struct PendingRequest {
 struct State {
     lanes: HashMap<u64, Lane>,
     ready: VecDeque<u64>,
-    /// By job number, which is also the order of the deadlines.
+    /// The requests by job number, which is also the order of the deadlines.
     pending: BTreeMap<u64, PendingRequest>,
     storing: Vec<StoringRequest>,
     /// The progress at the watchdog's last look, and when it had changed.
@@ -202,7 +203,7 @@ struct Shared {
     limits: Limits,
     /// A number that changes with every object that is stored.
     progress: Box<dyn Fn() -> u64 + Send + Sync>,
-    /// Called for each request that fails at its deadline.
+    /// The function that is called for each request that fails at its deadline.
     note_overdue: Box<dyn Fn(Request) + Send + Sync>,
     state: Mutex<State>,
     work: Condvar,
@@ -254,7 +255,7 @@ impl Executor {
         }
     }
 
-    /// The number of requests without a reply.
+    /// Returns the number of requests without a reply.
     pub fn pending(&self) -> usize {
         let state = self.shared.state.lock();
         state.pending.len() + state.storing.len()
@@ -387,8 +388,8 @@ impl Shared {
         }
     }
 
-    /// The requests that are overdue, and the time until the watchdog must look again. A request that comes meanwhile is
-    /// due later, so it need not wake the watchdog.
+    /// Returns the requests that are overdue, and the time until the watchdog must look again. A request that comes meanwhile is due
+    /// later, so it need not wake the watchdog.
     fn take_overdue(self: &Arc<Self>, state: &mut State, now: Instant) -> (Overdue, Duration) {
         let mut overdue = Overdue::new();
         let next = loop {
@@ -419,7 +420,7 @@ impl Shared {
     }
 }
 
-/// Runs a job; a request without a reply fails.
+/// Runs a job, and fails its request if there was no reply.
 fn run_job(work: Box<dyn FnOnce() + Send>, reply: &dyn Expire) {
     if catch_unwind(AssertUnwindSafe(work)).is_err() {
         log::error!("a request panicked, which is a bug; the request fails with an I/O error");
