@@ -21,7 +21,6 @@ const PART_BYTES: usize = 1 << 20;
 pub struct NpyImport {
     /// The path at which the array becomes visible.
     path: String,
-    /// Whether its documents are at the path already, as in a store without folders.
     is_in_place: bool,
     header: Vec<u8>,
     new: NewArray,
@@ -57,9 +56,11 @@ impl NpyImport {
         Ok(import)
     }
 
-    /// Makes the array visible at its place, with its owner and mode, which a program may have changed meanwhile.
-    pub fn publish(mut self, place: &Place) -> FsResult<()> {
-        self.new.give(&place.like)?;
+    /// Makes the array visible. A place has the owner and the mode, which a program may have changed since the import began.
+    pub fn publish(mut self, place: Option<&Place>) -> FsResult<()> {
+        if let Some(place) = place {
+            self.new.give(&place.like)?;
+        }
         Ok(self.new.publish()?)
     }
 
@@ -68,9 +69,9 @@ impl NpyImport {
         &self.path
     }
 
-    /// Returns whether the node at this path is the array that is being written.
-    pub fn is_in_place(&self, path: &str) -> bool {
-        self.is_in_place && self.path == path
+    /// Returns whether the documents of the array are at its path already, as in a store without folders.
+    pub fn is_in_place(&self) -> bool {
+        self.is_in_place
     }
 
     /// Returns how far the file was written.

@@ -196,7 +196,10 @@ impl Promotions {
             PromotedKind::Declared(stem) | PromotedKind::Imported(stem) => stem,
         };
         let path = join(group, stem);
-        let is_in_place = matches!(content, ScratchContent::Import(import) if import.is_in_place(&path));
+        let is_in_place = matches!(
+            content,
+            ScratchContent::Import(import) if import.is_in_place() && import.path() == path
+        );
         let made = match kind {
             _ if !is_in_place && self.nodes.current(&path)?.node.is_some() => {
                 let sentence = format!("'{path}' exists: nothing is replaced");
@@ -260,7 +263,18 @@ impl Promotions {
     /// Makes the array of an .npy file.
     fn import(&self, file: &ScratchFile, content: &mut ScratchContent, node: NodeName<'_>) -> FsResult<()> {
         let has = file.meta().size_bytes;
-        let place = self.permissions.new_place(node, file.caller(), file.meta().mode)?;
+        if let ScratchContent::Import(import) = &*content
+            && import.path() != node.path()
+        {
+            let sentence =
+                "a long .npy file becomes an array under its first name: close it before it is renamed";
+            return Err(Failure::Error(Error::Usage(sentence.to_owned())));
+        }
+        let place = match content {
+            // The place is taken: by this array.
+            ScratchContent::Import(import) if import.is_in_place() => None,
+            _ => Some(self.permissions.new_place(node, file.caller(), file.meta().mode)?),
+        };
         let ended = match std::mem::replace(content, ScratchContent::Ended) {
             ScratchContent::Import(import) if import.total() != has => {
                 let wanted = import.total();
