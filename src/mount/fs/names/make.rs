@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::array::{Engine, Order};
 use crate::error::Error;
-use crate::hierarchy::author::NewArray;
+use crate::hierarchy::author::{NewArray, Place};
 use crate::metadata::author::declared;
 use crate::metadata::{MAX_DOCUMENT_BYTES, ZarrFormat};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
@@ -94,10 +94,7 @@ impl Promotions {
         let Some(PromotedKind::Imported(stem)) = promoted_kind(&name).filter(|_| self.options.create) else {
             return None;
         };
-        let place = self
-            .permissions
-            .new_place(NodeName { group: &group, name: stem }, file.caller(), file.meta().mode)
-            .ok()?;
+        let place = self.new_place(file, NodeName { group: &group, name: stem }).ok()?;
         NpyImport::begin(&self.engine, self.nodes.store(), &place, start).ok()
     }
 
@@ -260,54 +257,40 @@ impl Promotions {
         Ok(())
     }
 
+    fn new_place(&self, file: &ScratchFile, node: NodeName<'_>) -> FsResult<Place> {
+        self.permissions.new_place(node, file.caller(), file.meta().mode)
+    }
+
     /// Makes the array of an .npy file.
     fn import(&self, file: &ScratchFile, content: &mut ScratchContent, node: NodeName<'_>) -> FsResult<()> {
         let has = file.meta().size_bytes;
-        if let ScratchContent::Import(import) = &*content
-            && import.path() != node.path()
-        {
-            let sentence =
-                "a long .npy file becomes an array under its first name: close it before it is renamed";
-            return Err(Failure::Error(Error::Usage(sentence.to_owned())));
-        }
-        let place = match content {
-            // The place is taken: by this array.
-            ScratchContent::Import(import) if import.is_in_place() => None,
-            _ => Some(self.permissions.new_place(node, file.caller(), file.meta().mode)?),
-        };
-        let ended = match std::mem::replace(content, ScratchContent::Ended) {
-            ScratchContent::Import(import) if import.total() != has => {
-                let wanted = import.total();
-                *content = ScratchContent::Import(import);
-                return Err(incomplete(has, wanted));
-            }
-            ScratchContent::Import(import) if import.path() != place.path => {
-                *content = ScratchContent::Import(import);
+        if let ScratchContent::Import(import) = &*content {
+            if import.path() != node.path() {
                 let sentence =
                     "a long .npy file becomes an array under its first name: close it before it is renamed";
                 return Err(Failure::Error(Error::Usage(sentence.to_owned())));
             }
-            ScratchContent::Import(import) => import.publish(&place),
-            other => {
-                *content = other;
-                let start = file.bytes(content, 0, MAX_HEADER_BYTES)?;
-                let header = NpyHeader::read(self.nodes.store(), &place, &start)?;
-                let new = NewArray::begin(
-                    &self.engine,
-                    self.nodes.store(),
-                    &place,
-                    header.documents,
-                    header.layout,
-                )?;
-                let wanted = header.bytes.saturating_add(new.array().size_bytes());
-                if has != wanted {
-                    return Err(incomplete(has, wanted));
-                }
-                copy_elements(file, content, header.bytes, &new)?;
-                new.publish().map_err(Failure::from)
+            if import.total() != has {
+                return Err(incomplete(has, import.total()));
             }
-        };
-        ended?;
+            // In a store without folders, the array has taken its place already.
+            let place = if import.is_in_place() { None } else { Some(self.new_place(file, node)?) };
+            if let ScratchContent::Import(import) = std::mem::replace(content, ScratchContent::Ended) {
+                import.publish(place.as_ref())?;
+            }
+        } else {
+            let place = self.new_place(file, node)?;
+            let start = file.bytes(content, 0, MAX_HEADER_BYTES)?;
+            let store = self.nodes.store();
+            let header = NpyHeader::read(store, &place, &start)?;
+            let new = NewArray::begin(&self.engine, store, &place, header.documents, header.layout)?;
+            let wanted = header.bytes.saturating_add(new.array().size_bytes());
+            if has != wanted {
+                return Err(incomplete(has, wanted));
+            }
+            copy_elements(file, content, header.bytes, &new)?;
+            new.publish()?;
+        }
         file.end(content);
         Ok(())
     }
