@@ -92,7 +92,7 @@ fn what_is_written_and_not_synced_is_committed() {
 }
 
 #[test]
-fn conflicts_are_told_and_kept() {
+fn conflicts_are_reported_and_kept() {
     let scene = Scene::new();
     let t = scene.open(&["t"]);
     scene.fs.write(t, 0, b"AB", false).unwrap();
