@@ -85,7 +85,6 @@ pub struct Options {
     pub cache_limit_bytes: u64,
     /// The number of decoding threads.
     pub threads: usize,
-
     /// Whether chunks are decoded ahead of sequential readers.
     pub prefetch: bool,
     /// The order and the byte order of the served bytes.
