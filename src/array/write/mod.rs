@@ -265,9 +265,11 @@ impl ArrayWriter {
     /// arrays cannot be stored, writes to this array are not refused: then it has only these writes dirty.
     fn make_room(&self) -> Result<()> {
         let WriterShared { resources, written } = &self.shared;
+        // A thread that stores full chunks already makes room at the least cost: those gain nothing by waiting.
         if !self.full.is_crowded() || self.full.wait_for_room() {
             return Ok(());
         }
+        // Then this array stores, and other arrays only if that was not enough: their chunks may still collect writes.
         let stored = self.store_to_make_room();
         if resources.is_over_dirty_limit() {
             written.make_others_store(self);
