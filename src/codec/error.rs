@@ -34,3 +34,19 @@ impl std::error::Error for CodecError {}
 
 /// The result of a codec.
 pub type CodecResult<T> = std::result::Result<T, CodecError>;
+
+/// Fails unless there are exactly `expected` bytes.
+pub fn check_length(found: usize, expected: usize) -> CodecResult<()> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(CodecError::new(format_args!("{found} bytes where {expected} were expected")))
+}
+
+/// Fails if there are more than `limit_bytes`.
+pub fn check_limit(found: usize, limit_bytes: usize) -> CodecResult<()> {
+    if found <= limit_bytes {
+        return Ok(());
+    }
+    Err(CodecError::new(format_args!("{found} bytes where at most {limit_bytes} were expected")))
+}

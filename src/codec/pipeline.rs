@@ -459,9 +459,10 @@ fn flush_permutation(
 }
 
 fn check_length(what: &str, found: usize, expected: usize) -> CodecResult<()> {
-    match found == expected {
-        true => Ok(()),
-        false => Err(CodecError::new(format_args!("{what} has {found} bytes instead of {expected}"))),
+    if found == expected {
+        Ok(())
+    } else {
+        Err(CodecError::new(format_args!("{what} has {found} bytes instead of {expected}")))
     }
 }
 

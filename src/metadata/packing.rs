@@ -52,20 +52,22 @@ impl Packing {
         match (is_given, is_number) {
             (true, false) => Packing::Malformed,
             (false, false) => Packing::None,
-            (_, true) => read(metadata).map_or(Packing::Malformed, Packing::from_parts),
+            (_, true) => match packed(metadata) {
+                None => Packing::Malformed,
+                Some(packed) if packed.is_identity(&metadata.data_type) => Packing::None,
+                Some(packed) => Packing::Packed(packed),
+            },
         }
-    }
-
-    fn from_parts((stored, packed): (&DataType, Packed)) -> Self {
-        let is_scaled = packed.scale_factor.is_some() || packed.add_offset.is_some();
-        if packed.read_as == *stored && packed.missing.is_empty() && !is_scaled {
-            return Packing::None;
-        }
-        Packing::Packed(packed)
     }
 }
 
 impl Packed {
+    /// Returns whether elements of the type `stored` are the numbers themselves.
+    fn is_identity(&self, stored: &DataType) -> bool {
+        let is_scaled = self.scale_factor.is_some() || self.add_offset.is_some();
+        self.read_as == *stored && self.missing.is_empty() && !is_scaled
+    }
+
     /// Returns the attributes of the unpacked array. They mention no packing, and NaN marks missing elements.
     pub fn unpacked_attributes(&self, attributes: &Map<String, Value>) -> Map<String, Value> {
         let is_scaled = self.scale_factor.is_some() || self.add_offset.is_some();
@@ -84,7 +86,8 @@ impl Packed {
     }
 }
 
-fn read(metadata: &ArrayMetadata) -> Option<(&DataType, Packed)> {
+/// Reads the packing attributes; `None` if they are malformed.
+fn packed(metadata: &ArrayMetadata) -> Option<Packed> {
     let (attributes, stored) = (&metadata.attributes, &metadata.data_type);
     let factor = |name: &str| match attributes.get(name) {
         Some(value) => number(value).map(Some),
@@ -109,7 +112,7 @@ fn read(metadata: &ArrayMetadata) -> Option<(&DataType, Packed)> {
         (None, None) if missing.is_empty() => read_as.clone(),
         (None, None) => float_for(&read_as)?,
     };
-    Some((stored, Packed { read_as, unpacked, scale_factor, add_offset, missing }))
+    Some(Packed { read_as, unpacked, scale_factor, add_offset, missing })
 }
 
 /// Reads a finite number, or a list of one.

@@ -16,6 +16,7 @@
 use std::borrow::Cow;
 
 use crate::codec::config::Configuration;
+use crate::codec::error::check_length;
 use crate::codec::{
     ArrayToArray, BytesToBytes, Codec, CodecEntry, CodecError, CodecInput, CodecResult, Context, EncodedSize,
     Items, Representation,
@@ -145,9 +146,10 @@ impl BitRounding {
         let is_negative = is_signed && code & sign != 0;
         let greatest = if is_signed { sign - 1 } else { all };
         // A negative number may become 0, which carries out of the type and is right.
-        match is_negative || rounded <= greatest {
-            true => (rounded & all) as u64,
-            false => (code >> drop_bits << drop_bits) as u64,
+        if is_negative || rounded <= greatest {
+            (rounded & all) as u64
+        } else {
+            (code >> drop_bits << drop_bits) as u64
         }
     }
 }
@@ -159,10 +161,7 @@ struct ArrayBitRound {
 }
 
 fn copy(input: &[u8], out: &mut [u8]) -> CodecResult<()> {
-    if input.len() != out.len() {
-        let (found, expected) = (input.len(), out.len());
-        return Err(CodecError::new(format_args!("codec \"bitround\": {found} bytes, not {expected}")));
-    }
+    check_length(input.len(), out.len())?;
     out.copy_from_slice(input);
     Ok(())
 }

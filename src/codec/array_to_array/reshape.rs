@@ -13,6 +13,7 @@
 use serde_json::Value;
 
 use crate::codec::config::Configuration;
+use crate::codec::error::check_length;
 use crate::codec::{
     ArrayToArray, Codec, CodecEntry, CodecError, CodecInput, CodecResult, Context, Representation,
 };
@@ -130,10 +131,7 @@ struct Reshape {
 
 impl Reshape {
     fn copy(input: &[u8], out: &mut [u8]) -> CodecResult<()> {
-        if input.len() != out.len() {
-            let (found, expected) = (input.len(), out.len());
-            return Err(CodecError::new(format_args!("codec \"reshape\": {found} bytes, not {expected}")));
-        }
+        check_length(input.len(), out.len())?;
         out.copy_from_slice(input);
         Ok(())
     }

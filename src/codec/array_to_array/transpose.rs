@@ -89,11 +89,10 @@ impl Transpose {
     }
 
     fn check(&self, input: &[u8], out: &[u8]) -> CodecResult<()> {
-        match input.len() == self.size && out.len() == self.size {
-            true => Ok(()),
-            false => {
-                Err(CodecError::new(format_args!("{} bytes where {} were expected", input.len(), self.size)))
-            }
+        if input.len() == self.size && out.len() == self.size {
+            Ok(())
+        } else {
+            Err(CodecError::new(format_args!("{} bytes where {} were expected", input.len(), self.size)))
         }
     }
 }

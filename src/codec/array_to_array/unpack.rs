@@ -133,9 +133,10 @@ fn scaled<T: Element + Send + Sync>(missing: Vec<T>, scale: f64, offset: f64) ->
     Box::new(move |input, out| {
         for (element, number) in input.chunks_exact(T::SIZE).zip(out.chunks_exact_mut(f64::SIZE)) {
             let element = T::read(element, ByteOrder::Little);
-            let value = match missing.contains(&element) {
-                true => f64::NAN,
-                false => f64::narrow(element.widen()) * scale + offset,
+            let value = if missing.contains(&element) {
+                f64::NAN
+            } else {
+                f64::narrow(element.widen()) * scale + offset
             };
             value.write(number, ByteOrder::Little);
         }

@@ -16,10 +16,11 @@
 use serde_json::Value;
 
 use crate::codec::config::Configuration;
+use crate::codec::error::check_length;
 use crate::codec::kernels::byte_swap::SwapPlan;
 use crate::codec::kernels::sub_byte::SubByte;
 use crate::codec::{
-    ArrayToBytes, Codec, CodecEntry, CodecError, CodecResult, Context, EncodedSize, InPlace, Items, scratch,
+    ArrayToBytes, Codec, CodecEntry, CodecResult, Context, EncodedSize, InPlace, Items, scratch,
 };
 use crate::metadata::CodecFamily;
 use crate::metadata::data_type::Component;
@@ -87,15 +88,6 @@ fn big_parts(configuration: &mut Configuration<'_>) -> CodecResult<Vec<Component
     parts.ok_or_else(|| configuration.error("big", "must be a list of [offset, width, count]"))
 }
 
-impl BytesCodec {
-    fn check_size(&self, found: usize) -> CodecResult<()> {
-        match found == self.size {
-            true => Ok(()),
-            false => Err(CodecError::new(format_args!("{found} bytes where {} were expected", self.size))),
-        }
-    }
-}
-
 impl InPlace for BytesCodec {
     fn decode(&self, data: &mut [u8]) -> CodecResult<()> {
         self.swap.apply(data);
@@ -125,15 +117,15 @@ impl ArrayToBytes for BytesCodec {
     }
 
     fn decode(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
-        self.check_size(encoded.len())?;
-        self.check_size(out.len())?;
+        check_length(encoded.len(), self.size)?;
+        check_length(out.len(), self.size)?;
         self.swap.copy(encoded, out);
         self.narrow.widen(out);
         Ok(())
     }
 
     fn encode(&self, input: &[u8]) -> CodecResult<Vec<u8>> {
-        self.check_size(input.len())?;
+        check_length(input.len(), self.size)?;
         self.narrow.check(input)?;
         let mut encoded = scratch::copied(input)?;
         self.swap.apply(&mut encoded);

@@ -122,11 +122,12 @@ impl PackBits {
     }
 
     fn check_length(&self, what: &str, found: usize, expected: usize) -> CodecResult<()> {
-        match found == expected {
-            true => Ok(()),
-            false => Err(CodecError::new(format_args!(
+        if found == expected {
+            Ok(())
+        } else {
+            Err(CodecError::new(format_args!(
                 "codec \"packbits\": {found} bytes {what}, where {expected} were expected"
-            ))),
+            )))
         }
     }
 
@@ -170,9 +171,10 @@ impl PackBits {
             let kept = waiting as u64 & mask;
             waiting >>= self.kept_bits;
             waiting_bits -= self.kept_bits;
-            let code = match self.component.is_signed {
-                true => ((kept << above).cast_signed() >> above).cast_unsigned(),
-                false => kept,
+            let code = if self.component.is_signed {
+                ((kept << above).cast_signed() >> above).cast_unsigned()
+            } else {
+                kept
             };
             *out = (code << self.first_bit).to_le_bytes().first_chunk::<N>().copied().unwrap_or([0; N]);
         }

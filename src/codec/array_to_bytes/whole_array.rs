@@ -91,11 +91,10 @@ impl<C: ArrayCompressor> WholeArray<C> {
     }
 
     fn check(&self, found: usize) -> CodecResult<()> {
-        match found == self.size_bytes {
-            true => Ok(()),
-            false => {
-                Err(CodecError::new(format_args!("{found} bytes, but the array has {}", self.size_bytes)))
-            }
+        if found == self.size_bytes {
+            Ok(())
+        } else {
+            Err(CodecError::new(format_args!("{found} bytes, but the array has {}", self.size_bytes)))
         }
     }
 

@@ -274,9 +274,10 @@ impl ZfpArray {
     ) -> CodecResult<Vec<u8>> {
         let dims = self.dims.ok_or_else(|| CodecError::new("zfp takes at most 4 dimensions"))?;
         let elements = input.chunks_exact(self.numeric_type.size());
-        let promoted: Option<Vec<T>> = match T::NUMERIC_TYPE == self.numeric_type {
-            true => Some(elements.map(|bytes| T::read(bytes, ByteOrder::Little)).collect()),
-            false => elements.map(|bytes| T::promote(self.numeric_type, bytes)).collect(),
+        let promoted: Option<Vec<T>> = if T::NUMERIC_TYPE == self.numeric_type {
+            Some(elements.map(|bytes| T::read(bytes, ByteOrder::Little)).collect())
+        } else {
+            elements.map(|bytes| T::promote(self.numeric_type, bytes)).collect()
         };
         let scalars =
             promoted.ok_or_else(|| CodecError::new("an integer too large for zfp's signed type"))?;

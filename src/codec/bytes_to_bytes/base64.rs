@@ -13,6 +13,7 @@ use base64::Engine;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 
 use crate::codec::config::Configuration;
+use crate::codec::error::check_limit;
 use crate::codec::{BytesToBytes, Codec, CodecEntry, CodecError, CodecResult, Context, EncodedSize};
 
 /// The codec's names and constructor.
@@ -42,9 +43,10 @@ impl BytesToBytes for Base64 {
     }
 
     fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
-        let digits: Cow<'_, [u8]> = match encoded.iter().any(u8::is_ascii_whitespace) {
-            true => encoded.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect(),
-            false => Cow::Borrowed(encoded),
+        let digits: Cow<'_, [u8]> = if encoded.iter().any(u8::is_ascii_whitespace) {
+            encoded.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect()
+        } else {
+            Cow::Borrowed(encoded)
         };
         if digits.len() / 4 * 3 > limit_bytes.saturating_add(2) {
             let found = digits.len();
@@ -53,12 +55,7 @@ impl BytesToBytes for Base64 {
             )));
         }
         let bytes = ENGINE.decode(&digits).map_err(|error| CodecError::new(format_args!("{error}")))?;
-        if bytes.len() > limit_bytes {
-            let found = bytes.len();
-            return Err(CodecError::new(format_args!(
-                "{found} bytes where at most {limit_bytes} were expected"
-            )));
-        }
+        check_limit(bytes.len(), limit_bytes)?;
         Ok(Cow::Owned(bytes))
     }
 

@@ -10,6 +10,7 @@
 use std::borrow::Cow;
 
 use crate::codec::config::Configuration;
+use crate::codec::error::{check_length, check_limit};
 use crate::codec::{
     BytesToBytes, Codec, CodecEntry, CodecError, CodecInput, CodecResult, Context, EncodedSize, scratch,
 };
@@ -59,12 +60,7 @@ impl BytesToBytes for Shuffle {
     }
 
     fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
-        if encoded.len() > limit_bytes {
-            let found = encoded.len();
-            return Err(CodecError::new(format_args!(
-                "{found} bytes where at most {limit_bytes} were expected"
-            )));
-        }
+        check_limit(encoded.len(), limit_bytes)?;
         if !self.check(encoded.len())? {
             return Ok(Cow::Borrowed(encoded));
         }
@@ -74,13 +70,11 @@ impl BytesToBytes for Shuffle {
     }
 
     fn decode_into(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
-        if encoded.len() != out.len() {
-            let (found, expected) = (encoded.len(), out.len());
-            return Err(CodecError::new(format_args!("{found} bytes where {expected} were expected")));
-        }
-        match self.check(encoded.len())? {
-            true => unshuffle(encoded, out, self.element_size),
-            false => out.copy_from_slice(encoded),
+        check_length(encoded.len(), out.len())?;
+        if self.check(encoded.len())? {
+            unshuffle(encoded, out, self.element_size)
+        } else {
+            out.copy_from_slice(encoded)
         }
         Ok(())
     }

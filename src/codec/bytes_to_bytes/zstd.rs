@@ -101,11 +101,10 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
 pub(super) fn decompress(encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
     let decode = |context: &mut Decompressor<'_>| context.decompress_to_buffer(encoded, &mut *out);
     let decoded = DECOMPRESSORS.with(Decompressor::new, decode)?;
-    match decoded == out.len() {
-        true => Ok(()),
-        false => {
-            Err(CodecError::new(format_args!("{decoded} bytes decoded where {} were expected", out.len())))
-        }
+    if decoded == out.len() {
+        Ok(())
+    } else {
+        Err(CodecError::new(format_args!("{decoded} bytes decoded where {} were expected", out.len())))
     }
 }
 
@@ -126,11 +125,10 @@ impl BytesToBytes for Zstd {
         let frames = zstd::stream::read::Decoder::with_buffer(encoded).map_err(CodecError::new)?;
         let mut decoded = Vec::new();
         frames.take(limit_bytes as u64 + 1).read_to_end(&mut decoded).map_err(CodecError::new)?;
-        match decoded.len() > limit_bytes {
-            true => {
-                Err(CodecError::new(format_args!("more than the {limit_bytes} bytes that were expected")))
-            }
-            false => Ok(Cow::Owned(decoded)),
+        if decoded.len() > limit_bytes {
+            Err(CodecError::new(format_args!("more than the {limit_bytes} bytes that were expected")))
+        } else {
+            Ok(Cow::Owned(decoded))
         }
     }
 
@@ -225,9 +223,10 @@ impl BoundedEncoder for Zstd {
             context.include_contentsize(true)?;
             context.compress_to_buffer(decoded, out)
         };
-        match self.level > LAST_KEPT_LEVEL {
-            true => Contexts::new(0).with(make, encode),
-            false => COMPRESSORS.with(make, encode),
+        if self.level > LAST_KEPT_LEVEL {
+            Contexts::new(0).with(make, encode)
+        } else {
+            COMPRESSORS.with(make, encode)
         }
     }
 }

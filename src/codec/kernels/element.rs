@@ -112,9 +112,10 @@ fn float_to_i64(number: f64) -> i64 {
 #[inline(always)]
 fn float_to_u64(number: f64) -> u64 {
     const BOUND: f64 = 9_223_372_036_854_775_808.0;
-    match number >= BOUND {
-        true => (float_to_i64(number - BOUND) as u64) ^ (1 << 63),
-        false => float_to_i64(number) as u64,
+    if number >= BOUND {
+        (float_to_i64(number - BOUND) as u64) ^ (1 << 63)
+    } else {
+        float_to_i64(number) as u64
     }
 }
 
@@ -172,10 +173,8 @@ fn float_to_half(number: f64) -> f16 {
     if single.is_nan() || f64::from(single) == number {
         return f16::from_f32(single);
     }
-    let toward_zero = match f64::from(single).abs() > number.abs() {
-        true => single.to_bits() - 1,
-        false => single.to_bits(),
-    };
+    let toward_zero =
+        if f64::from(single).abs() > number.abs() { single.to_bits() - 1 } else { single.to_bits() };
     f16::from_f32(f32::from_bits(toward_zero | 1))
 }
 
@@ -278,9 +277,10 @@ pub fn cast(input: &[u8], from: NumericDtype, out: &mut [u8], to: NumericDtype) 
 #[inline(never)]
 fn load<S: Element, W: Element>(input: &[u8], byte_order: ByteOrder, block: &mut [W]) {
     for (element, bytes) in block.iter_mut().zip(input.chunks_exact(S::SIZE)) {
-        *element = match S::NUMERIC_TYPE == W::NUMERIC_TYPE {
-            true => W::read(bytes, byte_order),
-            false => W::narrow(S::read(bytes, byte_order).widen()),
+        *element = if S::NUMERIC_TYPE == W::NUMERIC_TYPE {
+            W::read(bytes, byte_order)
+        } else {
+            W::narrow(S::read(bytes, byte_order).widen())
         };
     }
 }
@@ -289,9 +289,10 @@ fn load<S: Element, W: Element>(input: &[u8], byte_order: ByteOrder, block: &mut
 #[inline(never)]
 fn store<W: Element, T: Element>(block: &[W], out: &mut [u8], byte_order: ByteOrder) {
     for (element, bytes) in block.iter().zip(out.chunks_exact_mut(T::SIZE)) {
-        match W::NUMERIC_TYPE == T::NUMERIC_TYPE {
-            true => element.write(bytes, byte_order),
-            false => T::narrow(element.widen()).write(bytes, byte_order),
+        if W::NUMERIC_TYPE == T::NUMERIC_TYPE {
+            element.write(bytes, byte_order)
+        } else {
+            T::narrow(element.widen()).write(bytes, byte_order)
         }
     }
 }

@@ -13,14 +13,22 @@ struct PermutedAxis {
     to: usize,
 }
 
+/// The two axes that are transposed in tiles.
+#[derive(Clone, Copy, Debug)]
+struct TileAxes {
+    /// The axis that is contiguous in the source.
+    source: PermutedAxis,
+    /// The axis that is contiguous in the target.
+    target: PermutedAxis,
+}
+
 /// A prepared copy, for one shape and one order.
 #[derive(Clone, Debug)]
 pub struct Permute {
     /// Bytes per (widened) element.
     width: usize,
-    /// The axis that is contiguous in the source, and the one that is contiguous in the target; `None` where source
-    /// and target are the same bytes.
-    tile: Option<(PermutedAxis, PermutedAxis)>,
+    /// `None` if source and target are the same bytes.
+    tile: Option<TileAxes>,
     /// All other axes.
     outer: Vec<PermutedAxis>,
     /// Bytes on either side.
@@ -70,7 +78,7 @@ impl Permute {
             Some(at) => axes.remove(at),
             None => PermutedAxis { length: 1, from: 1, to: 1 },
         };
-        self.tile = Some((fastest_in_source, fastest_in_target));
+        self.tile = Some(TileAxes { source: fastest_in_source, target: fastest_in_target });
         axes.reverse();
         self.outer = axes;
     }
@@ -123,7 +131,7 @@ impl Permute {
 
     fn copy_elements<const WIDTH: usize, const TILE: usize>(
         &self,
-        (source, target): (PermutedAxis, PermutedAxis),
+        TileAxes { source, target }: TileAxes,
         from: &[u8],
         to: &mut [u8],
     ) {
@@ -154,7 +162,7 @@ impl Permute {
         });
     }
 
-    fn copy_wide(&self, (source, target): (PermutedAxis, PermutedAxis), from: &[u8], to: &mut [u8]) {
+    fn copy_wide(&self, TileAxes { source, target }: TileAxes, from: &[u8], to: &mut [u8]) {
         let width = self.width;
         self.for_each_plane(|from_plane, to_plane| {
             for s in 0..source.length {

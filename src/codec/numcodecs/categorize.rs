@@ -13,6 +13,7 @@ use std::collections::HashMap;
 
 use super::filter::read_dtype;
 use crate::codec::config::Configuration;
+use crate::codec::error::{check_length, check_limit};
 use crate::codec::kernels::dtype::NumericDtype;
 use crate::codec::kernels::element::{Element, WideNumber};
 use crate::codec::{
@@ -95,11 +96,12 @@ impl Categorize {
     /// Returns the bytes of the strings for this many bytes of numbers.
     fn decoded_len(&self, encoded_len: usize) -> CodecResult<usize> {
         let code_bytes = self.codes.numeric_type.size();
-        match encoded_len.is_multiple_of(code_bytes) {
-            true => Ok((encoded_len / code_bytes).saturating_mul(self.item_bytes)),
-            false => Err(CodecError::new(format_args!(
+        if encoded_len.is_multiple_of(code_bytes) {
+            Ok((encoded_len / code_bytes).saturating_mul(self.item_bytes))
+        } else {
+            Err(CodecError::new(format_args!(
                 "{encoded_len} bytes are not a multiple of {code_bytes}, the size of a category's number"
-            ))),
+            )))
         }
     }
 
@@ -158,19 +160,14 @@ impl BytesToBytes for Categorize {
 
     fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
         let length = self.decoded_len(encoded.len())?;
-        if length > limit_bytes {
-            return Err(CodecError::new(format_args!("{length} bytes where at most {limit_bytes} fit")));
-        }
+        check_limit(length, limit_bytes)?;
         let mut out = scratch::zeroed(length)?;
         self.decode_into(encoded, &mut out)?;
         Ok(Cow::Owned(out))
     }
 
     fn decode_into(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
-        let (length, expected) = (self.decoded_len(encoded.len())?, out.len());
-        if length != expected {
-            return Err(CodecError::new(format_args!("{length} bytes where {expected} were expected")));
-        }
+        check_length(self.decoded_len(encoded.len())?, out.len())?;
         let codes = encoded.chunks_exact(self.codes.numeric_type.size());
         with_numeric_type!(self.codes.numeric_type, T => {
             for (code, string) in codes.zip(out.chunks_exact_mut(self.item_bytes.max(1))) {

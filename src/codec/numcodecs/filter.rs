@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 
 use crate::codec::config::Configuration;
+use crate::codec::error::{check_length, check_limit};
 use crate::codec::kernels::dtype::{NumericDtype, computed_type};
 use crate::codec::kernels::element::cast;
 use crate::codec::{
@@ -184,11 +185,12 @@ impl<F: NumericFilter> BytesFilter<F> {
     /// Returns the decoded bytes for this many encoded ones.
     fn decoded_len(&self, encoded_len: usize) -> CodecResult<usize> {
         let (from, to) = (self.dtypes.encoded.numeric_type.size(), self.dtypes.decoded.numeric_type.size());
-        match encoded_len.is_multiple_of(from) {
-            true => Ok((encoded_len / from).saturating_mul(to)),
-            false => Err(CodecError::new(format_args!(
+        if encoded_len.is_multiple_of(from) {
+            Ok((encoded_len / from).saturating_mul(to))
+        } else {
+            Err(CodecError::new(format_args!(
                 "{encoded_len} bytes are not a multiple of the filter's items of {from} bytes"
-            ))),
+            )))
         }
     }
 }
@@ -207,21 +209,14 @@ impl<F: NumericFilter> BytesToBytes for BytesFilter<F> {
 
     fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
         let length = self.decoded_len(encoded.len())?;
-        if length > limit_bytes {
-            return Err(CodecError::new(format_args!(
-                "{length} bytes where at most {limit_bytes} were expected"
-            )));
-        }
+        check_limit(length, limit_bytes)?;
         let mut out = scratch::zeroed(length)?;
         self.decode_into(encoded, &mut out)?;
         Ok(Cow::Owned(out))
     }
 
     fn decode_into(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
-        let (length, expected) = (self.decoded_len(encoded.len())?, out.len());
-        if length != expected {
-            return Err(CodecError::new(format_args!("{length} bytes where {expected} were expected")));
-        }
+        check_length(self.decoded_len(encoded.len())?, out.len())?;
         self.filter.decode(self.dtypes, encoded, out);
         Ok(())
     }

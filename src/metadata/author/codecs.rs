@@ -71,9 +71,10 @@ pub fn v3(text: Option<&str>, data_type: &DataType) -> ParseResult<Vec<Value>> {
             _ => Err(ParseError::invalid("codecs of Zarr v3 are a JSON list")),
         };
     }
-    let bytes = match has_byte_order(data_type) {
-        true => json!({"name": "bytes", "configuration": {"endian": "little"}}),
-        false => json!({"name": "bytes"}),
+    let bytes = if has_byte_order(data_type) {
+        json!({"name": "bytes", "configuration": {"endian": "little"}})
+    } else {
+        json!({"name": "bytes"})
     };
     let mut codecs = vec![bytes];
     if text == "none" {

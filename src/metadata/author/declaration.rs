@@ -34,11 +34,12 @@ const MEMBERS: [&str; 15] = [
     "units",
 ];
 
-/// Returns the documents of the array, the main one last. `served` is the layout of the bytes that the mount serves.
+/// Returns the documents of the array, the main one last. The order and the byte order are those that the mount serves.
 pub fn declared(
     text: &str,
     zarr_format: ZarrFormat,
-    (is_fortran_order, byte_order): (bool, ByteOrder),
+    is_fortran_order: bool,
+    byte_order: ByteOrder,
 ) -> ParseResult<Vec<NodeDocument>> {
     let members = json::parse_object(text.as_bytes())?;
     let is_copy = members.contains_key("schema");
@@ -193,10 +194,12 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
 
-    const LITTLE: (bool, ByteOrder) = (false, ByteOrder::Little);
+    fn little(text: &str, zarr_format: ZarrFormat) -> ParseResult<Vec<NodeDocument>> {
+        declared(text, zarr_format, false, ByteOrder::Little)
+    }
 
     fn document(text: &str, zarr_format: ZarrFormat) -> Value {
-        serde_json::from_str(&declared(text, zarr_format, LITTLE).unwrap().last().unwrap().text).unwrap()
+        serde_json::from_str(&little(text, zarr_format).unwrap().last().unwrap().text).unwrap()
     }
 
     #[test]
@@ -210,7 +213,7 @@ mod tests {
         );
         assert_eq!(v3["chunk_grid"]["configuration"]["chunk_shape"], json!([2, 6]));
         assert_eq!((&v3["codecs"][1]["name"], &v3["attributes"]["units"]), (&json!("gzip"), &json!("K")));
-        assert!(declared(text, ZarrFormat::V3, LITTLE).unwrap()[0].text.contains("1E5"), "as it was written");
+        assert!(little(text, ZarrFormat::V3).unwrap()[0].text.contains("1E5"), "as it was written");
         let v2 = document(r#"{"shape":[3],"data_type":"int16"}"#, ZarrFormat::V2);
         assert_eq!((&v2["dtype"], &v2["chunks"]), (&json!("<i2"), &json!([3])));
     }
@@ -240,7 +243,7 @@ mod tests {
             (r#"{"shape":[4],"descr":"<f4","chunks":[2,2]}"#, "chunks: 2 for a shape"),
             (r#"{"shape":[4],"descr":"float"}"#, ""),
         ] {
-            let error = declared(text, ZarrFormat::V3, LITTLE).unwrap_err().to_string();
+            let error = little(text, ZarrFormat::V3).unwrap_err().to_string();
             assert!(error.contains(reason), "{text}: {error}");
         }
     }

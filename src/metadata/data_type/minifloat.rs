@@ -28,9 +28,10 @@ impl FloatFormat {
     /// format has no near value: for NaN, infinity or a number out of range in a format without infinity, and for zero
     /// or a negative number in a format without sign.
     pub fn encode(self, value: f64) -> Option<u16> {
-        let number = match value.is_nan() {
-            true => ExactNumber::Nan { is_negative: false, payload: 0 },
-            false => ExactNumber::from_f64(value),
+        let number = if value.is_nan() {
+            ExactNumber::Nan { is_negative: false, payload: 0 }
+        } else {
+            ExactNumber::from_f64(value)
         };
         // A format without zero has its least number near to what is below it.
         let is_small = 0.0 < value && value < 1.0;

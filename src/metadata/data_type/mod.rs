@@ -339,9 +339,10 @@ impl DataType {
             Struct(fields) => {
                 let field = |field: &Field| {
                     let descr = field.data_type.numpy_descr(byte_order);
-                    match field.shape.is_empty() {
-                        true => json!([field.name, descr]),
-                        false => json!([field.name, descr, field.shape]),
+                    if field.shape.is_empty() {
+                        json!([field.name, descr])
+                    } else {
+                        json!([field.name, descr, field.shape])
                     }
                 };
                 return Value::Array(fields.iter().map(field).collect());

@@ -48,10 +48,7 @@ impl<'a> Decimal<'a> {
         while digits.last() == Some(&b'0') {
             digits.pop();
         }
-        let magnitude = match digits.is_empty() {
-            true => 0,
-            false => exponent + whole.len() as i64 - leading as i64,
-        };
+        let magnitude = if digits.is_empty() { 0 } else { exponent + whole.len() as i64 - leading as i64 };
         let is_plain = !unsigned.contains(['.', 'e', 'E']);
         Some(Decimal { text, negative, digits, magnitude, is_plain })
     }
@@ -88,9 +85,10 @@ impl<'a> Decimal<'a> {
             return Some(nearest); // odd already, whether exact or not
         }
         let exact = format!("{:.1074}", nearest.abs());
-        let order = match nearest.is_infinite() {
-            true => Ordering::Less,
-            false => self.compare_magnitude(&Decimal::parse_unbounded(&exact)?),
+        let order = if nearest.is_infinite() {
+            Ordering::Less
+        } else {
+            self.compare_magnitude(&Decimal::parse_unbounded(&exact)?)
         };
         Some(match order {
             Ordering::Equal => nearest,

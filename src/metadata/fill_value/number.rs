@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::decimal::Decimal;
 use crate::metadata::data_type::DataType;
-use crate::metadata::data_type::exact_number::{FloatFormat, ScalarFormat};
+use crate::metadata::data_type::exact_number::{FloatFormat, IntegerFormat, ScalarFormat};
 use crate::metadata::json;
 use crate::metadata::json::parse_error::{ParseError, ParseResult};
 
@@ -35,13 +35,13 @@ pub fn append(data_type: &DataType, value: &Value, is_loose: bool, bytes: &mut V
         },
         DateTime64(_) | TimeDelta64(_) => {
             let ticks = if is_nat(value) { i64::MIN.into() } else { integer(value, is_loose)? };
-            let ticks = in_range(ticks, (i64::MIN.into(), i64::MAX.into()), value)?;
+            let ticks = in_range(ticks, IntegerFormat { bits: 64, is_signed: true }, value)?;
             bytes.extend(ticks.to_le_bytes().iter().take(8));
         }
         _ => match data_type.real_format() {
             Some(ScalarFormat::Float(format)) => append_minifloat(format, value, bytes)?,
             Some(format @ ScalarFormat::Integer(integers)) => {
-                let number = in_range(integer(value, is_loose)?, integers.range(), value)?;
+                let number = in_range(integer(value, is_loose)?, integers, value)?;
                 bytes.extend(number.to_le_bytes().iter().take(format.width()));
             }
             None => return Err(not_a("a fill value of this type", value)),
@@ -54,7 +54,8 @@ fn not_a(what: &str, value: &Value) -> ParseError {
     ParseError::invalid(format_args!("{} is not {what}", json::shown(value)))
 }
 
-fn in_range(number: i128, (low, high): (i128, i128), value: &Value) -> ParseResult<i128> {
+fn in_range(number: i128, format: IntegerFormat, value: &Value) -> ParseResult<i128> {
+    let (low, high) = format.range();
     if (low..=high).contains(&number) {
         return Ok(number);
     }

@@ -238,9 +238,8 @@ fn merge_value(stored: &str, written: &str, before: &Value, after: &Value) -> St
         _ => None,
     };
     let is_object = old.is_object;
-    let find = |container: &Container<'_>, name: &str, index: usize| match is_object {
-        true => container.position(name),
-        false => (index < container.parts.len()).then_some(index),
+    let find = |container: &Container<'_>, name: &str, index: usize| {
+        if is_object { container.position(name) } else { (index < container.parts.len()).then_some(index) }
     };
     let mut kept = Vec::new();
     for (index, part) in old.parts.iter().enumerate() {

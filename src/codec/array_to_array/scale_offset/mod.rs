@@ -19,6 +19,7 @@ mod arithmetic;
 use serde_json::Value;
 
 use crate::codec::config::Configuration;
+use crate::codec::error::check_length;
 use crate::codec::kernels::dtype::computed_type;
 use crate::codec::{
     ArrayToArray, Codec, CodecEntry, CodecError, CodecInput, CodecResult, Context, Representation,
@@ -116,7 +117,7 @@ impl ArrayToArray for ScaleOffset {
     }
 
     fn decode(&self, input: &[u8], out: &mut [u8]) -> CodecResult<()> {
-        same_length(input, out)?;
+        check_length(input.len(), out.len())?;
         match &self.arithmetic {
             Some(arithmetic) => arithmetic.decode(input, out),
             None => {
@@ -127,7 +128,7 @@ impl ArrayToArray for ScaleOffset {
     }
 
     fn encode(&self, input: &[u8], out: &mut [u8]) -> CodecResult<()> {
-        same_length(input, out)?;
+        check_length(input.len(), out.len())?;
         match &self.arithmetic {
             Some(arithmetic) => arithmetic.encode(input, out),
             None => {
@@ -140,17 +141,6 @@ impl ArrayToArray for ScaleOffset {
     fn is_elementwise(&self) -> bool {
         true
     }
-}
-
-fn same_length(input: &[u8], out: &[u8]) -> CodecResult<()> {
-    if input.len() == out.len() {
-        return Ok(());
-    }
-    Err(CodecError::new(format_args!(
-        "codec \"scale_offset\": {} bytes do not become {} bytes",
-        input.len(),
-        out.len()
-    )))
 }
 
 #[cfg(test)]

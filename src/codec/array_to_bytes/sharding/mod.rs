@@ -280,9 +280,8 @@ impl ArrayToBytes for ShardingIndexed {
         if input.len() != self.shard_bytes {
             return Err(CodecError::new(format_args!("{} bytes for a shard", input.len())));
         }
-        let encode_chunk = |block: &[u8]| match self.is_all_fill(block) {
-            true => Ok(None),
-            false => self.inner.encode(block).map(Some),
+        let encode_chunk = |block: &[u8]| {
+            if self.is_all_fill(block) { Ok(None) } else { self.inner.encode(block).map(Some) }
         };
         let inner_bytes = self.inner.decoded_bytes();
         let chunks: CodecResult<Vec<Option<EncodedBytes>>> = (0..self.chunk_count)

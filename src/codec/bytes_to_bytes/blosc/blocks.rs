@@ -56,9 +56,10 @@ pub(super) fn decode_part(
     let header = BloscHeader::parse_prefix(&head, available)?;
     header.expect_bytes(decoded_bytes)?;
     if header.is_copied() {
-        return match header.encoded_bytes == decoded_bytes + HEADER_BYTES {
-            true => stored.read((HEADER_BYTES + start) as u64, out).map(|()| out.len()),
-            false => Err(CodecError::new("a blosc buffer without compression has the wrong length")),
+        return if header.encoded_bytes == decoded_bytes + HEADER_BYTES {
+            stored.read((HEADER_BYTES + start) as u64, out).map(|()| out.len())
+        } else {
+            Err(CodecError::new("a blosc buffer without compression has the wrong length"))
         };
     }
     let blocks = decoded_bytes.div_ceil(header.block_bytes);

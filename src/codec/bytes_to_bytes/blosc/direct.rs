@@ -65,10 +65,7 @@ fn next_part<'a>(stored: &mut &'a [u8]) -> CodecResult<&'a [u8]> {
 fn decode_parts(mut stored: &[u8], out: &mut [u8], parts: usize, decompress: Decompress) -> CodecResult<()> {
     for out in out.chunks_exact_mut(out.len() / parts) {
         let part = next_part(&mut stored)?;
-        match part.len() == out.len() {
-            true => out.copy_from_slice(part),
-            false => decompress(part, out)?,
-        }
+        if part.len() == out.len() { out.copy_from_slice(part) } else { decompress(part, out)? }
     }
     Ok(())
 }
@@ -86,12 +83,11 @@ fn unshuffle(
     let mut found = [&[][..]; MAX_PARTS];
     for (decoded, found) in decoded.chunks_exact_mut(part_bytes).zip(&mut found) {
         let part = next_part(&mut stored)?;
-        *found = match part.len() == part_bytes {
-            true => part,
-            false => {
-                decompress(part, decoded)?;
-                decoded
-            }
+        *found = if part.len() == part_bytes {
+            part
+        } else {
+            decompress(part, decoded)?;
+            decoded
         };
     }
     if parts == size {

@@ -22,6 +22,7 @@ use std::ffi::{CStr, c_int};
 use serde_json::Value;
 
 use crate::codec::config::Configuration;
+use crate::codec::error::check_limit;
 use crate::codec::{
     BoundedEncoder, BytesToBytes, Codec, CodecEntry, CodecError, CodecResult, Context, EncodedSize,
     PartialDecoder, StoredBytes, scratch,
@@ -79,9 +80,7 @@ impl BytesToBytes for Blosc {
 
     fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
         let size = BloscHeader::parse(encoded)?.decoded_bytes;
-        if size > limit_bytes {
-            return Err(CodecError::new(format_args!("{size} bytes where at most {limit_bytes} fit")));
-        }
+        check_limit(size, limit_bytes)?;
         let mut decoded = scratch::zeroed(size)?;
         self.decode_into(encoded, &mut decoded)?;
         Ok(Cow::Owned(decoded))

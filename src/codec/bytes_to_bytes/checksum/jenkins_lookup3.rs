@@ -23,9 +23,8 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     let prefix: Result<Vec<u8>, _> = prefix.into_iter().map(u8::try_from).collect();
     let prefix = prefix.map_err(|_| configuration.error("prefix", "must be a list of bytes"))?;
     configuration.finish()?;
-    let compute = move |bytes: &[u8]| match prefix.is_empty() {
-        true => lookup3(bytes, seed),
-        false => lookup3(&[&prefix, bytes].concat(), seed),
+    let compute = move |bytes: &[u8]| {
+        if prefix.is_empty() { lookup3(bytes, seed) } else { lookup3(&[&prefix, bytes].concat(), seed) }
     };
     let codec = Checksum { name: "jenkins_lookup3", location: ChecksumLocation::End, compute };
     Ok(Codec::BytesToBytes(Box::new(codec)))

@@ -12,6 +12,7 @@ pub mod jenkins_lookup3;
 use std::borrow::Cow;
 
 use crate::codec::config::Configuration;
+use crate::codec::error::check_limit;
 use crate::codec::{BytesToBytes, CodecError, CodecResult, EncodedSize};
 
 /// The position of the checksum.
@@ -70,10 +71,7 @@ impl<F: Fn(&[u8]) -> u32 + Send + Sync> BytesToBytes for Checksum<F> {
                 .map(|(bytes, stored)| (stored, bytes))
                 .ok_or_else(too_short)?,
         };
-        if bytes.len() > limit_bytes {
-            let found = bytes.len();
-            return Err(CodecError::new(format!("{found} bytes where at most {limit_bytes} were expected")));
-        }
+        check_limit(bytes.len(), limit_bytes)?;
         let (stored, computed) = (u32::from_le_bytes(*stored), (self.compute)(bytes));
         if stored != computed {
             let name = self.name;

@@ -141,10 +141,7 @@ impl Wrapper {
             [method, flags, ..] => method & 15 == 8 && u16::from_be_bytes([*method, *flags]) % 31 == 0,
             _ => false,
         };
-        match self == Wrapper::Zlib && (is_complete || !begins_stream(rest)) {
-            true => &[],
-            false => rest,
-        }
+        if self == Wrapper::Zlib && (is_complete || !begins_stream(rest)) { &[] } else { rest }
     }
 
     /// Returns the length of the longest member for `decoded_bytes`, at any level.

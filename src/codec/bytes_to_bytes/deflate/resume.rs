@@ -50,10 +50,7 @@ impl ResumableInflate {
             let is_all = self.wrapper == Wrapper::Zlib || inflate.total_in() == stored.size_bytes();
             Ok(is_all && inflate.total_out() == self.decoded_bytes as u64)
         })?;
-        match is_right {
-            true => Ok(()),
-            false => Err(CodecError::new("not one member of the length that was expected")),
-        }
+        if is_right { Ok(()) } else { Err(CodecError::new("not one member of the length that was expected")) }
     }
 }
 

@@ -237,21 +237,21 @@ impl ScalarFormat {
 impl IntegerFormat {
     /// Returns the least and the greatest value.
     pub fn range(self) -> (i128, i128) {
-        match self.is_signed {
-            true => (-(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1),
-            false => (0, (1 << self.bits) - 1),
+        if self.is_signed {
+            (-(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1)
+        } else {
+            (0, (1 << self.bits) - 1)
         }
     }
 
     #[inline]
     fn read(self, code: u64) -> ExactNumber {
         let above = 64 - self.bits;
-        let (is_negative, significand) = match self.is_signed {
-            true => {
-                let value = (code << above).cast_signed() >> above;
-                (value < 0, value.unsigned_abs())
-            }
-            false => (false, (code << above) >> above),
+        let (is_negative, significand) = if self.is_signed {
+            let value = (code << above).cast_signed() >> above;
+            (value < 0, value.unsigned_abs())
+        } else {
+            (false, (code << above) >> above)
         };
         ExactNumber::Finite { is_negative, significand, exponent: 0 }
     }
@@ -299,11 +299,10 @@ impl IntegerFormat {
     fn canonical(self, code: u64) -> u64 {
         let above = 64 - self.bits;
         let beyond_bytes = 64 - self.bits.div_ceil(8) * 8;
-        match self.is_signed {
-            true => {
-                (((code << above).cast_signed() >> above).cast_unsigned() << beyond_bytes) >> beyond_bytes
-            }
-            false => (code << above) >> above,
+        if self.is_signed {
+            (((code << above).cast_signed() >> above).cast_unsigned() << beyond_bytes) >> beyond_bytes
+        } else {
+            (code << above) >> above
         }
     }
 }

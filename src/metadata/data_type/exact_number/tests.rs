@@ -61,10 +61,7 @@ impl Ladder {
             .collect();
         assert!(rungs.is_sorted_by(|a, b| a.0 < b.0), "{data_type:?}");
         let [.., (before, _), (greatest, last)] = rungs.as_slice() else { panic!() };
-        let beyond = match is_signed {
-            true => greatest + (greatest - before),
-            false => greatest * 2.0,
-        };
+        let beyond = if is_signed { greatest + (greatest - before) } else { greatest * 2.0 };
         let code = last + 1;
         rungs.push((beyond, code));
         let has_infinity = matches!(format.read(code), ExactNumber::Infinity { .. });
@@ -112,9 +109,10 @@ fn check_float(data_type: &DataType, ladder: &Ladder, value: f64) {
     for rounding in ROUNDINGS {
         let got = target.write(ExactNumber::from_f64(value), rounding, OutOfRange::Refuse);
         let expected = if value.is_infinite() {
-            match ladder.has_infinity {
-                true => Ok(ladder.rungs.last().unwrap().1 | if value < 0.0 { sign_bit } else { 0 }),
-                false => Err(Unrepresentable::Infinity),
+            if ladder.has_infinity {
+                Ok(ladder.rungs.last().unwrap().1 | if value < 0.0 { sign_bit } else { 0 })
+            } else {
+                Err(Unrepresentable::Infinity)
             }
         } else {
             match ladder.find(value, rounding) {

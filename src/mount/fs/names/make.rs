@@ -231,7 +231,8 @@ impl Promotions {
         let documents = declared(
             text,
             place.parent_format.unwrap_or(ZarrFormat::V3),
-            (layout.order == Order::F, layout.byte_order),
+            layout.order == Order::F,
+            layout.byte_order,
         );
         let documents = documents.map_err(usage_failure)?;
         let new = NewArray::begin(&self.engine, self.nodes.store(), &place, documents, layout)?;
