@@ -205,11 +205,9 @@ impl BlockReader<'_> {
 
 /// Has a remote store fetch the chunks of these pieces.
 fn claim_pieces(served: &ServedArray, pieces: &[Piece]) -> Arc<Vec<Arc<dyn Claim>>> {
-    if pieces.is_empty() || !served.store().is_remote() {
-        return Arc::default();
-    }
+    let Some(remote) = served.store().remote().filter(|_| !pieces.is_empty()) else { return Arc::default() };
     let chunks: Vec<Vec<u64>> = pieces.iter().map(|piece| served.grid().index(piece.chunk)).collect();
-    Arc::new(served.source().claim(&served.load_context(), &chunks, Indexes::Waited).all())
+    Arc::new(served.source().claim(remote, &served.load_context(), &chunks, Indexes::Waited).all())
 }
 
 /// Returns the bytes of a chunk that a piece needs, as they are now.

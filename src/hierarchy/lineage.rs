@@ -73,7 +73,12 @@ impl Lineage {
                 Some(Documents { versions, .. }) => (AncestorKind::Barren, versions),
                 None => (AncestorKind::Undocumented, DocumentVersions::default()),
             };
-            Ancestor { path: (*path).to_owned(), kind, versions, folder: folder_identity(store, path) }
+            Ancestor {
+                path: (*path).to_owned(),
+                kind,
+                versions,
+                folder: store.folder_id(path).ok().flatten(),
+            }
         };
         Lineage { ancestors: paths.iter().zip(looked).map(ancestor).collect(), checked_at }
     }
@@ -110,7 +115,7 @@ impl Lineage {
         if self.ancestors.len() > MAX_DEPTH {
             return Some(Error::unsupported(path, format!("groups nested more than {MAX_DEPTH} deep")));
         }
-        let folder = folder_identity(store, path)?;
+        let folder = store.folder_id(path).ok()??;
         let same = self.ancestors.iter().find(|ancestor| ancestor.folder == Some(folder))?;
         let name = if same.path.is_empty() { "the root" } else { &same.path };
         Some(Error::unsupported(path, format!("a link that leads back up to {name}")))
@@ -162,13 +167,6 @@ fn carrier_key(ancestor: &Ancestor, group: &GroupMetadata) -> String {
         Some(ZarrFormat::V2) => join(&ancestor.path, ".zmetadata"),
         _ => group.document_key.clone(),
     }
-}
-
-fn folder_identity(store: &dyn Store, path: &str) -> Option<FileId> {
-    if store.is_remote() {
-        return None;
-    }
-    store.head(path).ok()??.file()
 }
 
 /// Returns the path of the group that a node is in; `None` for the root.

@@ -22,6 +22,17 @@ pub struct GetRequest {
     pub known: Option<ObjectVersion>,
 }
 
+impl GetRequest {
+    /// Returns the reply, if the store has this at the key.
+    pub(super) fn reply(&self, content: Option<ObjectContent>) -> GetReply {
+        match content {
+            None => GetReply::Missing,
+            Some(content) if Some(content.info.version) == self.known => GetReply::Unchanged,
+            Some(content) => GetReply::Content(content),
+        }
+    }
+}
+
 /// What a store has at the key of a [`GetRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GetReply {

@@ -222,8 +222,7 @@ fn get_one<S: Store + ?Sized>(store: &S, request: &GetRequest) -> Result<GetRepl
     {
         return Ok(GetReply::Unchanged);
     }
-    let content = store.content(&request.key, request.limit_bytes)?;
-    Ok(content.map_or(GetReply::Missing, GetReply::Content))
+    Ok(request.reply(store.content(&request.key, request.limit_bytes)?))
 }
 
 /// Requests to any store. A remote one answers them in its own way.
@@ -231,6 +230,14 @@ impl dyn Store + '_ {
     /// Whether each request crosses a network.
     pub fn is_remote(&self) -> bool {
         self.remote().is_some()
+    }
+
+    /// Returns the identity of a folder; `None` in a remote store, whose folders are only prefixes of keys.
+    pub fn folder_id(&self, path: &str) -> Result<Option<FileId>> {
+        if self.is_remote() {
+            return Ok(None);
+        }
+        Ok(self.head(path)?.and_then(|folder| folder.file()))
     }
 
     /// Calls [`Remote::open_for`]; a store that is not remote opens the object and transfers nothing ahead.

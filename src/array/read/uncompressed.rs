@@ -15,7 +15,7 @@ use crate::array::source::loading::load_context::LoadContext;
 use crate::cancellation::Cancellation;
 use crate::codec::scratch;
 use crate::error::{Error, Result};
-use crate::store::{MaybeClaim, Object, Wanted};
+use crate::store::{MaybeClaim, Object, Remote, Wanted};
 
 /// A span of a chunk is read as a whole if at least one part in this many is wanted, else run by run.
 const SPAN_SHARE: usize = 4;
@@ -64,7 +64,10 @@ impl RangeReader {
         cancellation: &Cancellation,
     ) -> Result<()> {
         let served = &self.served;
-        let _claims = if served.store().is_remote() { self.claim_copies(ctx, plan)? } else { Vec::new() };
+        let _claims = match served.store().remote() {
+            Some(remote) => self.claim_copies(remote, ctx, plan)?,
+            None => Vec::new(),
+        };
         let mut open: Option<(u64, Option<Arc<dyn Object>>)> = None;
         let started = Instant::now();
         let read = plan.for_each_copy(|_, copy| {
@@ -107,15 +110,19 @@ impl RangeReader {
     }
 
     /// Has a remote store transfer the bytes of all copies at once.
-    fn claim_copies(&self, ctx: &LoadContext<'_>, plan: &CopyPlan) -> Result<Vec<MaybeClaim>> {
+    fn claim_copies(
+        &self,
+        remote: &dyn Remote,
+        ctx: &LoadContext<'_>,
+        plan: &CopyPlan,
+    ) -> Result<Vec<MaybeClaim>> {
         let mut wanted: Vec<(String, Wanted)> = Vec::new();
         plan.for_each_copy(|_, copy| {
             let key = self.served.source().key(ctx, &self.served.grid().index(copy.chunk))?;
             wanted.push((key, Wanted::Range(bytes_of(copy))));
             Ok::<(), Error>(())
         })?;
-        let remote = self.served.store().remote();
-        Ok(remote.map_or_else(Vec::new, |remote| remote.will_need(&wanted)))
+        Ok(remote.will_need(&wanted))
     }
 
     /// Returns the object of an uncompressed chunk, opened for a reader that begins with the range `first`. It stays

@@ -95,7 +95,8 @@ impl FetchQueue {
         let served = cache.served();
         let ctx = served.load_context();
         let readers = self.count.resources().counted(Counted::FetchingReaders).max(1);
-        let share = served.store().remote().map_or(0, Remote::transfer_limit_bytes) / readers;
+        let Some(remote) = served.store().remote() else { return HashMap::new() };
+        let share = remote.transfer_limit_bytes() / readers;
         let mut claimed =
             ClaimedBytes { target_bytes: self.target_bytes.min(share), ..ClaimedBytes::default() };
         let chunk_bytes = served.grid().largest_chunk_bytes().max(1);
@@ -124,7 +125,7 @@ impl FetchQueue {
             }
             // Claimed in batches, so that neighbours in a shard come with one request.
             if !new.is_empty() && !is_full && (new.len() == batch || strips.peek().is_none()) {
-                is_full = !self.claim_new(cache, &ctx, &mut new, &mut claimed);
+                is_full = !self.claim_new(remote, cache, &ctx, &mut new, &mut claimed);
             }
         }
         // More is claimed only if bytes are late although all that the present target asked for was claimed and has arrived:
@@ -140,6 +141,7 @@ impl FetchQueue {
     /// Claims chunks that are not claimed. Returns whether there is room for more.
     fn claim_new(
         &mut self,
+        remote: &dyn Remote,
         cache: &StripCache,
         ctx: &LoadContext<'_>,
         new: &mut Vec<u64>,
@@ -147,7 +149,7 @@ impl FetchQueue {
     ) -> bool {
         let served = cache.served();
         let indexes: Vec<Vec<u64>> = new.iter().map(|&chunk| served.grid().index(chunk)).collect();
-        let found = served.source().claim(ctx, &indexes, Indexes::AsTheyCome);
+        let found = served.source().claim(remote, ctx, &indexes, Indexes::AsTheyCome);
         let is_all = found.chunks.len() == new.len();
         self.indexes.extend(found.indexes);
         for (chunk, claim) in new.drain(..).zip(found.chunks) {

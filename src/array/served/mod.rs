@@ -235,10 +235,7 @@ impl ServedArray {
 
     /// Returns the identity of the array's folder, if the store has one.
     pub fn folder_identity(&self) -> Result<Option<FileId>> {
-        if self.store.is_remote() {
-            return Ok(None);
-        }
-        Ok(self.store.head(&self.path)?.and_then(|folder| folder.file()))
+        self.store.folder_id(&self.path)
     }
 
     /// Returns whether a document still describes the array as it was opened. Its attributes do not matter.

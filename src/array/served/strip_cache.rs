@@ -59,8 +59,8 @@ impl StripCache {
         self.strips.get_or_init(|| {
             let served = &self.served;
             let chunk = served.grid().chunk_at(offset).unwrap_or(0);
-            let block = if served.store().is_remote() {
-                self.block_bytes_of_remote(chunk)
+            let block = if let Some(remote) = served.store().remote() {
+                self.block_bytes_of_remote(remote, chunk)
             } else {
                 // A missing or damaged chunk does not have a block size. The reader of that chunk gets the error.
                 let index = served.grid().index(chunk);
@@ -73,48 +73,42 @@ impl StripCache {
 
     /// Returns the size of a block of a chunk in a remote store, if memory can hold the stored chunks of a slab,
     /// because each of its strips needs them again. Sequential readers take uncompressed chunks as a whole.
-    fn block_bytes_of_remote(&self, chunk: u64) -> Option<u64> {
+    fn block_bytes_of_remote(&self, remote: &dyn Remote, chunk: u64) -> Option<u64> {
         let served = &self.served;
         if served.source().is_uncompressed() {
             return None;
         }
         // The transfer of the chunk that a reader is about to load.
         let (ctx, index) = (served.load_context(), served.grid().index(chunk));
-        let _claims = served.source().claim(&ctx, std::slice::from_ref(&index), Indexes::Waited);
+        let _claims = served.source().claim(remote, &ctx, std::slice::from_ref(&index), Indexes::Waited);
         let (block, stored_bytes) = served.source().block_bytes(&ctx, &index).ok().flatten()?;
         let chunks = slab(served.grid())?.strips;
-        let fits = stored_bytes.saturating_mul(chunks)
-            <= served.store().remote().map_or(0, Remote::transfer_limit_bytes) / 2;
+        let fits = stored_bytes.saturating_mul(chunks) <= remote.transfer_limit_bytes() / 2;
         fits.then_some(block)
     }
 
     /// Has a remote store transfer the chunks of the first read: how they are cut depends on one of them, and the
     /// others need not wait for it.
     pub fn claim_before_strips(&self, range: &Range<u64>) -> Vec<Arc<dyn Claim>> {
-        if !self.served.store().is_remote() || self.strips.get().is_some() {
+        let Some(remote) = self.served.store().remote().filter(|_| self.strips.get().is_none()) else {
             return Vec::new();
-        }
-        self.claim_chunks(self.served.grid().chunks_of(
-            range.start,
-            range.end - range.start,
-            MAX_FIRST_CHUNKS,
-        ))
+        };
+        let length = range.end - range.start;
+        self.claim_chunks(remote, self.served.grid().chunks_of(range.start, length, MAX_FIRST_CHUNKS))
     }
 
     /// Has a remote store transfer the chunks of these strips, for a reader that waits for them.
     pub fn claim_strips(&self, strips: &[u64]) -> Vec<Arc<dyn Claim>> {
-        if !self.served.store().is_remote() {
-            return Vec::new();
-        }
+        let Some(remote) = self.served.store().remote() else { return Vec::new() };
         let mut chunks: Vec<u64> = strips.iter().map(|&strip| self.chunk_of(strip)).collect();
         chunks.dedup();
-        self.claim_chunks(chunks)
+        self.claim_chunks(remote, chunks)
     }
 
-    fn claim_chunks(&self, chunks: Vec<u64>) -> Vec<Arc<dyn Claim>> {
+    fn claim_chunks(&self, remote: &dyn Remote, chunks: Vec<u64>) -> Vec<Arc<dyn Claim>> {
         let served = &self.served;
         let chunks: Vec<Vec<u64>> = chunks.into_iter().map(|chunk| served.grid().index(chunk)).collect();
-        served.source().claim(&served.load_context(), &chunks, Indexes::Waited).all()
+        served.source().claim(remote, &served.load_context(), &chunks, Indexes::Waited).all()
     }
 
     /// Returns the number of a strip's chunk.

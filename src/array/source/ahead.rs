@@ -11,7 +11,7 @@ use crate::array::source::load::wanted_of_object;
 use crate::array::source::loading::load_context::LoadContext;
 use crate::array::source::locate::InnerWanted;
 use crate::error::Result;
-use crate::store::{Claim, MaybeClaim, Wanted};
+use crate::store::{Claim, MaybeClaim, Remote, Wanted};
 
 /// Whether to wait for indexes of shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +44,16 @@ impl ArraySource {
     /// Has a remote store transfer these chunks, all at once.
     pub(in crate::array) fn claim(
         &self,
+        remote: &dyn Remote,
         ctx: &LoadContext<'_>,
         chunks: &[Vec<u64>],
         indexes: Indexes,
     ) -> ChunkClaims {
-        let indexes =
-            if self.levels.is_sharded() { self.claim_indexes(ctx, chunks, indexes) } else { Vec::new() };
+        let indexes = if self.levels.is_sharded() {
+            self.claim_indexes(remote, ctx, chunks, indexes)
+        } else {
+            Vec::new()
+        };
         let mut wanted: Vec<(String, Wanted)> = Vec::new();
         // The place of each chunk in `wanted`.
         let mut places = Vec::with_capacity(chunks.len());
@@ -64,7 +68,7 @@ impl ArraySource {
             };
             places.push(place);
         }
-        let replies = will_need_in_order(ctx, wanted);
+        let replies = will_need_in_order(remote, wanted);
         let is_granted =
             |place: &Option<usize>| place.is_none_or(|place| matches!(replies.get(place), Some(Some(_))));
         let claim = |place: Option<usize>| replies.get(place?).cloned().flatten();
@@ -86,6 +90,7 @@ impl ArraySource {
     /// Has the store transfer the indexes that are not in the cache, and reads those that are here, or all.
     fn claim_indexes(
         &self,
+        remote: &dyn Remote,
         ctx: &LoadContext<'_>,
         chunks: &[Vec<u64>],
         indexes: Indexes,
@@ -101,7 +106,6 @@ impl ArraySource {
                 firsts.push(self.levels.first_elements(chunk));
             }
         }
-        let Some(remote) = ctx.store.remote() else { return Vec::new() };
         let replies = remote.will_need(&wanted);
         for (((key, wanted), elements), claim) in wanted.iter().zip(&firsts).zip(&replies) {
             let is_here = claim.as_ref().is_some_and(|claim| claim.is_here());
@@ -114,10 +118,10 @@ impl ArraySource {
     }
 }
 
-/// Calls [`Remote::will_need`](crate::store::Remote::will_need) with the ranges of each object together and in stored
+/// Calls [`Remote::will_need`] with the ranges of each object together and in stored
 /// order, so that neighbours come with one request: in the file, inner chunks seldom have that order. The replies are
 /// in the order of `wanted`.
-fn will_need_in_order(ctx: &LoadContext<'_>, wanted: Vec<(String, Wanted)>) -> Vec<MaybeClaim> {
+fn will_need_in_order(remote: &dyn Remote, wanted: Vec<(String, Wanted)>) -> Vec<MaybeClaim> {
     let mut first_of: HashMap<String, usize> = HashMap::new();
     for (place, (key, _)) in wanted.iter().enumerate() {
         first_of.entry(key.clone()).or_insert(place);
@@ -127,7 +131,6 @@ fn will_need_in_order(ctx: &LoadContext<'_>, wanted: Vec<(String, Wanted)>) -> V
     sorted.sort_by_key(|(_, (key, wanted))| (first_of.get(key).copied(), start(wanted)));
     let (places, sorted): (Vec<usize>, Vec<(String, Wanted)>) = sorted.into_iter().unzip();
     let mut replies = vec![None; places.len()];
-    let Some(remote) = ctx.store.remote() else { return replies };
     for (place, claim) in places.into_iter().zip(remote.will_need(&sorted)) {
         if let Some(reply) = replies.get_mut(place) {
             *reply = claim;

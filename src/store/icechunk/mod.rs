@@ -169,14 +169,6 @@ impl IcechunkStore {
         self.shared.objects.open(place, wanted, is_present, self.users.as_deref())
     }
 
-    fn get_one(&self, request: &GetRequest) -> Result<GetReply> {
-        Ok(match self.content(&request.key, request.limit_bytes)? {
-            None => GetReply::Missing,
-            Some(content) if Some(content.info.version) == request.known => GetReply::Unchanged,
-            Some(content) => GetReply::Content(content),
-        })
-    }
-
     /// Returns the known remote stores with the bytes of chunks.
     fn remote_stores(&self) -> Vec<Arc<dyn Store>> {
         let own = Some(&self.shared.objects.store).filter(|store| store.is_remote());
@@ -278,7 +270,8 @@ impl Remote for IcechunkStore {
     }
 
     fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
-        requests.iter().map(|request| self.get_one(request)).collect()
+        let get = |request: &GetRequest| self.content(&request.key, request.limit_bytes);
+        requests.iter().map(|request| get(request).map(|content| request.reply(content))).collect()
     }
 
     fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {

@@ -394,14 +394,8 @@ impl Remote for MarkedTransaction {
     }
 
     fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
-        let get = |request: &GetRequest| {
-            Ok(match self.content(&request.key, request.limit_bytes)? {
-                None => GetReply::Missing,
-                Some(content) if Some(content.info.version) == request.known => GetReply::Unchanged,
-                Some(content) => GetReply::Content(content),
-            })
-        };
-        requests.iter().map(get).collect()
+        let get = |request: &GetRequest| self.content(&request.key, request.limit_bytes);
+        requests.iter().map(|request| get(request).map(|content| request.reply(content))).collect()
     }
 
     fn head_many(&self, keys: &[&str]) -> Vec<Result<Option<Info>>> {

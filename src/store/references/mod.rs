@@ -122,15 +122,6 @@ impl ReferenceStore {
     fn folder_info(&self) -> Info {
         Info { size_bytes: 0, ..self.shared.info }.as_folder()
     }
-
-    fn get_one(&self, request: &GetRequest) -> Result<GetReply> {
-        let content = self.content(&request.key, request.limit_bytes)?;
-        Ok(match content {
-            None => GetReply::Missing,
-            Some(content) if Some(content.info.version) == request.known => GetReply::Unchanged,
-            Some(content) => GetReply::Content(content),
-        })
-    }
 }
 
 /// A reference and, if it has one, its target.
@@ -231,7 +222,8 @@ impl Remote for ReferenceStore {
             |request: &GetRequest| (request.key.clone(), Wanted::Whole { at_most: request.limit_bytes });
         // Documents are nearly always in the references. Other objects are transferred at once.
         let _claims = self.will_need(&requests.iter().map(wanted).collect::<Vec<_>>());
-        requests.iter().map(|request| self.get_one(request)).collect()
+        let get = |request: &GetRequest| self.content(&request.key, request.limit_bytes);
+        requests.iter().map(|request| get(request).map(|content| request.reply(content))).collect()
     }
 
     /// Asks about each target once, and about all targets at one service at once.
