@@ -21,7 +21,7 @@ use crate::sys;
 /// A store with the objects that a test asked for.
 struct Subject {
     store: Arc<dyn Store>,
-    /// Replaces one object, where the store can change.
+    /// Replaces one object, if the store can change.
     replace: Option<Replace>,
     /// What must live as long as the store.
     _keep: Box<dyn Any>,
@@ -410,7 +410,7 @@ fn directory_store_without_openat2() {
     writable_contract(make);
 }
 
-/// A store with an empty overlay. `replace` changes the base.
+/// Returns a store with an empty overlay. `replace` changes the base.
 fn overlay(below: Subject) -> Subject {
     let folder = tempfile::tempdir().unwrap();
     let (place, upper) = (folder.path().join("store"), folder.path().join("overlay"));
@@ -422,7 +422,7 @@ fn overlay(below: Subject) -> Subject {
     Subject { store: Arc::new(store), replace, _keep: Box::new((folder, _keep)) }
 }
 
-/// The objects as changes of an overlay, over a base with other objects and some of the same names.
+/// Returns the objects as changes of an overlay, over a base with other objects and some of the same names.
 fn overlaid(objects: Objects<'_>, make: impl Fn(Objects<'_>) -> Subject) -> Subject {
     let first: Objects<'_> = objects.get(..1).unwrap_or_default();
     let below: Vec<(&str, &[u8])> =

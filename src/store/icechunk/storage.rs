@@ -283,7 +283,7 @@ impl icechunk::Storage for Storage {
         StorageInfo { backend_type: "zarrfs", fields: vec![("store", self.store.describe())] }
     }
 
-    /// The stores repeat failed requests themselves.
+    /// Returns settings without retries: the stores repeat failed requests themselves.
     async fn default_settings(&self) -> StorageResult<Settings> {
         let retries = RetriesSettings { max_tries: std::num::NonZeroU16::new(1), ..Default::default() };
         Ok(Settings { retries: Some(retries), unsafe_use_metadata: Some(false), ..Settings::default() })

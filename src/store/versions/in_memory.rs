@@ -95,7 +95,7 @@ impl State {
 }
 
 impl Repository {
-    /// A repository whose branch `main` has these objects.
+    /// Creates a repository whose branch `main` has these objects.
     pub fn new(objects: &[(&str, &str)]) -> Self {
         let first = MemoryStore::new();
         for (key, text) in objects {
@@ -106,14 +106,14 @@ impl Repository {
         repository
     }
 
-    /// A store that follows a branch.
+    /// Returns a store that follows a branch.
     pub fn on_branch(&self, branch: &str) -> Result<Arc<InMemoryVersions>> {
         let shown = self.state.lock().tip(branch)?;
         let branch = Some(branch.to_owned());
         Ok(Arc::new(InMemoryVersions { repository: self.clone(), branch, shown: RwLock::new(shown) }))
     }
 
-    /// A store that always shows a branch as it is now.
+    /// Returns a store that always shows a branch as it is now.
     pub fn as_it_is(&self, branch: &str) -> Result<Arc<InMemoryVersions>> {
         let shown = RwLock::new(self.state.lock().tip(branch)?);
         Ok(Arc::new(InMemoryVersions { repository: self.clone(), branch: None, shown }))
