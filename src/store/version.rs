@@ -126,11 +126,11 @@ impl ObjectVersion {
     pub fn digest(&self) -> VersionDigest {
         match &self.0 {
             VersionRepr::File { inode, size_bytes, seconds, nanoseconds, .. } => {
-                VersionDigest::fnv1a(&format!("file {inode} {size_bytes} {seconds} {nanoseconds}"))
+                VersionDigest::fnv1a(format!("file {inode} {size_bytes} {seconds} {nanoseconds}"))
             }
-            VersionRepr::Tag(_) => VersionDigest::fnv1a(&format!("tag {self}")),
-            VersionRepr::Digest(..) => VersionDigest::fnv1a(&format!("digest {self}")),
-            VersionRepr::Number(_) => VersionDigest::fnv1a(&format!("number {self}")),
+            VersionRepr::Tag(_) => VersionDigest::fnv1a(format!("tag {self}")),
+            VersionRepr::Digest(..) => VersionDigest::fnv1a(format!("digest {self}")),
+            VersionRepr::Number(_) => VersionDigest::fnv1a(format!("number {self}")),
         }
     }
 

@@ -87,7 +87,7 @@ pub fn census(base: &dyn Store, folder: &str) -> Result<Option<VersionDigest>> {
         return Ok(None);
     }
     lines.sort_unstable();
-    Ok(Some(VersionDigest::fnv1a(&lines.concat())))
+    Ok(Some(VersionDigest::fnv1a(lines.concat())))
 }
 
 /// Returns the time of a removal. Objects that were put into the folder before do not have a later mtime, and later objects do. The
