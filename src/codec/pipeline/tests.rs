@@ -152,7 +152,7 @@ fn mixed_byte_orders_of_v2() {
     let refused = Pipeline::build(&[spec(CodecFamily::V3)], &decoded).err().unwrap();
     assert_eq!(
         refused.reason,
-        "codecs[0]: codec \"bytes\": \"endian\" must be little or big, and is \"mixed\""
+        "codecs[0]: codec \"bytes\": \"endian\" must be little or big, not \"mixed\""
     );
 }
 
