@@ -124,7 +124,7 @@ impl World {
             let states = lines.map(|(key, line)| (key.clone(), line.now())).collect();
             StateBefore { clock: turns.other.clock, remade: turns.other.remade, states, is_quiet }
         };
-        self.service.begin(script);
+        self.service.begin(self.direct.as_ref().unwrap(), script);
         let is_commit = (19..25).contains(&kind);
         match kind {
             0..7 => self.write(route, &before),

@@ -82,6 +82,8 @@ struct WriteQueue {
     bytes: usize,
     is_writing: bool,
     is_closed: bool,
+    #[cfg(test)]
+    is_abandoned: bool,
 }
 
 impl Filler {
@@ -148,6 +150,13 @@ impl Filler {
         let mut waiting = self.shared.waiting.lock();
         waiting.entries.clear();
         waiting.bytes = 0;
+        waiting.is_abandoned = true;
+    }
+
+    /// Returns whether [`Filler::abandon`] was called.
+    #[cfg(test)]
+    pub fn is_abandoned(&self) -> bool {
+        self.shared.waiting.lock().is_abandoned
     }
 
     /// Returns the bytes that were written, and those that were skipped.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -40,7 +40,7 @@ pub trait Program: fmt::Debug + Send + 'static {
 pub struct Script<A> {
     /// The acts of the other program, and the request that each precedes.
     pub acts: VecDeque<(u64, A)>,
-    /// The number of requests that are answered.
+    /// The number of requests that are answered. If the last one is a put, the program dies before it gets the reply.
     pub dies_after: Option<u64>,
     /// The percentage of changes that go wrong.
     pub lost_percent: u64,
@@ -209,6 +209,9 @@ pub struct Turns<P: Program> {
     late: Vec<PutRequest>,
     random: RandomNumbers,
     keeps_metadata: bool,
+    /// The store of the tested program, whose cache ends with it.
+    store: Weak<RemoteStore>,
+    is_killed: bool,
 }
 
 impl<P: Program> Turns<P> {
@@ -243,7 +246,9 @@ impl<P: Program> Service<P> {
     pub fn new(objects: Objects, other: P, random: u64, keeps_metadata: bool) -> Arc<Self> {
         let script = Script::default();
         let (requests, late, random) = (0, Vec::new(), RandomNumbers::new(random));
-        let turns = Turns { objects, other, script, requests, late, random, keeps_metadata };
+        let (store, is_killed) = (Weak::new(), false);
+        let turns =
+            Turns { objects, other, script, requests, late, random, keeps_metadata, store, is_killed };
         Arc::new(Service { turns: Mutex::new(turns) })
     }
 
@@ -252,10 +257,11 @@ impl<P: Program> Service<P> {
         RemoteStore::over(Arc::clone(self) as _, "", options)
     }
 
-    /// Begins a script, from the next request on.
-    pub fn begin(&self, script: Script<P::Act>) {
+    /// Begins a script, from the next request on, for the program that uses this store.
+    pub fn begin(&self, store: &Arc<RemoteStore>, script: Script<P::Act>) {
         let mut turns = self.turns.lock();
-        (turns.requests, turns.script) = (0, script);
+        (turns.requests, turns.script, turns.is_killed) = (0, script, false);
+        turns.store = Arc::downgrade(store);
     }
 
     /// Ends the script: the other program carries out the rest, and late requests arrive. Returns whether the tested program
@@ -264,9 +270,9 @@ impl<P: Program> Service<P> {
         let mut turns = self.turns.lock();
         turns.carry_out_late();
         let Script { acts, dies_after, .. } = std::mem::take(&mut turns.script);
-        let Turns { objects, other, requests, .. } = &mut *turns;
+        let Turns { objects, other, requests, is_killed, .. } = &mut *turns;
         acts.into_iter().for_each(|(_, act)| other.act(objects, act));
-        dies_after.is_some_and(|last| *requests > last)
+        *is_killed || dies_after.is_some_and(|last| *requests > last)
     }
 
     /// Returns the state of the service.
@@ -353,6 +359,11 @@ impl<P: Program> ObjectStore for Service<P> {
         };
         if reply.is_ok() {
             turns.objects.see(&put.key);
+        }
+        if turns.script.dies_after == Some(turns.requests) {
+            turns.is_killed = true;
+            turns.store.upgrade().inspect(|store| store.abandon_cache());
+            return lost();
         }
         reply
     }
