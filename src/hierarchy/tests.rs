@@ -41,7 +41,7 @@ fn write(root: &Path, key: &str, text: &str) {
     std::fs::write(path, text).unwrap();
 }
 
-/// All nodes of the tree below its root: path, and `g`roup, `a`rray or `b`roken.
+/// Returns the paths of all nodes below the root, each with `g`roup, `a`rray or `b`roken.
 fn outline(tree: &Tree) -> Vec<String> {
     let kind = |node: Node| match node {
         Node::Group { .. } => "g",
@@ -58,7 +58,7 @@ fn reason(tree: &Tree, path: &str) -> String {
     }
 }
 
-/// What `node` finds is what `children` names, for every folder of the store.
+/// Checks for every folder of the store that `node` finds exactly the nodes that `children` names.
 fn assert_consistent(tree: &Tree, paths: &[&str]) {
     for path in paths.iter().filter(|path| !path.is_empty()) {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -135,7 +135,7 @@ fn a_folder_of_stores() {
     );
     let Some(Node::Group { metadata, .. }) = tree.node("year").unwrap() else { panic!() };
     assert_eq!(metadata.zarr_format, None);
-    // An empty store is an empty group: the command that opened it may say that it holds no Zarr.
+    // An empty store is an empty group. A command may say that it contains no Zarr.
     assert_eq!(outline(&memory(&[])), ["g "]);
 }
 
@@ -220,7 +220,7 @@ fn consolidated_copies_stand_in() {
         let Some(Node::Group { info, .. }) = tree.node("g").unwrap() else { panic!() };
         assert_eq!(info.posix.unwrap_or_else(Posix::default_for_folder).mode & 0o555, 0o555);
     }
-    // The same, where the groups that hold the copies are not at the root.
+    // The same with copies in groups below the root.
     let moved = memory(&[("x/y/.zgroup", V2_GROUP), ("x/y/.zmetadata", &v2), ("x/y/own/.zgroup", V2_GROUP)]);
     let below: Vec<String> = expected.iter().map(|line| line.replacen(' ', " x/y/", 1)).collect();
     assert_eq!(outline(&moved)[3..], below[1..]);
@@ -317,7 +317,7 @@ fn versions_change_with_what_is_shown() {
     assert_eq!(tree.version("t").unwrap(), None);
 }
 
-/// A group that was read before is read again when it changed.
+/// A cached group is read again after it has changed.
 #[test]
 fn groups_are_seen_to_change() {
     let (_, v2) = copies();
@@ -336,7 +336,7 @@ fn groups_are_seen_to_change() {
     assert!(tree.node("g/u").unwrap().is_some());
 }
 
-/// How long that takes is for `scripts/bench`.
+/// `scripts/bench` measures the time.
 #[test]
 fn ten_thousand_arrays_are_listed_whole() {
     let (tree, root) = folder(&[("three/zarr.json", V3_GROUP), ("two/.zgroup", V2_GROUP)]);

@@ -170,7 +170,7 @@ fn unpacked(metadata: &ArrayMetadata, packed: &Packed) -> Option<ArrayMetadata> 
     unpacked.flat_size().map(|_| unpacked)
 }
 
-/// What describes each of the planes along an axis. They have no codecs of their own.
+/// Returns the metadata of each plane along an axis. Planes have no codecs of their own.
 fn plane(metadata: &ArrayMetadata, axis: usize) -> Option<ArrayMetadata> {
     fn without<T: Clone>(list: &[T], axis: usize) -> Vec<T> {
         list.iter().enumerate().filter(|(index, _)| *index != axis).map(|(_, item)| item.clone()).collect()

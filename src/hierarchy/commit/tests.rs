@@ -1,4 +1,4 @@
-//! Commits into a repository in memory: each change is published once, whatever others do and wherever it is cut off.
+//! Tests of commits into a repository in memory: each change is published once, whatever other programs do and wherever the process dies.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
@@ -117,7 +117,7 @@ fn is_empty(store: &OverlayStore) -> bool {
     store.folder().changes().unwrap().is_empty() && store.folder().removals().unwrap().is_empty()
 }
 
-/// Changes of every kind.
+/// Makes a change of every kind.
 fn change_all(store: &OverlayStore) {
     put(store, "a/c/0", "zero");
     put(store, "a/c/3", "three");
@@ -154,7 +154,7 @@ fn changes_of_every_kind_are_one_snapshot() {
     assert!(is_empty(&store) && !scene.dir().join("documents/a/zarr.json").exists());
     assert_eq!(scene.messages(), ["all", ""]);
     assert_eq!(try_commit(&store, "none").unwrap(), Outcome::Nothing);
-    // The overlay goes on from there.
+    // The next commit continues from there.
     put(&store, "a/c/0", "ZERO");
     put(&store, "a/c/4", "four");
     assert_eq!(published(&store, "more"), 2);
@@ -167,7 +167,7 @@ fn changes_of_every_kind_are_one_snapshot() {
 }
 
 #[test]
-fn what_others_have_published_is_merged_or_a_conflict() {
+fn changes_of_other_programs_are_merged_or_conflicts() {
     let scene = Scene::new();
     let store = scene.open();
     put(&store, "a/c/0", "ours");
@@ -175,7 +175,7 @@ fn what_others_have_published_is_merged_or_a_conflict() {
     scene.repository.change("main", &[("a/c/1", Some("theirs")), ("h", Some("h"))]).unwrap();
     assert_eq!(published(&store, "beside"), 2);
     assert_eq!(["a/c/0", "a/c/1", "a/c/5"].map(|key| text(&store, key).unwrap()), ["ours", "theirs", "new"]);
-    // The same, another, and new on both sides.
+    // One chunk is equal on both sides, one differs, and one is new on each side.
     put(&store, "a/c/0", "again");
     put(&store, "a/c/1", "same");
     put(&store, "a/c/6", "ours");
@@ -192,7 +192,7 @@ fn what_others_have_published_is_merged_or_a_conflict() {
     drop(store);
     let store = scene.open();
     assert_eq!(conflicts(try_commit(&store, "in conflict")), ["a/c/0", "a/c/6"]);
-    // What is there already makes no snapshot.
+    // A change that the branch already has makes no snapshot.
     for (key, text) in [("a/c/0", "their"), ("a/c/6", "theirs")] {
         put(&store, key, text);
     }
@@ -200,7 +200,7 @@ fn what_others_have_published_is_merged_or_a_conflict() {
     assert!(is_empty(&store) && scene.messages() == before);
 }
 
-/// As [`put`], a chunk of the array `a` of nine elements.
+/// Puts a chunk of the array `a` of nine elements, with its form.
 fn put_chunk(store: &OverlayStore, key: &str, text: &str) {
     let document_key = "a/zarr.json";
     let form = || document_form(document_key, array(9, "bytes").as_bytes()).unwrap();
@@ -227,7 +227,7 @@ fn nodes_that_others_have_changed_are_conflicts() {
 }
 
 #[test]
-fn a_branch_that_moves_is_compared_again() {
+fn changes_are_compared_again_if_the_branch_moves() {
     let scene = Scene::new();
     let store = scene.open();
     change_all(&store);
@@ -273,7 +273,7 @@ fn nothing_is_written_until_the_outcome_is_known() {
     assert!(try_commit(&store, "again").is_err());
     check_all(&store);
     assert_eq!(store.folder().changes().unwrap().len(), 6, "nothing is forgotten");
-    // The question is not asked at each write.
+    // The base is not asked again at each write.
     scene.repository.set_gone(false);
     let asked = std::time::Instant::now();
     while try_put(&store, "a/c/2", "two").is_err() {
@@ -285,7 +285,7 @@ fn nothing_is_written_until_the_outcome_is_known() {
     assert_eq!(scene.messages(), ["two", "unknown", ""]);
 }
 
-/// A folder and all in it.
+/// Copies a folder with everything in it.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().flatten() {
@@ -304,7 +304,7 @@ fn a_process_that_dies_on_the_way_has_published_all_or_nothing() {
         let scene = Scene::new();
         let store = scene.open();
         change_all(&store);
-        // The mark stays: the question is not answered.
+        // The mark stays, because the base does not say the outcome.
         scene.repository.inject([fault]);
         if fault == CommitFault::RequestLost {
             let frozen = store.publisher().freeze().unwrap();
@@ -323,7 +323,7 @@ fn a_process_that_dies_on_the_way_has_published_all_or_nothing() {
         let is_published = fault == CommitFault::ReplyLostThenGone;
         assert!(scene.dir().join("commit").exists());
         scene.repository.set_gone(false);
-        // Also where it died while it forgot what was published.
+        // The same if it died while it forgot the published changes.
         let lost: &[&[&str]] =
             if is_published { &[&[], &["a/c/0"], &["a/c/0", "a/c/3", "g/n/c/0"]] } else { &[&[]] };
         let kept = scene.folder.path().join("kept");
@@ -379,7 +379,7 @@ fn a_tag_is_committed_to_a_branch_by_name() {
     assert!(error.contains("no branch 'none'"), "{error}");
     let outcome = commit(&store, &to("other"), &AtomicU64::new(0), || Ok(())).unwrap();
     assert!(matches!(outcome, Outcome::Published { changes: 1, .. }), "{outcome:?}");
-    // What is shown goes on with the branch.
+    // The overlay follows the branch from now on.
     assert_eq!(
         [text(&store, "a/c/0"), text(&store, "a/c/1")],
         ["zero", "1"].map(|text| Some(text.to_owned()))
@@ -390,7 +390,7 @@ fn a_tag_is_committed_to_a_branch_by_name() {
     put(&store, "a/c/0", "more");
     let outcome = try_commit(&store, "more").unwrap();
     assert!(matches!(&outcome, Outcome::Published { branch, .. } if branch == "other"), "{outcome:?}");
-    // A process that dies has not chosen what the next one shows.
+    // The branch of a dead process is not followed by the next one.
     put(&store, "a/c/0", "last");
     repository.inject([CommitFault::ReplyLostThenGone]);
     assert!(try_commit(&store, "last").is_err());
@@ -402,14 +402,14 @@ fn a_tag_is_committed_to_a_branch_by_name() {
 }
 
 #[test]
-fn what_is_written_while_a_commit_sends_is_in_it_or_in_the_next() {
+fn writes_during_a_commit_are_in_it_or_in_the_next() {
     let scene = Scene::new();
     let store = scene.open();
     put(&store, "a/c/0", "first");
     put(&store, "a/c/3", "three");
     delete(&store, "a/c/2");
     let request = Request { message: "all".to_owned(), branch: None };
-    // As a mount does: what is in memory is stored when most is sent.
+    // A mount stores its dirty chunks when most changes are sent.
     let outcome = commit(&store, &request, &AtomicU64::new(0), || {
         put(&store, "a/c/0", "second");
         put(&store, "a/c/1", "one");
@@ -420,7 +420,7 @@ fn what_is_written_while_a_commit_sends_is_in_it_or_in_the_next() {
     assert!(matches!(outcome.unwrap(), Outcome::Published { changes: 5, .. }));
     let expected = ["second", "one", "two", "three", "four"].map(|text| Some(text.to_owned()));
     assert_eq!([0, 1, 2, 3, 4].map(|n| scene.text(&format!("a/c/{n}"))), expected);
-    // What was sent is taken back, and nodes come and go.
+    // A sent change is undone, and nodes are created and removed.
     put(&store, "a/c/5", "five");
     let outcome = commit(&store, &request, &AtomicU64::new(0), || {
         delete(&store, "a/c/5");
@@ -430,7 +430,7 @@ fn what_is_written_while_a_commit_sends_is_in_it_or_in_the_next() {
     assert!(matches!(outcome.unwrap(), Outcome::Published { changes: 1, .. }));
     assert_eq!([scene.text("a/c/5"), scene.text("g/b/c/0")], [None, None]);
     assert!(is_empty(&store));
-    // A writer never stops. Each version that it has written stays.
+    // A writer does not stop meanwhile. Every version that it has written is kept.
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| (0..200).for_each(|n| put(&store, "a/c/0", &n.to_string())));
         let mut last = 0;

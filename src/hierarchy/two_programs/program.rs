@@ -301,7 +301,8 @@ impl World {
         let mut turns = self.service.turns();
         let (_, other) = turns.both();
         if other.remade != before.remade {
-            // An object that neither array had when it was put: nothing excludes the second program between the look at the document and that.
+            // A chunk that neither array had may have been put between the second program's document and the check of it. Other elements of that
+            // chunk then have the fill value of the old data type. No request of a service covers both objects, so this is not excluded.
             let chunks: BTreeSet<u64> = written.iter().map(|(element, _)| element / CHUNK).collect();
             for element in chunks.into_iter().flat_map(|chunk| chunk * CHUNK..(chunk + 1) * CHUNK) {
                 if let Some(known) = other.known.get_mut(&element) {

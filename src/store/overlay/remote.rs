@@ -1,4 +1,4 @@
-//! The remote half of an overlay over a remote base. What the overlay does not change is asked of the base, in one batch. Uses
+//! The remote half of an overlay over a remote base. Requests for keys that the overlay does not change go to the base, in one batch. Uses
 //! its neighbours in `overlay`, and the traits of `store`.
 
 use super::OverlayStore;

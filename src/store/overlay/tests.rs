@@ -1,4 +1,4 @@
-//! Overlays over stores in memory and in folders: what is shown, what a crash leaves, what is committed.
+//! Tests of overlays over stores in memory and in folders: reads, writes, crashes and commits.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::PathBuf;
@@ -117,7 +117,7 @@ fn changes_outlive_the_process_and_the_base_stays() {
 }
 
 #[test]
-fn a_line_without_its_file_says_nothing() {
+fn a_line_without_its_file_changes_nothing() {
     let scene = Scene::new(&[("kept", "old"), ("gone", "old")]);
     let store = scene.open();
     put(&store, "kept", "new");
@@ -138,7 +138,7 @@ fn a_line_without_its_file_says_nothing() {
     let kinds: Vec<_> =
         store.folder().changes().unwrap().into_iter().map(|change| (change.key, change.kind)).collect();
     assert_eq!(kinds, [("gone".to_owned(), ChangeKind::Deleted)]);
-    // The base has changed since the line that means nothing.
+    // The base changes after the line that has no file.
     scene.base.put("kept", *b"newer").unwrap();
     put(&store, "kept", "from newer");
     let change = store.folder().changes().unwrap().into_iter().find(|change| change.key == "kept").unwrap();
@@ -170,7 +170,7 @@ fn commits_replace_only_what_they_were_made_from() {
         let is_conflict = conflicts.contains(&change.key.as_str());
         let outcome = store.target().commit(change, "").unwrap();
         assert_eq!(outcome == ChangeOutcome::Conflict, is_conflict, "{}", change.key);
-        // The process is killed, and commits once more.
+        // As if the process had been killed before it forgot the change.
         let expected = if is_conflict { ChangeOutcome::Conflict } else { ChangeOutcome::Already };
         assert_eq!(store.target().commit(change, "").unwrap(), expected, "{} again", change.key);
     }
@@ -199,7 +199,7 @@ fn array(length: usize, attribute: usize) -> String {
     format!(r#"{{"node_type": "array", "attributes": {{"n": {attribute}, "x": NaN}}, "shape": [{length}]}}"#)
 }
 
-/// What becomes of the overlay's change at a key.
+/// Commits the overlay's change at a key.
 fn commit(store: &OverlayStore, key: &str) -> ChangeOutcome {
     let change = store.folder().changes().unwrap().into_iter().find(|change| change.key == key).unwrap();
     store.target().commit(&change, "").unwrap()
@@ -237,7 +237,7 @@ fn equal_documents_of_two_overlays_are_not_the_same_append() {
         for key in keys {
             assert!(matches!(commit(&store, key), ChangeOutcome::Done(_)), "{key}");
         }
-        // The process is killed, and commits once more.
+        // As if the process had been killed before it forgot the change.
         drop(store);
         let store = open("one");
         for key in keys {
@@ -251,7 +251,7 @@ fn equal_documents_of_two_overlays_are_not_the_same_append() {
         ]) {
             assert_eq!(commit(&other, key), expected, "{key} of another overlay");
         }
-        // What was put is the overlay's own, also where it is written again.
+        // A document that the overlay has put is its own, even if it is written again.
         put(&store, "old/zarr.json", &array(12, 1));
         assert!(matches!(commit(&store, "old/zarr.json"), ChangeOutcome::Done(_)));
         assert_eq!(text(base.as_ref(), "old/zarr.json"), Some(array(12, 1)));
@@ -288,7 +288,7 @@ fn an_overlay_belongs_to_one_store() {
 }
 
 #[test]
-fn a_removed_folder_is_one_line_and_nothing_of_it_comes_back() {
+fn a_removed_folder_is_one_line_and_its_objects_stay_hidden() {
     let chunks: Vec<String> = (0..1000).map(|number| format!("g/a/c/{number}")).collect();
     let mut objects =
         vec![("g/zarr.json", "{}"), ("g/a/zarr.json", r#"{"node_type": "array"}"#), ("h/0", "h")];
@@ -316,7 +316,7 @@ fn a_removed_folder_is_one_line_and_nothing_of_it_comes_back() {
     drop(store);
     let store = scene.open();
     check(&store);
-    // A new folder in its place has only what is new, and the removal of that shows nothing either.
+    // A new folder in its place has only new objects. Its removal does not show the old ones either.
     put(&store, "g/a/c/8", "ANEW");
     assert_eq!((names(&store, "g/a/c"), text(&store, "g/a/c/7")), (vec!["8".to_owned()], None));
     assert!(delete(&store, "g/a/c/8") && !delete(&store, "g/a/c/9"));
@@ -332,7 +332,7 @@ fn a_removed_folder_is_one_line_and_nothing_of_it_comes_back() {
 }
 
 #[test]
-fn only_what_the_overlay_has_made_is_renamed() {
+fn only_folders_of_the_overlay_itself_are_renamed() {
     let scene = Scene::new(&[("old/zarr.json", "{}"), ("g/zarr.json", "{}")]);
     let store = scene.open();
     let writer = store.writer().unwrap();
@@ -351,7 +351,7 @@ fn only_what_the_overlay_has_made_is_renamed() {
     assert_eq!(across.errno(), libc::EXDEV, "{across}");
     assert!(matches!(writer.rename_folder("g/new", "old").unwrap_err(), Error::Changed { .. }));
     writer.rename_folder("g/new", "moved").unwrap();
-    // What a dead process has left: a node that is not complete, and a rename without its last line.
+    // A dead process leaves an incomplete node, and a rename without its last line.
     let staged = writer.stage("g", &like).unwrap().unwrap();
     put(&store, &format!("{}/zarr.json", staged.key), "half");
     drop(store);
@@ -375,13 +375,13 @@ fn over_folder(folder: &std::path::Path) -> OverlayStore {
     OverlayStore::open(base, place.to_str().unwrap(), &RemoteOptions::default(), &options).unwrap()
 }
 
-/// The look ended at the 64th level, so that a removal of deeper nodes was a conflict for ever.
+/// The comparison once ended at the 64th level, so the removal of deeper nodes was always a conflict.
 #[test]
 fn a_removal_is_compared_at_any_depth_and_links_end() {
     let folder = tempfile::tempdir().unwrap();
     let mut deepest = folder.path().join("store/g");
     std::fs::create_dir_all(&deepest).unwrap();
-    // Each of them doubles what a walk that follows both would see at the next level.
+    // A walk that follows both links sees twice as many folders at each level.
     for name in ["one", "other"] {
         std::os::unix::fs::symlink("../g", deepest.join(name)).unwrap();
     }
@@ -399,10 +399,10 @@ fn a_removal_is_compared_at_any_depth_and_links_end() {
     assert_eq!(store.target().find_removed(&removal).unwrap(), RemovalState::Changed);
 }
 
-/// Another program, which makes a group anew as soon as that has lost its name.
-struct MakesAnew(PathBuf);
+/// Another program, which creates a group anew as soon as it has lost its name.
+struct RecreatesGroup(PathBuf);
 
-impl Hook for MakesAnew {
+impl Hook for RecreatesGroup {
     fn after(&self, request: &Request<'_>, _found: bool) {
         if request.operation == Operation::RenameFolder && request.key() == "g" {
             std::fs::create_dir(&self.0).unwrap();
@@ -411,16 +411,16 @@ impl Hook for MakesAnew {
     }
 }
 
-/// What another program had changed went away with the folder, which could not get its name back.
+/// A folder that could not get its name back was once removed, with changes of another program in it.
 #[test]
-fn what_is_newer_than_its_removal_stays_where_the_name_is_taken() {
+fn newer_objects_are_kept_if_the_name_of_their_folder_is_taken() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("store");
     std::fs::create_dir_all(place.join("g")).unwrap();
     std::fs::write(place.join("g/zarr.json"), r#"{"node_type":"group"}"#).unwrap();
     let options = OverlayOptions { folder: folder.path().join("overlay"), access: Access::Write };
     let base: Arc<dyn Store> = Arc::new(DirectoryStore::open(&place, false).unwrap());
-    let base = Hooked::new(base, MakesAnew(place.join("g")));
+    let base = Hooked::new(base, RecreatesGroup(place.join("g")));
     let store =
         OverlayStore::open(base, place.to_str().unwrap(), &RemoteOptions::default(), &options).unwrap();
     assert!(store.writer().unwrap().remove_folder("g").unwrap());

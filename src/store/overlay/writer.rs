@@ -33,7 +33,7 @@ impl Drop for Lock {
     }
 }
 
-/// What there is at a key now.
+/// The state of a key.
 struct KeyState {
     entry: Option<KeyEntry>,
     /// The overlay's object.
@@ -96,8 +96,8 @@ impl OverlayStore {
             let at = is_committable(base).then(|| removal_time(base));
             census(base, folder)?.map(|from| HiddenFolder { from, at, is_begun: false })
         };
-        let noted = self.folder().changes.remove(folder, hidden);
-        noted.map_err(store_error(folder, "note in the overlay the removal of"))?;
+        let recorded = self.folder().changes.remove(folder, hidden);
+        recorded.map_err(store_error(folder, "record its removal in the overlay"))?;
         for place in [&self.folder().documents, &self.folder().objects] {
             if let Some(writer) = place.writer() {
                 writer.remove_folder(folder)?;
@@ -139,7 +139,7 @@ impl OverlayStore {
             above.map(|info| info.with_mode(|posix| posix.mode & 0o666)).unwrap_or_else(info_without_owner);
         self.folder().objects.make_folders(parent_folder(to), &self.like(&like))?;
         let record = |step: RenameStep| {
-            changes.rename(from, to, step).map_err(store_error(from, "note in the overlay the rename of"))
+            changes.rename(from, to, step).map_err(store_error(from, "record its rename in the overlay"))
         };
         record(RenameStep::Begun)?;
         let keys = [from.to_owned(), to.to_owned()];
@@ -212,8 +212,8 @@ impl Writer for OverlayStore {
             (None, Some(changed)) => {
                 self.folder().remove_object(key)?;
                 if matches!(changed, KeyEntry::Written { .. }) {
-                    let noted = self.folder().changes.forget(key);
-                    noted.map_err(store_error(key, "note the change in the overlay"))?;
+                    let recorded = self.folder().changes.forget(key);
+                    recorded.map_err(store_error(key, "record the change in the overlay"))?;
                 }
             }
             (None, None) => {}
@@ -224,7 +224,7 @@ impl Writer for OverlayStore {
     fn sync(&self, keys: &[String], _within: &str) -> Result<()> {
         self.folder().objects_writer()?.sync(keys, "")?;
         // The lines of renames. Other lines are already durable.
-        self.folder().changes.sync().map_err(store_error("", "note the changes in the overlay"))
+        self.folder().changes.sync().map_err(store_error("", "record the changes in the overlay"))
     }
 
     fn lock(&self, key: &str) -> Result<Option<Box<dyn Send + Sync>>> {

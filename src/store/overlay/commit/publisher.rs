@@ -207,7 +207,7 @@ impl Frozen<'_> {
             PendingCommit::new(branch).and_then(|pending| pending.record(folder).map(|()| pending));
         let pending = recorded.map_err(|error| {
             let _ = PendingCommit::remove(folder);
-            Error::store("", "note the mark of the commit", error)
+            Error::store("", "record the mark of the commit", error)
         })?;
         self.gate.unsettled =
             Some(UnsettledCommit { pending: pending.clone(), is_inherited: false, asked: None });

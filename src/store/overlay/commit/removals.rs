@@ -16,7 +16,7 @@ const MAX_KEPT_NAMES: u32 = 100;
 /// What the base has of the nodes that a removal hides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalState {
-    /// No such nodes.
+    /// The nodes are gone.
     Gone,
     /// The nodes that were removed, or the rest of them after a commit that was killed.
     Same,

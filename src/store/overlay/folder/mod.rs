@@ -132,7 +132,7 @@ impl Folder {
 
     /// Sets what the overlay has at a key. Durable when this returns.
     pub(super) fn set(&self, key: &str, entry: KeyEntry) -> Result<()> {
-        self.changes.set(key, entry).map_err(store_error(key, "note the change in the overlay"))
+        self.changes.set(key, entry).map_err(store_error(key, "record the change in the overlay"))
     }
 
     /// Records the mark of the object that a commit is about to put into the base. Durable when this returns.
@@ -204,7 +204,7 @@ impl Folder {
     /// Forgets changes, with their objects. Durable when this returns.
     pub fn forget(&self, changes: &[Change]) -> Result<()> {
         let recorded =
-            |recorded: io::Result<()>| recorded.map_err(store_error("", "note what the overlay forgets"));
+            |recorded: io::Result<()>| recorded.map_err(store_error("", "record what the overlay forgets"));
         for change in changes {
             if let Some(KeyEntry::Written { from, form, hides: true, sent }) =
                 self.entry(&change.key, "forget")?
@@ -235,13 +235,13 @@ impl Folder {
     pub fn begin_removal(&self, removal: &Removal) -> Result<()> {
         let hidden = HiddenFolder { is_begun: true, ..removal.hidden };
         let recorded = self.changes.hide(&removal.path, Some(hidden));
-        recorded.map_err(store_error(&removal.path, "note the commit in the overlay"))
+        recorded.map_err(store_error(&removal.path, "record the commit in the overlay"))
     }
 
     /// Shows again what the base has at the path of a removal.
     pub fn forget_removal(&self, removal: &Removal) -> Result<()> {
         let recorded = self.changes.hide(&removal.path, None);
-        recorded.map_err(store_error(&removal.path, "note what the overlay forgets"))
+        recorded.map_err(store_error(&removal.path, "record what the overlay forgets"))
     }
 
     /// Returns a document of the base as it was when an older zarrfs wrote the first new chunk of its array. Such chunks have no form.
@@ -289,7 +289,7 @@ pub(super) fn write_durably(folder: &Path, name: &str, text: &str) -> io::Result
 /// Finishes what a dead process was doing: renames, removals and incomplete nodes.
 fn finish_interrupted(changes: &ChangeList, objects: &DirectoryStore) -> Result<()> {
     let Some(writer) = objects.writer() else { return Ok(()) };
-    let recorded = |error: io::Error| Error::store("", "note a change in the overlay", error);
+    let recorded = |error: io::Error| Error::store("", "record a change in the overlay", error);
     for (from, to) in changes.renames() {
         let is_done = objects.head(&from)?.is_none() && objects.head(&to)?.is_some();
         let step = if is_done { RenameStep::Done } else { RenameStep::Undone };
