@@ -109,6 +109,7 @@ impl World {
                 let written = self.elements.get(&element).filter(|written| written.is.is_some());
                 let is_in_hand = other.unwritten.contains_key(&element);
                 let known = other.known.get(&element).cloned().unwrap_or_default();
+                // The second program has written the element during the commit, or will: its value may be there instead of ours.
                 let is_touched = known.at > before.clock || is_in_hand || other.remade != before.remade;
                 // Even if the second program has replaced the chunk since, the store had it before it left the overlay.
                 let was_stored = || {
@@ -127,6 +128,7 @@ impl World {
                     "element {element} was appended through the overlay and by the second program, and both are done"
                 );
                 if element >= length {
+                    // A chunk is committed whole. Elements after the end belonged to a longer array, which the second program has replaced.
                     let is_of_longer = chunk * CHUNK < length && !self.changes.contains_key(DOCUMENT);
                     let is_kept = written.is_none() || !is_gone || is_touched || is_of_longer;
                     assert!(is_kept, "element {element} has left the overlay, and the array has {length}");
@@ -136,6 +138,7 @@ impl World {
                     continue;
                 }
                 if is_in_hand {
+                    // The second program has made the array longer, and zarr-python writes its elements without a look at what is there.
                     continue;
                 }
                 let is_from = || {
@@ -152,6 +155,7 @@ impl World {
                     is_right,
                     "element {element} is {now:?}, and not {known:?}, from which the overlay has made {ours:?}: {change:?}"
                 );
+                // If the second program came in between, `was_stored` above says that ours was there before.
                 let is_lost =
                     is_gone && !is_touched && written.is_some_and(|written| written.is != Some(now));
                 assert!(!is_lost, "element {element} is {now:?}, and not {written:?}, which the overlay had");
