@@ -12,6 +12,8 @@ use crate::store::scripted::{Objects, Program};
 pub const CHUNK: u64 = 4;
 /// The longest array, except after the last growth.
 pub const MAX_LENGTH: u64 = 28;
+/// The length of an array that the second program creates anew.
+pub const NEW_LENGTH: u64 = 3 * CHUNK - 1;
 pub const FILL: i32 = -1;
 /// The elements that earlier, longer arrays have left after the end.
 pub const JUNK: i32 = 0x5555;
@@ -196,7 +198,7 @@ impl Program for Other {
         self.clock += 1;
         let Some((kind, length)) = array(objects) else {
             if let Act::Recreate(kind) = act {
-                self.make(objects, kind, 3 * CHUNK - 1);
+                self.make(objects, kind, NEW_LENGTH);
             }
             return;
         };
@@ -218,7 +220,7 @@ impl Program for Other {
                 self.write(objects, kind, chunk, &words);
             }
             Act::Attribute => self.edit(objects),
-            Act::Recreate(kind) => self.make(objects, kind, 3 * CHUNK - 1),
+            Act::Recreate(kind) => self.make(objects, kind, NEW_LENGTH),
             Act::Delete => self.delete(objects),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::other::{Act, CHUNK, DOCUMENT, FILL, MAX_LENGTH, Word, array, described, word};
+use super::other::{Act, CHUNK, DOCUMENT, FILL, KINDS, MAX_LENGTH, NEW_LENGTH, Word, array, described, word};
 use super::{OpenInMount, OverlayChange, OverlayElement, World};
 use crate::array::{Array, Engine, Layout};
 use crate::cancellation::Cancellation;
@@ -146,12 +146,24 @@ impl World {
             self.check_commit(&before);
         }
         self.record_changes(&before);
+        self.expect_shorter(&before);
         self.check_base();
         self.check_overlay();
         match self.numbers.below(4) {
             0 | 1 => self.check_offline(),
             2 => self.check_direct(),
             _ => {}
+        }
+    }
+
+    /// Allows fill values after the end that a new array of the second program has at first. If the overlay has made that array longer during
+    /// the step, it has cleared them.
+    fn expect_shorter(&mut self, before: &StateBefore) {
+        let is_remade = self.service.turns().other.remade != before.remade;
+        if is_remade && !self.changes.contains_key(DOCUMENT) {
+            for (_, written) in self.elements.range_mut(NEW_LENGTH..) {
+                written.maybe.extend((0..KINDS).map(|kind| word(kind, FILL)));
+            }
         }
     }
 
