@@ -1,6 +1,6 @@
 //! `zarrfs demo DIR`: writes a small, rich hierarchy to try things on. `sample` defines its content.
 //!
-//! Documents are written as files, and elements through the array layer, which encodes them as those of any array.
+//! Chunks go through the codecs of the library, as any chunk does; the files are written here, in a new folder.
 
 mod sample;
 
@@ -8,16 +8,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use zarrfs::array::{Array, Engine, EngineOptions, Layout};
-use zarrfs::hierarchy::Tree;
+use zarrfs::codec::pipeline::Pipeline;
+use zarrfs::codec::{CodecError, Representation};
+use zarrfs::error::Error;
+use zarrfs::metadata::{self, ArrayMetadata, Document};
 
 use crate::cli::exit::{Exit, Outcome};
-use crate::cli::nodes::open;
 use crate::cli::output;
 use sample::{NodeContent, SampleNode};
-
-/// Memory for the chunks of an array that is written.
-const CACHE_BYTES: u64 = 64 << 20;
 
 /// What help and the man page show.
 const EXAMPLES: &str = "\
@@ -49,16 +47,14 @@ impl Arguments {
                 folder.display()
             )));
         }
-        let nodes = sample::all();
-        for node in &nodes {
-            for (name, bytes) in files(node) {
-                let path = folder.join(node.path).join(name);
+        for sample in sample::all() {
+            for (key, bytes) in objects(&sample)? {
+                let path = folder.join(key);
                 let parent = path.parent().unwrap_or(folder);
                 std::fs::create_dir_all(parent).map_err(|error| cannot_write(parent, error))?;
                 std::fs::write(&path, bytes).map_err(|error| cannot_write(&path, error))?;
             }
         }
-        write_elements(folder, &nodes)?;
         let name = folder.display();
         let hint =
             format!("{name} is written: try 'zarrfs ls {name}' and 'zarrfs mount {name} MOUNTPOINT'\n");
@@ -66,34 +62,107 @@ impl Arguments {
     }
 }
 
-/// Returns the documents of a node, and chunks that are stored as they are, by the name of their file.
-fn files(node: &SampleNode) -> Vec<(&'static str, Vec<u8>)> {
-    let documents = node.documents.iter();
-    let mut files: Vec<_> =
-        documents.map(|(name, document)| (*name, format!("{document:#}\n").into_bytes())).collect();
-    if let NodeContent::Chunks(chunks) = &node.content {
-        files.extend_from_slice(chunks);
-    }
-    files
-}
-
-/// Writes the elements of all arrays in a folder that has their documents.
-fn write_elements(folder: &Path, nodes: &[SampleNode]) -> Outcome {
-    let location = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
-    let store = zarrfs::store::open(&location.to_string_lossy(), false)?;
-    let tree = Tree::new(store.clone());
-    // Each array is stored when it is complete, and not by a timer.
-    let options = EngineOptions { writeback_delay: None, ..EngineOptions::new(CACHE_BYTES, 1) };
-    let engine = Engine::with_options(options);
-    for node in nodes {
-        if let NodeContent::Elements(elements) = &node.content {
-            let metadata = open::array(&tree, node.path)?;
-            let array = Array::open(&engine, &store, node.path, metadata, Layout::default())?;
-            array.writer().write_at(0, elements)?;
-            array.writer().sync()?;
+/// Returns the stored objects of a node, by key.
+fn objects(sample: &SampleNode) -> Outcome<Vec<(String, Vec<u8>)>> {
+    let below = |name: &str| match sample.path {
+        "" => name.to_owned(),
+        path => format!("{path}/{name}"),
+    };
+    let mut objects: Vec<(String, Vec<u8>)> = sample
+        .documents
+        .iter()
+        .map(|(name, document)| (below(name), format!("{document:#}\n").into_bytes()))
+        .collect();
+    match &sample.content {
+        NodeContent::Group => {}
+        NodeContent::Chunks(chunks) => {
+            objects.extend(chunks.iter().map(|(key, bytes)| (below(key), bytes.clone())));
+        }
+        NodeContent::Elements(elements) => {
+            let Some((key, document)) = objects.first() else { return Ok(objects) };
+            let metadata = if key.ends_with(".zarray") {
+                metadata::parse_v2_array(key, document, None)?
+            } else {
+                match metadata::parse_v3(key, document)? {
+                    Document::Array(metadata) => metadata,
+                    Document::Group(_) => return Err(Error::metadata(key, "is a group").into()),
+                }
+            };
+            let chunks = chunks(&metadata, elements)?;
+            objects.extend(chunks.into_iter().map(|(key, bytes)| (below(&key), bytes)));
         }
     }
-    Ok(())
+    Ok(objects)
+}
+
+/// Cuts the flat elements into chunks and encodes them, except chunks that are all fill value.
+fn chunks(metadata: &ArrayMetadata, elements: &[u8]) -> Outcome<Vec<(String, Vec<u8>)>> {
+    let failed =
+        |error: CodecError| Exit::from(Error::unsupported(&metadata.document_key, error.to_string()));
+    let chunk_shape = metadata.chunk_grid.longest_chunk();
+    let decoded = Representation {
+        shape: chunk_shape.clone(),
+        data_type: metadata.data_type.clone(),
+        fill_value: metadata.fill_value.clone(),
+    };
+    let pipeline = Pipeline::build(&metadata.codecs, &decoded).map_err(failed)?;
+    let counts = metadata.chunk_grid.chunk_counts(&metadata.shape);
+    let mut chunks = Vec::new();
+    for number in 0..counts.iter().product::<u64>() {
+        let index = unravel(number, &counts);
+        let chunk = cut(metadata, elements, &chunk_shape, &index);
+        if chunk
+            .chunks(metadata.fill_value.bytes.len().max(1))
+            .any(|element| element != metadata.fill_value.bytes)
+        {
+            chunks.push((metadata.chunk_keys.key(&index), pipeline.encode(&chunk).map_err(failed)?.to_vec()));
+        }
+    }
+    Ok(chunks)
+}
+
+/// Returns the elements of a chunk in C order, with the fill value beyond the array's edge.
+fn cut(metadata: &ArrayMetadata, elements: &[u8], chunk_shape: &[u64], index: &[u64]) -> Vec<u8> {
+    let fill_value = &metadata.fill_value.bytes;
+    // A row is what lies along the last axis; without axes, the one element.
+    let (row_length, outer_lengths) = chunk_shape.split_last().unwrap_or((&1, &[]));
+    let mut chunk = Vec::new();
+    for number in 0..outer_lengths.iter().product::<u64>() {
+        let mut flat = 0;
+        let mut is_inside = true;
+        let within = unravel(number, outer_lengths).into_iter().chain([0]);
+        for (((within, index), chunk_length), length) in
+            within.zip(index).zip(chunk_shape).zip(&metadata.shape)
+        {
+            let position = index * chunk_length + within;
+            is_inside &= position < *length;
+            flat = flat * length + position;
+        }
+        let column = index.last().map_or(0, |last| last * row_length);
+        let row_length_inside = metadata.shape.last().map_or(1, |length| (length - column).min(*row_length));
+        let bytes = |count: u64| count as usize * fill_value.len();
+        let row = elements.get(bytes(flat)..bytes(flat + row_length_inside)).filter(|_| is_inside);
+        let row = row.unwrap_or_default();
+        chunk.extend_from_slice(row);
+        chunk.extend(fill_value.iter().cycle().take(bytes(*row_length) - row.len()));
+    }
+    chunk
+}
+
+/// Returns the indices of element `number` (C order) of a block.
+fn unravel(number: u64, shape: &[u64]) -> Vec<u64> {
+    let mut rest = number;
+    let mut index: Vec<u64> = shape
+        .iter()
+        .rev()
+        .map(|length| {
+            let position = rest % length.max(&1);
+            rest /= length.max(&1);
+            position
+        })
+        .collect();
+    index.reverse();
+    index
 }
 
 #[cfg(test)]
@@ -108,5 +177,12 @@ mod tests {
         let outcome = Arguments { folder: folder.path().to_owned() }.run();
         assert!(matches!(outcome, Err(Exit::Failed(reason)) if reason.contains("is not empty")));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn indices_count_like_an_odometer() {
+        assert_eq!(unravel(0, &[2, 3]), [0, 0]);
+        assert_eq!(unravel(5, &[2, 3]), [1, 2]);
+        assert!(unravel(0, &[]).is_empty());
     }
 }

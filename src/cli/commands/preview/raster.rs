@@ -7,12 +7,14 @@
 use std::convert::Infallible;
 use std::io::{self, Write};
 
+use embedded_graphics::draw_target::DrawTarget;
+use embedded_graphics::geometry::{OriginDimensions, Point, Size};
 use embedded_graphics::mono_font::MonoTextStyle;
 use embedded_graphics::mono_font::iso_8859_1::FONT_10X20;
-use embedded_graphics::pixelcolor::Rgb888;
-use embedded_graphics::prelude::*;
-use embedded_graphics::primitives::{Line, PrimitiveStyle};
+use embedded_graphics::pixelcolor::{Rgb888, RgbColor};
+use embedded_graphics::primitives::{Line, Primitive, PrimitiveStyle};
 use embedded_graphics::text::{Baseline, Text};
+use embedded_graphics::{Drawable, Pixel};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 
