@@ -424,7 +424,7 @@ fn a_store_is_mounted_read_and_unmounted() {
         "zarrfs: note: the mount is read-only; 'rw' alone never enables writing, 'writable' does"
     );
     assert!(
-        lines[1].starts_with("zarrfs: warning: to read 'climate/packed_temperature' (and 3 more like it) from end to end takes 1.5 MiB")
+        lines[1].starts_with("zarrfs: warning: reading 'climate/packed_temperature' (and 3 more like it) from end to end needs 1.5 MiB")
             && lines[1].contains("cache-size is 100 KiB"),
         "{stderr}"
     );

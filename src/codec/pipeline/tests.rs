@@ -150,10 +150,7 @@ fn mixed_byte_orders_of_v2() {
     served.decode(&stored, &mut out).unwrap();
     assert_eq!(out, [2, 1, 6, 5, 4, 3, 1, 2, 1, 6, 5, 4, 3, 0]);
     let refused = Pipeline::build(&[spec(CodecFamily::V3)], &decoded).err().unwrap();
-    assert_eq!(
-        refused.reason,
-        "codecs[0]: codec \"bytes\": \"endian\" must be little or big, not \"mixed\""
-    );
+    assert_eq!(refused.reason, "codecs[0]: codec \"bytes\": \"endian\" must be little or big, not \"mixed\"");
 }
 
 #[test]

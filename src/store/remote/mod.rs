@@ -10,10 +10,13 @@
 mod ahead;
 mod client;
 mod connection;
+mod counters;
 mod first_bytes;
+mod http;
 mod object;
 mod origin;
 mod replies;
+mod sent_request;
 mod service;
 #[cfg(test)]
 pub(crate) mod test_services;

@@ -54,7 +54,7 @@ fn slips_of_mount_are_named() {
     let empty = empty.to_str().unwrap();
     for given in [store, "s3://bucket/a.zarr"] {
         let sentence = format!(
-            "{given} is a store and {empty} is not: the store comes first; write 'zarrfs mount {given} {empty}'"
+            "{given} is a store and {empty} is not: write 'zarrfs mount {given} {empty}', with the store first"
         );
         refused(&["mount", empty, given], 1, &sentence);
         refused(&[empty, given], 1, &sentence);
@@ -178,7 +178,7 @@ fn a_number_for_a_bool_is_read_and_reported() {
     assert_eq!((code, stdout.as_str()), (0, ""), "{stderr}");
     for note in ["no/zarr.json: fill_value: 0 is", "yes/zarr.json: fill_value: 1 is"] {
         assert!(
-            stderr.contains(&format!("zarrfs: note: {note} no bool of Zarr v3; it is read as ")),
+            stderr.contains(&format!("zarrfs: note: {note} not a bool of Zarr v3; it is read as ")),
             "{stderr}"
         );
     }

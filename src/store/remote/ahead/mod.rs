@@ -27,7 +27,7 @@ use tokio::task::AbortHandle;
 pub(super) use self::span::{Outcome, Span};
 use self::span::{Progress, Reservation};
 use super::first_bytes::FirstBytes;
-use crate::store::remote::client::counters::Counters;
+use crate::store::remote::counters::Counters;
 use crate::store::{Claim, Wanted};
 
 /// The expected size of a span if its size is not known and nothing was transferred yet.

@@ -18,11 +18,11 @@ use object_store::{ClientConfigKey, ObjectStore, ObjectStoreScheme, RetryConfig}
 use url::{Position, Url};
 
 use super::aws_profile::{Credentials, Profile};
-use super::counters::Counters;
-use super::http::{CLIENT_KEYS, Connector, causes};
-use super::sent_request::register_signature;
 use super::setting::Setting;
 use crate::error::Error;
+use crate::store::remote::counters::Counters;
+use crate::store::remote::http::{CLIENT_KEYS, Connector, causes};
+use crate::store::remote::sent_request::register_signature;
 use crate::store::remote::service::Service;
 use crate::store::remote_options::secrets::{register_secret, without_secrets};
 use crate::store::remote_options::{RemoteOptions, is_secret};

@@ -6,7 +6,7 @@
 use std::io;
 
 use crate::error::Error;
-use crate::store::remote::client::http::causes;
+use crate::store::remote::http::causes;
 use crate::store::remote::replies::refusal::{Cause, Refusal};
 use crate::store::remote_options::secrets::redacted;
 

@@ -25,7 +25,7 @@ use super::{RandomNumbers, lost};
 use crate::error::Result;
 use crate::store::RemoteOptions;
 use crate::store::remote::RemoteStore;
-use crate::store::remote::client::http::DeleteCondition;
+use crate::store::remote::http::DeleteCondition;
 
 /// The other program, which changes the objects in its own way.
 pub trait Program: fmt::Debug + Send + 'static {

@@ -21,9 +21,9 @@ use tokio::sync::Mutex;
 
 use super::headers::{encoding, length, text};
 use super::validators::{ReplyVersion, Validators};
-use crate::store::remote::client::sent_request::SentRequest;
 use crate::store::remote::replies::bodies::{BodyError, read_all};
 use crate::store::remote::replies::refusal::{Cause, Refusal};
+use crate::store::remote::sent_request::SentRequest;
 
 /// The longest body without a length or with compression, and the longest result of its decompression.
 const MAX_COLLECTED_BYTES: usize = 256 << 20;

@@ -31,8 +31,8 @@ use object_store::{
 
 use crate::error::{Error, Result};
 use crate::store::remote::RemoteStore;
-use crate::store::remote::client::http::DeleteCondition;
 use crate::store::remote::connection::Connection;
+use crate::store::remote::http::DeleteCondition;
 use crate::store::remote::replies::failure::{Reply, RequestFailure};
 use crate::store::remote::service::Service;
 use crate::store::remote::transfer::version;
