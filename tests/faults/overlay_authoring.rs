@@ -256,7 +256,7 @@ fn changes_of_one_node_are_discarded() {
                 let paths: BTreeSet<String> =
                     paths.filter(|path| !path.is_empty()).map(str::to_owned).collect();
                 assert_eq!(copied(store, overlay), paths, "{what}: the consolidated copy");
-                let is_nothing = String::from_utf8_lossy(&output.stderr).contains("nothing is changed of");
+                let is_nothing = String::from_utf8_lossy(&output.stderr).contains("has no changes of");
                 assert_eq!(output.status.success(), !is_nothing, "{what}: {output:?}");
                 assert!(changed == found || output.status.success(), "{what}: {output:?}");
                 rounds += u32::from(output.status.success());

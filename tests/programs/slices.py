@@ -152,7 +152,7 @@ def companions(program, store):
     for arguments, sentence in [
         (["g", "--format", "tiff"], "format 'tiff' cannot express 'g', a group, in this order and byte order; json, nc can"),
         (["g/words"], "'zarrfs cat --format jsonl' and a mount have it as text"),
-        (["g/a[0]", "--format", "nc"], "format 'nc' takes no index: a slice is written as flat bytes or as npy"),
+        (["g/a[0]", "--format", "nc"], "format 'nc' does not take an index: a slice is written as flat bytes or as npy"),
         (["g/a", "--format", "nv"], "unknown format 'nv': the formats are csv, envi, "),
         (["g[0]"], "'g' is a group, not an array"),
         (["g/b", "--format", "npy"], "no array or group 'g/b'"),

@@ -194,7 +194,7 @@ pub fn reserve(reservation: &mut Reservation, bytes: u64, key: &str) -> Result<(
         return Ok(());
     }
     let reason = format!(
-        "a block of rows is reservation in memory, within the cache size of {} bytes",
+        "a block of rows is held in memory, within the cache size of {} bytes",
         reservation.limit_bytes()
     );
     Err(Error::TooLarge { key: key.to_owned(), reason })

@@ -16,7 +16,7 @@ mod program;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::array::{Array, Engine};
 use crate::store::ObjectVersion;
@@ -90,6 +90,8 @@ struct World {
     engine: Arc<Engine>,
     direct: Option<Arc<RemoteStore>>,
     overlay: Option<Arc<OverlayStore>>,
+    /// The overlay of the program that ended last.
+    ended_overlay: Weak<OverlayStore>,
     mounted: Option<OpenInMount>,
     /// The overlay's changes, by key.
     changes: BTreeMap<String, OverlayChange>,
@@ -122,6 +124,7 @@ impl World {
             engine: Engine::new(1 << 16, 1),
             direct: None,
             overlay: None,
+            ended_overlay: Weak::new(),
             mounted: None,
             changes: BTreeMap::new(),
             elements: BTreeMap::new(),

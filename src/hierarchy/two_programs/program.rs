@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::other::{Act, CHUNK, DOCUMENT, FILL, KINDS, MAX_LENGTH, NEW_LENGTH, Word, array, described, word};
 use super::{OpenInMount, OverlayChange, OverlayElement, World};
@@ -56,6 +57,10 @@ impl World {
             self.direct = Some(Arc::new(self.service.store(&self.options(false)).unwrap()));
         }
         if self.overlay.is_none() {
+            // A thread of the engine may still have the overlay of the program that has ended, and with it the lock.
+            while self.ended_overlay.strong_count() > 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             let base = self.store(Route::Direct);
             let folder = self.folder.path().join("overlay");
             let options = OverlayOptions { folder, access: Access::Write };
@@ -67,7 +72,7 @@ impl World {
     /// Ends the program, or kills it.
     pub fn close(&mut self, is_killed: bool) {
         self.mounted = None;
-        self.overlay = None;
+        self.ended_overlay = self.overlay.take().map(|overlay| Arc::downgrade(&overlay)).unwrap_or_default();
         if let Some(direct) = self.direct.take().filter(|_| is_killed) {
             direct.abandon_cache();
         }
