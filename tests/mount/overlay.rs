@@ -334,7 +334,7 @@ fn nodes_come_and_go() {
     for line in [
         "made: new group, zarr.json written\n",
         "made/moved: new array, zarr.json written\n",
-        "small: removed with all in it\n",
+        "small: removed with everything in it\n",
         "climate/temperature: shape [12, 180, 360] -> [6, 180, 360], ",
     ] {
         assert!(status.contains(line), "{line}{status}");
