@@ -192,7 +192,7 @@ fn a_filled_cache_has_everything() {
     let (code, said) = fill(&scene, &folder, &[]);
     assert!(code == 0 && said.contains("KiB were received") && fetched() == before, "{said}");
     let (code, said) = fill(&scene, &small, &["--disk-cache-size", "6M"]);
-    assert!(code == 1 && said.contains("do not stay in a disk cache of 6 MiB"), "{said}");
+    assert!(code == 1 && said.contains("more than the disk cache keeps (6 MiB)"), "{said}");
 
     scene.service.die();
     let mount = scene.mount(&options(&folder, &["--offline"]), "offline").unwrap();

@@ -127,7 +127,7 @@ fn fill_says_that_small_objects_do_not_stay() {
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let (code, said) = fill("1M");
-    assert!(code == Some(1) && said.contains("do not stay in a disk cache of 1 MiB"), "{said}");
+    assert!(code == Some(1) && said.contains("more than the disk cache keeps (1 MiB)"), "{said}");
     assert!(!said.contains("are in the disk cache;"), "{said}");
     let (code, said) = fill("20M");
     assert!(code == Some(0) && said.contains("600 objects"), "{said}");
