@@ -21,10 +21,11 @@ pub use memory::{Pages, Untouched, keep_freed_memory};
 #[cfg(test)]
 pub use process::send_urgently;
 pub use process::{
-    Capabilities, Fork, SignalSet, capabilities, effective_ids, fork, inherited_descriptors, keep_on_exec,
-    leave_descriptors, leave_session, log_to_system, make_room_for_descriptors, mount, never_wait,
-    open_process, real_ids, receive_descriptor, redirect, set_capabilities, umask, unmount, wait_for_event,
-    wait_readable,
+    Capabilities, Fork, ProcessEnd, SignalSet, adopt_descriptor, capabilities, child_end, effective_ids,
+    fork, has_ended, inherited_descriptors, keep_on_exec, leave_descriptors, leave_session, log_to_system,
+    make_room_for_descriptors, mount, name_thread, never_wait, open_process, real_ids, receive_descriptor,
+    redirect, replace_descriptor, send_descriptor, send_signal, set_capabilities, umask, unmount,
+    wait_for_event, wait_readable,
 };
 pub use processor::{has_wide_registers, wide};
 pub use terminal::KeyInput;
@@ -325,6 +326,16 @@ pub fn memory_file(name: &CStr) -> io::Result<OwnedFd> {
     check(fd)?;
     // SAFETY: the call gave a new descriptor that nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Gives back the memory, or the room on the disk, of a range of a file, which reads as zeros from then on (fallocate(2)).
+pub fn free_range(file: &std::fs::File, offset: u64, length: u64) -> io::Result<()> {
+    let out_of_range = |_| io::Error::from_raw_os_error(libc::EFBIG);
+    let offset = libc::off_t::try_from(offset).map_err(out_of_range)?;
+    let length = libc::off_t::try_from(length).map_err(out_of_range)?;
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: the descriptor is open.
+    check(unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, length) })
 }
 
 /// syncfs(2): writes the kernel's dirty pages of a filesystem.

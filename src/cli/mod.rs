@@ -22,7 +22,7 @@ use zarrfs::nearest::nearest;
 
 use commands::{
     attrs, cache, cat, check, commit, complete, completions, create, demo, import, info, log as history, ls,
-    man, mkgroup, mount, mv, overlay, preview, resize, rm, umount, watch,
+    man, mkgroup, mount, mv, overlay, preview, resize, restart, rm, umount, watch,
 };
 use exit::{Exit, Outcome};
 use options::{mount_words, removed, usage};
@@ -40,6 +40,7 @@ struct CommandLine {
 enum Command {
     Mount(mount::Arguments),
     Umount(umount::Arguments),
+    Restart(restart::Arguments),
     Mounts(watch::mounts::Arguments),
     Stat(watch::stat::Arguments),
     Top(watch::top::Arguments),
@@ -98,6 +99,7 @@ fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
             }
         }
         Command::Umount(arguments) => arguments.run(),
+        Command::Restart(arguments) => arguments.run(),
         Command::Mounts(arguments) => arguments.run(),
         Command::Stat(arguments) => arguments.run(),
         Command::Top(arguments) => arguments.run(),

@@ -7,7 +7,7 @@
 //! another array has taken its place. A read returns all bytes, fewer only at the exact end of the file, or fails as a whole.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::array::{Array, Blocking, ReadData, ReadRequest, Readahead, Reader, ReplyBuffer, Reservation};
 use crate::cancellation::Cancellation;
@@ -75,6 +75,7 @@ pub struct VirtualFile {
     segments: Vec<(u64, Segment)>,
     /// The memory that its bytes take from the cache's limit.
     reservation: Option<Reservation>,
+    fingerprint: OnceLock<u64>,
 }
 
 impl VirtualFile {
@@ -85,7 +86,7 @@ impl VirtualFile {
             end = end.saturating_add(segment.length());
             (end, segment)
         });
-        VirtualFile { segments: segments.collect(), reservation: None }
+        VirtualFile { segments: segments.collect(), reservation: None, fingerprint: OnceLock::new() }
     }
 
     /// Makes a file of these bytes.
@@ -116,6 +117,35 @@ impl VirtualFile {
         };
         std::ptr::eq(self, other)
             || ends(self) == ends(other) && self.segments.iter().zip(&other.segments).all(is_same)
+    }
+
+    /// Returns the whole file, if it is one piece of bytes.
+    pub fn as_bytes(&self) -> Option<&[u8]> {
+        match self.segments.as_slice() {
+            [] => Some(&[]),
+            [(_, Segment::Bytes(bytes))] => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// Returns what distinguishes it from a file that another process makes, as [`VirtualFile::has_same_segments`] does within one.
+    pub fn fingerprint(&self) -> u64 {
+        let digest = || {
+            let mut hasher = crc32fast::Hasher::new();
+            for (end, segment) in &self.segments {
+                hasher.update(&end.to_le_bytes());
+                match segment {
+                    Segment::Bytes(bytes) => hasher.update(bytes),
+                    Segment::Array { array, range } => {
+                        hasher.update(format!("{:?} {} {range:?}", array.view, array.path).as_bytes());
+                    }
+                    Segment::Zeros(_) => hasher.update(b"zeros"),
+                    Segment::Generated(_) => hasher.update(b"generated"),
+                }
+            }
+            self.size_bytes() << 32 ^ u64::from(hasher.finalize())
+        };
+        *self.fingerprint.get_or_init(digest)
     }
 
     /// Returns whether all bytes keep their offsets when its arrays change.

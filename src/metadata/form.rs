@@ -27,6 +27,11 @@ impl ArrayMetadata {
         let stored = Value::Object(self.document.clone()).to_string();
         document_form(name, stored.as_bytes()).unwrap_or_else(|| array_form(self))
     }
+
+    /// As [`ArrayMetadata::form`], of metadata that no view has changed. Does not parse the document again.
+    pub fn stored_form(&self) -> Form {
+        array_form(self)
+    }
 }
 
 /// Returns the form that a document describes; `None` if it does not describe an array. The key says which version of

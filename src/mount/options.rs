@@ -110,6 +110,8 @@ pub struct Options {
     pub remote: Option<RemoteOptions>,
     /// The time after which a request without a reply of the store fails with EIO.
     pub request_deadline: Duration,
+    /// Whether the mount has a keeper, which starts the daemon again if it dies. Only a mount in the background that is not writable can have one.
+    pub has_keeper: bool,
     /// The grace period after SIGTERM, and the time after which write-back without progress gives up.
     pub stop_deadline: Duration,
 }
@@ -153,6 +155,7 @@ impl Options {
             allowed_references: Vec::new(),
             remote: None,
             request_deadline: Duration::from_secs(120),
+            has_keeper: false,
             stop_deadline: Duration::from_secs(30),
         }
     }

@@ -5,6 +5,7 @@
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 use super::check;
 
@@ -85,8 +86,8 @@ fn check_call(result: libc::c_long) -> io::Result<()> {
 /// Which side of a fork this is.
 #[derive(Debug)]
 pub enum Fork {
-    /// The process that called.
-    Parent,
+    /// The process that called, with the number of the new one.
+    Parent(u32),
     /// The new one.
     Child,
 }
@@ -97,8 +98,54 @@ pub fn fork() -> io::Result<Fork> {
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Fork::Child),
-        _ => Ok(Fork::Parent),
+        child => Ok(Fork::Parent(child.unsigned_abs())),
     }
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessEnd {
+    /// It returned this code.
+    Exited(i32),
+    /// This signal ended it.
+    Signalled(i32),
+}
+
+/// Returns how a child of this process ended; `None` if it still runs. If the caller `waits`, it returns when the child has ended.
+pub fn child_end(pid: u32, waits: bool) -> io::Result<Option<ProcessEnd>> {
+    let pid = libc::pid_t::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` is writable.
+        match unsafe { libc::waitpid(pid, &raw mut status, if waits { 0 } else { libc::WNOHANG }) } {
+            0 => return Ok(None),
+            ended if ended > 0 => break,
+            _ => {
+                let error = io::Error::last_os_error();
+                if error.raw_os_error() != Some(libc::EINTR) {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    Ok(Some(if libc::WIFSIGNALED(status) {
+        ProcessEnd::Signalled(libc::WTERMSIG(status))
+    } else {
+        ProcessEnd::Exited(libc::WEXITSTATUS(status))
+    }))
+}
+
+/// Sends a signal to a process (kill(2)).
+pub fn send_signal(pid: u32, signal: i32) -> io::Result<()> {
+    let pid = libc::pid_t::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
+    // SAFETY: takes two integers.
+    check(unsafe { libc::kill(pid, signal) })
+}
+
+/// Names the calling thread, for ps(1) and top(1): at most 15 bytes.
+pub fn name_thread(name: &CStr) {
+    // SAFETY: the kernel reads at most 16 bytes of a text that ends with NUL. It cannot fail.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
 /// Gives the calling thread a table of descriptors of its own, which has only the standard streams (close_range(2); since Linux 5.9).
@@ -139,6 +186,20 @@ pub fn leave_session() -> io::Result<()> {
 pub fn redirect(file: BorrowedFd<'_>, number: i32) -> io::Result<()> {
     // SAFETY: dup2 closes the old `number`, which is one of the standard streams; nothing owns them.
     check(unsafe { libc::dup2(file.as_raw_fd(), number) })
+}
+
+/// Makes descriptor `number`, which somebody else goes on using, another name of `file`, not inherited by programs (dup3(2)).
+pub fn replace_descriptor(file: BorrowedFd<'_>, number: i32) -> io::Result<()> {
+    // SAFETY: whoever owns `number` still does; only what it names is another file.
+    check(unsafe { libc::dup3(file.as_raw_fd(), number, libc::O_CLOEXEC) })
+}
+
+/// Takes a descriptor that the program which started this one has left open. From now on no program inherits it.
+pub fn adopt_descriptor(number: i32) -> io::Result<OwnedFd> {
+    // SAFETY: sets the flags of a number, which need not be an open descriptor.
+    check(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) })?;
+    // SAFETY: it is open, and nothing in this process owns what another program opened.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 /// Lets a descriptor be inherited by programs that are started.
@@ -196,6 +257,17 @@ impl SignalSet {
             error => Err(io::Error::from_raw_os_error(error)),
         }
     }
+
+    /// As [`SignalSet::wait`], but not for longer than this.
+    pub fn wait_at_most(&self, time: Duration) -> Option<i32> {
+        // SAFETY: timespec is a struct of integers, for which all bytes zero is a value.
+        let mut limit: libc::timespec = unsafe { std::mem::zeroed() };
+        limit.tv_sec = time.as_secs().try_into().unwrap_or(libc::time_t::MAX);
+        limit.tv_nsec = time.subsec_nanos().into();
+        // SAFETY: the set and the time are initialised; nothing but the number of the signal is asked for.
+        let signal = unsafe { libc::sigtimedwait(&raw const self.0, std::ptr::null_mut(), &raw const limit) };
+        (signal > 0).then_some(signal)
+    }
 }
 
 /// A descriptor of a process (pidfd_open(2)).
@@ -216,6 +288,14 @@ pub fn wait_readable(file: BorrowedFd<'_>, timeout_ms: i32) -> io::Result<bool> 
     let ready = unsafe { libc::poll(&raw mut poll, 1, timeout_ms) };
     check(ready)?;
     Ok(ready > 0)
+}
+
+/// Returns whether a descriptor can never be read again: its peer has gone, or a mount's connection has ended.
+pub fn has_ended(file: BorrowedFd<'_>) -> bool {
+    let mut poll = libc::pollfd { fd: file.as_raw_fd(), events: 0, revents: 0 };
+    // SAFETY: `poll` is one writable entry.
+    let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
+    ready > 0 && poll.revents & (libc::POLLERR | libc::POLLHUP) != 0
 }
 
 /// Waits for an event of a descriptor (POLLPRI), as a trigger of memory pressure has them. A descriptor that has ended is an
@@ -297,6 +377,35 @@ pub fn receive_descriptor(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>>
     }
 }
 
+/// Sends one descriptor over a socket (SCM_RIGHTS), as [`receive_descriptor`] takes it.
+pub fn send_descriptor(socket: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result<()> {
+    let mut byte = 0u8;
+    let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // Room for one descriptor, aligned as cmsghdr is.
+    let mut control = [0usize; 8];
+    // SAFETY: msghdr is plain data, for which all bytes zero is a value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    let fd_bytes = std::mem::size_of::<i32>() as u32;
+    // SAFETY: CMSG_SPACE only calculates.
+    message.msg_controllen = unsafe { libc::CMSG_SPACE(fd_bytes) } as _;
+    // SAFETY: `control` has room for a header and one descriptor, so CMSG_FIRSTHDR gives a header inside it.
+    unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(fd_bytes) as _;
+        libc::CMSG_DATA(header).cast::<i32>().write_unaligned(file.as_raw_fd());
+    }
+    // SAFETY: the message points to buffers that live through the call, with their true sizes.
+    match unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) } {
+        1 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Makes writes to a descriptor fail instead of blocking.
 pub fn never_wait(file: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: reads the flags of an open descriptor.
@@ -319,9 +428,26 @@ pub fn log_to_system(level: i32, line: &CStr) {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::io::{Read, Write};
     use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
 
     use super::*;
+
+    #[test]
+    fn a_descriptor_goes_over_a_socket() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (mut reader, writer) = io::pipe().unwrap();
+        send_descriptor(ours.as_fd(), writer.as_fd()).unwrap();
+        drop(writer);
+        let received = receive_descriptor(theirs.as_fd()).unwrap().unwrap();
+        std::fs::File::from(received).write_all(b"sent").unwrap();
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "sent");
+        drop(ours);
+        assert!(receive_descriptor(theirs.as_fd()).unwrap().is_none());
+    }
 
     #[test]
     fn room_for_descriptors_is_there_before_they_are() {

@@ -412,8 +412,14 @@ impl Model {
             expected.sort();
             expected.dedup();
             let handle = self.fs.open_folder(self.inode(path).unwrap()).unwrap();
-            let mut found: Vec<_> =
-                self.fs.listing(handle).unwrap().entries().iter().map(|entry| entry.name.clone()).collect();
+            let mut found: Vec<_> = self
+                .fs
+                .listing(handle, Blocking::Yes)
+                .unwrap()
+                .entries()
+                .iter()
+                .map(|entry| entry.name.clone())
+                .collect();
             found.sort();
             self.fs.release(handle);
             assert_eq!(found, expected, "in /{path}");

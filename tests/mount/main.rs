@@ -25,6 +25,7 @@ mod programs;
 mod python_module;
 mod references;
 mod replaced;
+mod restarts;
 mod scale;
 mod semantics;
 mod systemd;

@@ -20,6 +20,7 @@ pub mod mv;
 pub mod overlay;
 pub mod preview;
 pub mod resize;
+pub mod restart;
 pub mod rm;
 pub mod umount;
 pub mod watch;

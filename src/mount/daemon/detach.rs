@@ -17,7 +17,7 @@ use crate::mount::daemon::procfs::{
     FILESYSTEM_TYPE, MountEntry, mount_at, mounts, start_ticks, users_of, with_timeout,
 };
 use crate::mount::daemon::utab;
-use crate::mount::fs::{CONFIG, INTERNALS, UNSAVED};
+use crate::mount::fs::{CONFIG, INTERNALS, KeeperInfo, UNSAVED};
 use crate::sys;
 
 /// Mounts and unmounts for users other than root.
@@ -28,6 +28,8 @@ pub(super) const DAEMON_TIMEOUT: Duration = Duration::from_secs(5);
 const DAEMON_END_MS: i32 = 60_000;
 /// How long to wait for the daemon of a mount that was detached by force.
 const FORCED_END_MS: i32 = 2_000;
+/// How long the keeper may take after its daemon.
+const KEEPER_END_MS: i32 = 5_000;
 /// The number of keys that an error lists.
 const MAX_LISTED_KEYS: usize = 20;
 /// A program that has just exited may still be releasing the mount.
@@ -94,11 +96,17 @@ pub fn unmount(mountpoint: &Path, force: bool) -> Result<Option<String>> {
     };
     let timeout_ms = if force { FORCED_END_MS } else { DAEMON_END_MS };
     match sys::wait_readable(daemon.process.as_fd(), timeout_ms) {
-        Ok(true) => match daemon.outcome.and_then(read_lost) {
-            None => Ok(None),
-            Some(_) if entry.is_read_only => Ok(None),
-            Some(lost) => refuse(loss_report(mountpoint, &lost)),
-        },
+        Ok(true) => {
+            if let Some(keeper) = &daemon.keeper {
+                // It ends as soon as it learns that the daemon has.
+                let _ = sys::wait_readable(keeper.as_fd(), KEEPER_END_MS);
+            }
+            match daemon.outcome.and_then(read_lost) {
+                None => Ok(None),
+                Some(_) if entry.is_read_only => Ok(None),
+                Some(lost) => refuse(loss_report(mountpoint, &lost)),
+            }
+        }
         Ok(false) if force && !not_stored.is_empty() => {
             refuse(delay_report(mountpoint, &daemon, &not_stored))
         }
@@ -285,6 +293,8 @@ enum DaemonState {
 struct RunningDaemon {
     process: OwnedFd,
     pid: u32,
+    /// The process that would start another daemon.
+    keeper: Option<OwnedFd>,
     /// The file that it reports its exit status in, if that is readable.
     outcome: Option<fs::File>,
     /// How long it goes on trying to store what it cannot store.
@@ -313,11 +323,21 @@ fn process_of(config: &str) -> Option<DaemonState> {
     let pid = u32::try_from(config.get("pid")?.as_u64()?).ok()?;
     let ticks = config.get("process_start_ticks")?.as_u64()?;
     let process = sys::open_process(pid).ok()?;
+    let keeper = keeper_of(&config).and_then(|keeper| {
+        let process = sys::open_process(keeper.pid).ok()?;
+        (start_ticks(keeper.pid) == keeper.start_ticks).then_some(process)
+    });
     let outcome = config.get("outcome").and_then(|path| fs::File::open(path.as_str()?).ok());
     let stop_deadline = config.get("stop-deadline").and_then(serde_json::Value::as_f64);
     let stop_deadline = Duration::try_from_secs_f64(stop_deadline.unwrap_or_default()).unwrap_or_default();
-    let daemon = RunningDaemon { process, pid, outcome, stop_deadline };
+    let daemon = RunningDaemon { process, pid, keeper, outcome, stop_deadline };
     (start_ticks(pid) == Some(ticks)).then_some(DaemonState::Running(daemon))
+}
+
+/// The keeper that a mount's `config.json` names.
+pub(super) fn keeper_of(config: &serde_json::Value) -> Option<KeeperInfo> {
+    let pid = u32::try_from(config.get("keeper")?.as_u64()?).ok()?;
+    Some(KeeperInfo { pid, start_ticks: config.get("keeper_start_ticks")?.as_u64() })
 }
 
 fn busy(mountpoint: &Path, entry: &MountEntry) -> String {

@@ -1,5 +1,5 @@
 //! The life of the process that serves a mount, and the command that ends it: attach and detach, signals,
-//! exit.
+//! exit; the keeper, and the daemon that continues where another one died.
 //!
 //! Uses `fs` and `fuse`, and `sys` for the system calls.
 
@@ -7,6 +7,8 @@ pub mod attach;
 pub mod committing;
 pub mod detach;
 pub mod exit_status;
+pub mod handshake;
+pub mod keeper;
 pub mod mounted;
 pub mod pressure;
 pub mod privileges;

@@ -5,9 +5,11 @@
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::mount::daemon::detach::{DAEMON_TIMEOUT, find, is_daemon_gone};
+use crate::mount::daemon::detach::{DAEMON_TIMEOUT, find, is_daemon_gone, keeper_of};
+use crate::mount::daemon::keeper;
 use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, MountEntry, mounts, with_timeout};
 use crate::mount::daemon::utab;
 use crate::mount::fs::{CONFIG, INTERNALS, STATS};
@@ -15,6 +17,10 @@ use crate::sys;
 
 /// The most bytes that are read of one of a mount's own files.
 const MAX_OWN_BYTES: u64 = 64 << 20;
+
+/// How long a daemon may take to continue a mount, and how often it is asked for.
+const RESTART_TIMEOUT: Duration = Duration::from_secs(60);
+const RESTART_PAUSE: Duration = Duration::from_millis(20);
 
 /// Whether a mount's daemon replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +74,55 @@ pub fn mountpoints() -> Result<Vec<PathBuf>> {
 /// Returns the zarrfs mount at a path.
 pub fn at(mountpoint: &Path) -> Result<MountEntry> {
     find(mountpoint)
+}
+
+/// Has the program on the disk continue a mount, and returns when it does.
+pub fn restart(mountpoint: &Path) -> Result<()> {
+    let shown = mountpoint.display();
+    let entry = find(mountpoint)?;
+    let config = || -> Result<serde_json::Value> {
+        let text = read_own(&entry.mountpoint, CONFIG)?;
+        serde_json::from_str(&text).map_err(|error| Error::Usage(format!("{CONFIG} of {shown}: {error}")))
+    };
+    let before = config()?;
+    let Some(keeper) = keeper_of(&before) else {
+        return Err(Error::Usage(format!(
+            "the mount on {shown} has no keeper (--keeper; not in the foreground, not writable, Linux 6.9): unmount it, and mount it again"
+        )));
+    };
+    keeper::ask_for_restart(keeper).map_err(|error| {
+        Error::Usage(match error.kind() {
+            io::ErrorKind::NotFound => {
+                format!("the keeper of {shown} has ended: unmount it, and mount it again")
+            }
+            io::ErrorKind::PermissionDenied => {
+                format!("only root and the user that mounted {shown} may restart it")
+            }
+            _ => format!("cannot restart the mount on {shown}: {error}"),
+        })
+    })?;
+    let started = Instant::now();
+    while started.elapsed() < RESTART_TIMEOUT {
+        let now = config()?;
+        let pid = now.get("pid").and_then(serde_json::Value::as_u64);
+        if pid != before.get("pid").and_then(serde_json::Value::as_u64) {
+            return check_program(mountpoint, pid.unwrap_or_default());
+        }
+        std::thread::sleep(RESTART_PAUSE);
+    }
+    Err(Error::Usage(format!("the mount on {shown} still has the daemon of before: see the system log")))
+}
+
+/// Fails if a daemon does not run the program that is on the disk.
+fn check_program(mountpoint: &Path, pid: u64) -> Result<()> {
+    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    if !program.as_os_str().as_encoded_bytes().ends_with(b" (deleted)") {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "the program on the disk does not start, so the one before goes on with {}: see the system log",
+        mountpoint.display()
+    )))
 }
 
 fn entries() -> Result<Vec<MountEntry>> {

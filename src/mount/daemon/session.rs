@@ -1,12 +1,14 @@
 //! The life of a mount: fork, readiness, signals, exit.
 //!
-//! `attach.rs` mounts, `shutdown.rs` ends, `detach.rs` is the other command. Invariants: signals are blocked
+//! `attach.rs` mounts, `shutdown.rs` ends, `detach.rs` is the other command; `keeper.rs` starts the daemon again if it dies. Invariants: signals are blocked
 //! before any thread starts, so that they interrupt no system call; `run` in the background returns only when
 //! the mount replies.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -17,19 +19,25 @@ use fuser::{Config, INodeNo, Session, SessionACL};
 use crate::error::{Error, Result};
 use crate::mount::daemon::attach;
 use crate::mount::daemon::exit_status::ExitStatus;
+use crate::mount::daemon::handshake::{self, Handshake};
+use crate::mount::daemon::keeper::{self, Call, Daemon, FirstCall, NextCall, READY};
 use crate::mount::daemon::pressure;
 use crate::mount::daemon::privileges::{CAP_SYS_ADMIN, MountThread, has_capability};
-use crate::mount::daemon::procfs::{start_ticks, thread_count, thread_group};
+use crate::mount::daemon::procfs::{mount_at, start_ticks, thread_count, thread_group};
 use crate::mount::daemon::sd_notify;
 use crate::mount::daemon::shutdown::{ActiveMount, spawn};
 use crate::mount::daemon::syslog;
 use crate::mount::fs::error::Blocking;
 use crate::mount::fs::inode::ROOT;
-use crate::mount::fs::{DaemonInfo, FileSystem};
+use crate::mount::fs::{DaemonInfo, FileSystem, KeeperInfo};
 use crate::mount::fuse::adapter::Fuse;
 use crate::mount::fuse::executor::{Executor, Limits};
 use crate::mount::fuse::invalidate::SharedNotifier;
 use crate::mount::fuse::passthrough::Passthrough;
+use crate::mount::fuse::resent::ResentRequests;
+use crate::mount::journal::Journal;
+use crate::mount::journal::record::Record;
+use crate::mount::journal::state::{Beginning, SessionState};
 use crate::mount::options::{Options, session_threads};
 use crate::store::Store;
 use crate::sys::{self, Fork, SignalSet};
@@ -53,6 +61,11 @@ pub fn run(
     foreground: bool,
     open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>,
 ) -> Result<()> {
+    if keeper::has_called() {
+        let code = run_daemon(options, open_store, keeper::call_from_environment()?);
+        syslog::flush();
+        std::process::exit(code);
+    }
     attach::check_ownership(&options)?;
     let made = attach::make_mountpoint(&options)?;
     let run = || {
@@ -66,7 +79,7 @@ pub fn run(
 
 fn run_here(options: Options, open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>) -> Result<()> {
     let signals = block_signals()?;
-    let started = start(options, open_store)?;
+    let started = start(options, open_store, Call::Mount(None))?;
     serve(started, signals, None)
 }
 
@@ -80,21 +93,23 @@ fn run_in_background(
     let failed = |error| Error::Usage(format!("cannot start the daemon: {error}"));
     let (reader, writer) = std::io::pipe().map_err(failed)?;
     match sys::fork().map_err(failed)? {
-        Fork::Parent => {
+        Fork::Parent(_) => {
             drop(writer);
             wait_until_ready(reader)
         }
         Fork::Child => {
             drop(reader);
-            let code = run_daemon(options, open_store, writer);
+            let daemon = if keeper::is_wanted(&options) {
+                keeper::keep(writer)
+            } else {
+                Ok(Daemon { call: Call::Mount(None), report: writer })
+            };
+            let code = daemon.map_or(1, |daemon| run_daemon(options, open_store, daemon));
             syslog::flush();
             std::process::exit(code);
         }
     }
 }
-
-/// The first byte of a report if the mount replies. Any other report is the reason of the failure.
-const READY: u8 = 0;
 
 /// Reports to the waiting process, and leaves its terminal.
 ///
@@ -135,8 +150,9 @@ fn wait_until_ready(mut reader: PipeReader) -> Result<()> {
 fn run_daemon(
     options: Options,
     open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>,
-    mut report: PipeWriter,
+    daemon: Daemon,
 ) -> i32 {
+    let Daemon { call, mut report } = daemon;
     let cannot_start = |error| Error::Usage(format!("cannot list what this process inherited: {error}"));
     // A pipe or a lock that was passed on by accident would stay open as long as the mount, and programs may wait for its end.
     let inherited = sys::inherited_descriptors().map_err(cannot_start);
@@ -149,7 +165,7 @@ fn run_daemon(
         std::env::set_current_dir("/").map_err(|error| Error::Usage(format!("cannot enter /: {error}")))?;
         Ok(store)
     };
-    let started = block_signals().and_then(|signals| Ok((start(options, open_store)?, signals)));
+    let started = block_signals().and_then(|signals| Ok((start(options, open_store, call)?, signals)));
     let (started, signals) = match started {
         Ok(started) => started,
         Err(error) => {
@@ -168,13 +184,17 @@ fn run_daemon(
 
 /// Serves a mount until it has ended.
 fn serve(started: ReadySession, signals: SignalSet, report: Option<PipeWriter>) -> Result<()> {
-    let ReadySession { session, mount } = started;
+    let ReadySession { session, mount, is_continued } = started;
     let mount = Arc::new(mount);
     pressure::watch(Arc::downgrade(&mount.fs));
     let watched = mount.clone();
     spawn("zarrfs-signals", move || watch_signals(&watched, &signals))?;
     let ready_mount = mount.clone();
     spawn("zarrfs-ready", move || {
+        if is_continued {
+            log::warn!("continuing the mount on {}", ready_mount.mountpoint().display());
+            return report.map_or((), report_ready);
+        }
         wait_for_first_answer(&ready_mount);
         // Not before: mount(8) may look at the mount point.
         let options = ready_mount.fs.options();
@@ -211,32 +231,89 @@ fn block_signals() -> Result<SignalSet> {
 struct ReadySession {
     session: Session<Fuse>,
     mount: ActiveMount,
+    /// Another daemon began the session.
+    is_continued: bool,
 }
 
-/// Opens the store and mounts; the session is ready to run. Must be called before any thread is started.
-fn start(options: Options, open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>) -> Result<ReadySession> {
+/// How the session of a daemon begins.
+enum Origin {
+    /// It mounts; its session may be continued by another daemon if there is a keeper, which gets the device.
+    New(Option<(FirstCall, Arc<Journal>)>),
+    /// It continues the session that another daemon has left.
+    Former(Box<FormerSession>),
+}
+
+/// A session that another daemon has left.
+struct FormerSession {
+    call: NextCall,
+    journal: Arc<Journal>,
+    state: SessionState,
+    handshake: Handshake,
+}
+
+impl Origin {
+    /// What a daemon is asked to do. A session that is continued has the mount point of its beginning.
+    fn of(call: Call, options: &mut Options) -> Result<Self> {
+        let failed =
+            |error: io::Error| Error::Usage(format!("cannot keep the state of the session: {error}"));
+        match call {
+            Call::Mount(None) => Ok(Origin::New(None)),
+            Call::Mount(Some(first)) => {
+                let file = fs::File::from(first.journal.try_clone().map_err(failed)?);
+                Ok(Origin::New(Some((first, Arc::new(Journal::create(file).map_err(failed)?)))))
+            }
+            Call::Continue(call) => {
+                let file = fs::File::from(call.journal.try_clone().map_err(failed)?);
+                let (journal, mut state) = Journal::open(file)?;
+                let Some(Beginning { mountpoint, request, reply }) = state.beginning.take() else {
+                    return Err(Error::Usage("the session that is to be continued has not begun".to_owned()));
+                };
+                options.mountpoint = PathBuf::from(OsString::from_vec(mountpoint));
+                let handshake = Handshake { request, reply };
+                let journal = Arc::new(journal);
+                Ok(Origin::Former(Box::new(FormerSession { call, journal, state, handshake })))
+            }
+        }
+    }
+}
+
+/// Opens the store and mounts, or continues the session of another daemon; the session is ready to run. Must be called before any
+/// thread is started.
+fn start(
+    mut options: Options,
+    open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>,
+    call: Call,
+) -> Result<ReadySession> {
     make_room_for_descriptors();
     let mount_thread = Arc::new(MountThread::start()?);
     // Where root puts a user in the place of the store's, that user's own permissions in the store do not count.
     let is_guarded = attach::allows_others(&options)? && !options.ownership.gives_away();
     let store = open_store(is_guarded)?;
+    let origin = Origin::of(call, &mut options)?;
     let options = Arc::new(options);
     let exit_status = ExitStatus::new();
-    let daemon =
-        DaemonInfo { start_ticks: start_ticks(std::process::id()), exit_status_path: exit_status.path() };
+    let keeper = Arc::new(OnceLock::new());
+    let daemon = DaemonInfo {
+        start_ticks: start_ticks(std::process::id()),
+        exit_status_path: exit_status.path(),
+        keeper: keeper.clone(),
+    };
     let fs = Arc::new(FileSystem::for_daemon(options.clone(), store, daemon));
+    match &origin {
+        Origin::New(None) => {}
+        Origin::New(Some((_, journal))) => fs.recovery().keep_journal(journal),
+        Origin::Former(former) => {
+            fs.recovery().restore(&former.journal, &former.state)?;
+            let _ = keeper.set(former.call.keeper);
+        }
+    }
     fs.attributes(ROOT, Blocking::Yes).map_err(|failure| failure.into_error("the root of the store"))?;
-    let failed = |error: std::io::Error| Error::Usage(format!("cannot start the session: {error}"));
     let noting = fs.clone();
     let limits = Limits::new(options.threads, options.request_deadline);
     let storing = fs.clone();
     let progress = move || storing.stored_objects();
     let executor = Executor::new(limits, progress, move |request| noting.log().record_overdue(request));
-    let executor = executor.map_err(failed)?;
-    let mounted = options.clone();
-    let device = mount_thread.run(move || attach::mount(&mounted))??;
-    let mut config = Config::default();
-    config.n_threads = Some(session_threads());
+    let executor = executor.map_err(cannot_begin)?;
     let notifier = Arc::new(OnceLock::new());
     let may_register = mount_thread.run(|| has_capability(CAP_SYS_ADMIN)).unwrap_or(false);
     let registering = mount_thread.clone();
@@ -244,16 +321,64 @@ fn start(options: Options, open_store: impl FnOnce(bool) -> Result<Arc<dyn Store
     let fuse = Fuse::new(fs.clone(), Arc::new(executor), notifier.clone(), passthrough, thread_group);
     fs.commits().set_page_sender(page_sender(notifier.clone()));
     let mount = ActiveMount::new(fs, exit_status, mount_thread, notifier.clone());
-    match Session::from_fd(fuse, device, SessionACL::All, config) {
-        Ok(session) => {
-            let _ = notifier.set(session.notifier());
-            Ok(ReadySession { session, mount })
+    let is_continued = matches!(origin, Origin::Former(_));
+    let session = match origin {
+        Origin::New(first) => begin_session(fuse, &mount, first, &keeper)?,
+        Origin::Former(former) => resume_session(fuse, &mount, &former)?,
+    };
+    let _ = notifier.set(session.notifier());
+    Ok(ReadySession { session, mount, is_continued })
+}
+
+fn cannot_begin(error: io::Error) -> Error {
+    Error::Usage(format!("cannot start the session: {error}"))
+}
+
+fn session_config() -> Config {
+    let mut config = Config::default();
+    config.n_threads = Some(session_threads());
+    config
+}
+
+/// Mounts, and begins a session. Gives the device to the keeper, if there is one and the kernel can continue a session.
+fn begin_session(
+    fuse: Fuse,
+    mount: &ActiveMount,
+    first: Option<(FirstCall, Arc<Journal>)>,
+    keeper: &OnceLock<KeeperInfo>,
+) -> Result<Session<Fuse>> {
+    let device = mount.attach()?;
+    let config = session_config();
+    let begin = || -> io::Result<Session<Fuse>> {
+        let Some((first, journal)) = first else {
+            return Session::from_fd(fuse, device, SessionACL::All, config);
+        };
+        let request = handshake::receive_request(&device)?;
+        let can_resend = handshake::can_resend(&request);
+        let (session, Handshake { request, reply }) = handshake::begin(fuse, &device, request, config)?;
+        if can_resend {
+            let mountpoint = mount.mountpoint().as_os_str().as_bytes().to_vec();
+            journal.append(&Record::Session { mountpoint, request, reply });
+            first.hand_over(&device)?;
+            let _ = keeper.set(first.keeper);
         }
-        Err(error) => {
-            mount.detach();
-            Err(failed(error))
-        }
+        Ok(session)
+    };
+    begin().map_err(|error| {
+        mount.detach();
+        cannot_begin(error)
+    })
+}
+
+/// Continues the session of another daemon. A failure leaves the mount to the keeper.
+fn resume_session(fuse: Fuse, mount: &ActiveMount, former: &FormerSession) -> Result<Session<Fuse>> {
+    let FormerSession { call, journal, state, handshake } = former;
+    if let Ok(Some(entry)) = mount_at(mount.mountpoint()) {
+        mount.note_entry(&entry);
     }
+    let resent = ResentRequests::new(journal.clone(), state.resent.clone(), call.deaths);
+    let config = session_config();
+    handshake::resume(fuse.continuing(resent), &call.device, handshake, config).map_err(cannot_begin)
 }
 
 /// Makes the kernel send the dirty pages of inodes, and waits until it has.

@@ -6,7 +6,7 @@
 //! within each [`Options::stop_deadline`](crate::mount::options::Options).
 
 use std::fs;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use fuser::{INodeNo, Notifier};
 
 use crate::error::{Error, Result};
+use crate::mount::daemon::attach;
 use crate::mount::daemon::detach;
 use crate::mount::daemon::exit_status::ExitStatus;
 use crate::mount::daemon::privileges::MountThread;
@@ -81,6 +82,19 @@ impl ActiveMount {
         let _ = self.device.set(format!("{}:{}", libc::major(device), libc::minor(device)));
     }
 
+    /// Another daemon has mounted it, as this entry.
+    pub fn note_entry(&self, entry: &MountEntry) {
+        if entry.filesystem_type == FILESYSTEM_TYPE {
+            let _ = self.device.set(entry.device.clone());
+        }
+    }
+
+    /// Mounts, and returns the device.
+    pub fn attach(&self) -> Result<OwnedFd> {
+        let options = self.fs.options().clone();
+        self.mount_thread.run(move || attach::mount(&options))?
+    }
+
     /// SIGTERM or SIGINT: refuses new users; serves open handles until they are closed, or the deadline.
     pub fn shut_down(self: &Arc<Self>) {
         if self.is_stopping.swap(true, Ordering::AcqRel) {
@@ -142,7 +156,7 @@ impl ActiveMount {
             loop {
                 sd_notify::still_stopping(
                     mount.fs.handles().len(),
-                    mount.fs.dirty_bytes(),
+                    mount.fs.engine().counters().dirty_bytes,
                     deadline + 2 * STATUS_INTERVAL,
                 );
                 std::thread::sleep(STATUS_INTERVAL);
@@ -176,14 +190,14 @@ impl ActiveMount {
         self.fs.names().table().end();
         let grace = self.fs.options().stop_deadline;
         let mut deadline = Instant::now() + grace;
-        let mut dirty_bytes = self.fs.dirty_bytes();
+        let mut dirty_bytes = self.fs.engine().counters().dirty_bytes;
         loop {
             let failed = self.fs.store_all(grace);
             let Some((_, first)) = failed.first() else {
                 self.exit_status.record(None);
                 return Ok(());
             };
-            let dirty_now = self.fs.dirty_bytes();
+            let dirty_now = self.fs.engine().counters().dirty_bytes;
             if dirty_now < dirty_bytes {
                 (dirty_bytes, deadline) = (dirty_now, Instant::now() + grace);
             }

@@ -12,6 +12,7 @@ use crate::mount::fs::names::open::ScratchFiles;
 use crate::mount::fs::names::permissions::NodePermissions;
 use crate::mount::fs::names::table::NameTable;
 use crate::mount::fs::parts::MountParts;
+use crate::mount::fs::recovery::{Recovery, Reopening};
 use crate::mount::fs::stat::FileAttributes;
 use crate::mount::fs::virtual_files::generated::GeneratedFiles;
 use crate::mount::fs::virtual_files::internals::{DaemonInfo, InternalFiles};
@@ -61,6 +62,14 @@ impl FileSystem {
             log: log.clone(),
             options: options.clone(),
         };
+        let reopening = Reopening {
+            array_files: array_files.clone(),
+            virtual_files: virtual_files.clone(),
+            companions: companions.clone(),
+            entries: entries.clone(),
+            cache_policy: cache_policy.clone(),
+        };
+        let recovery = Recovery::new(inodes.clone(), handles.clone(), reopening);
         FileSystem {
             extended_attributes: ExtendedAttributes::new(nodes.clone(), table, drafts.clone()),
             options,
@@ -82,6 +91,7 @@ impl FileSystem {
             scratch_files,
             node_permissions,
             names,
+            recovery,
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::mount::fs::virtual_files::companion_names::CompanionNames;
 use crate::mount::fs::virtual_files::generated::GeneratedFiles;
 use crate::mount::fs::virtual_files::internals::{INTERNALS, InternalFiles};
 use crate::mount::fs::virtual_files::views::{self, PlaneNames};
+use crate::mount::journal::record::Content;
 use crate::store::join;
 
 /// The longest file name on Linux, in bytes.
@@ -208,6 +209,15 @@ impl OpenFile for Folder {
 
     fn plane(&self, number: u64) -> Option<FolderEntry> {
         self.planes.as_ref()?.entry(number)
+    }
+
+    fn content(&self) -> Content {
+        let mut hasher = crc32fast::Hasher::new();
+        for entry in &self.entries {
+            hasher.update(entry.name.as_bytes());
+            hasher.update(b"/");
+        }
+        Content::Folder { fingerprint: (self.entries.len() as u64) << 32 | u64::from(hasher.finalize()) }
     }
 }
 

@@ -10,8 +10,8 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
@@ -21,6 +21,7 @@ use crate::formats::virtual_file::VirtualFile;
 use crate::formats::{CompanionPlace, Format, Role, views};
 use crate::hierarchy::{OpenArray, OpenArrays, SharedArray, View};
 use crate::mount::fs::array_files::written_end::WrittenEnd;
+use crate::mount::fs::array_identity::ArrayIdentity;
 use crate::mount::fs::error::{Failure, FsResult};
 use crate::mount::fs::page_cache::cache_mode::PageCacheUsers;
 use crate::mount::metrics::ArrayCounters;
@@ -155,6 +156,10 @@ pub struct Inode {
     pub copies_compared: AtomicBool,
     /// For companion files: what its handles read, while any is open.
     pub snapshot: Mutex<Weak<VirtualFile>>,
+    /// For arrays: what a daemon that takes the session over compares.
+    pub identity: ArrayIdentity,
+    /// Lookups find another inode of its entity, and no file of it is opened any more. The open ones are served.
+    pub is_closed_to_opens: AtomicBool,
 }
 
 impl Inode {
@@ -169,6 +174,8 @@ impl Inode {
             page_cache_users: Arc::default(),
             copies_compared: AtomicBool::new(false),
             snapshot: Mutex::default(),
+            identity: ArrayIdentity::default(),
+            is_closed_to_opens: AtomicBool::new(false),
         })
     }
 
@@ -220,6 +227,37 @@ impl Inode {
 pub struct InodeTable {
     inner: RwLock<InodeIndex>,
     arrays: Arc<OpenArrays>,
+    /// Gets each change before its number is given away.
+    observer: OnceLock<ChangeObserver>,
+}
+
+/// A function that gets the changes of a table of inodes.
+pub type ChangeObserver = Box<dyn Fn(InodeChange<'_>) + Send + Sync>;
+
+/// A change of the table of inodes.
+pub enum InodeChange<'a> {
+    /// An inode was added.
+    Added(&'a Inode),
+    /// Another file has taken the place of this one.
+    Retired(u64),
+    /// The kernel learns the number of a transient inode once more.
+    LookedUp(u64),
+    /// The kernel has forgotten a transient inode, whose number it had learnt this many times.
+    Forgotten(u64, u64),
+}
+
+/// An inode from before a restart of the daemon.
+pub struct FormerInode {
+    /// Its number.
+    pub number: u64,
+    /// What it stands for.
+    pub entity: Entity,
+    /// How often the kernel has learnt its number, if it is transient.
+    pub lookups: u64,
+    /// Another file has taken its place.
+    pub is_retired: bool,
+    /// No file of it may be opened any more.
+    pub is_closed_to_opens: bool,
 }
 
 struct InodeIndex {
@@ -276,7 +314,50 @@ impl InodeTable {
             next_transient: FIRST_TRANSIENT,
         };
         inner.add(Entity::new(EntityKind::Group, ""), &arrays);
-        InodeTable { inner: RwLock::new(inner), arrays }
+        InodeTable { inner: RwLock::new(inner), arrays, observer: OnceLock::new() }
+    }
+
+    /// Gives each change to `observer` from now on.
+    pub fn observe(&self, observer: ChangeObserver) {
+        let _ = self.observer.set(observer);
+    }
+
+    fn report(&self, change: InodeChange<'_>) {
+        if let Some(observer) = self.observer.get() {
+            observer(change);
+        }
+    }
+
+    /// Adds an inode from before a restart of the daemon, in the order of their numbers; `None` if the number belongs to another one.
+    pub fn restore(&self, former: FormerInode) -> Option<Arc<Inode>> {
+        let FormerInode { number, entity, lookups, is_retired, is_closed_to_opens } = former;
+        let inode = if entity.is_transient() {
+            let mut inner = self.inner.write();
+            let inode = Inode::new(number, entity.clone(), &self.arrays);
+            inner.by_entity.insert(entity, inode.clone());
+            inner.transient.insert(number, TransientInode { inode: inode.clone(), lookups });
+            inode
+        } else if number == ROOT {
+            self.get(ROOT)?
+        } else {
+            self.inner.write().add(entity, &self.arrays)
+        };
+        if is_retired {
+            self.retire(&inode);
+        }
+        if is_closed_to_opens {
+            inode.is_closed_to_opens.store(true, Ordering::Release);
+            self.inner.write().by_entity.remove(&inode.entity);
+        }
+        // The chunks that its pages were made of are not known any more.
+        inode.page_cache_users.drops.mark_outdated();
+        (inode.number == number).then_some(inode)
+    }
+
+    /// Reserves the numbers of transient inodes up to `last`, which the kernel may know.
+    pub fn keep_transients_after(&self, last: u64) {
+        let mut inner = self.inner.write();
+        inner.next_transient = inner.next_transient.max(last + 1);
     }
 
     /// Returns the inode with this number.
@@ -311,6 +392,10 @@ impl InodeTable {
         let number = known.unwrap_or_else(|| inner.add_transient(entity, &self.arrays));
         if let Some(transient) = inner.transient.get_mut(&number) {
             transient.lookups += 1;
+            if known.is_none() {
+                self.report(InodeChange::Added(&transient.inode));
+            }
+            self.report(InodeChange::LookedUp(number));
         }
         number
     }
@@ -322,6 +407,7 @@ impl InodeTable {
         }
         let mut inner = self.inner.write();
         let Some(transient) = inner.transient.get_mut(&number) else { return };
+        self.report(InodeChange::Forgotten(number, lookups));
         transient.lookups = transient.lookups.saturating_sub(lookups);
         if transient.lookups > 0 {
             return;
@@ -350,7 +436,11 @@ impl InodeTable {
         let mut inner = self.inner.write();
         match inner.by_entity.get(entity) {
             Some(inode) => inode.clone(),
-            None => inner.add(entity.clone(), &self.arrays),
+            None => {
+                let inode = inner.add(entity.clone(), &self.arrays);
+                self.report(InodeChange::Added(&inode));
+                inode
+            }
         }
     }
 
@@ -365,6 +455,7 @@ impl InodeTable {
         if let Some(shared) = &inode.shared {
             self.arrays.retire(shared);
         }
+        self.report(InodeChange::Retired(inode.number));
         if inner.by_entity.get(&inode.entity).is_some_and(|now| now.number == inode.number) {
             inner.by_entity.remove(&inode.entity);
         }

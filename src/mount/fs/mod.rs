@@ -10,6 +10,7 @@
 //! the inode of a replaced array fails with ESTALE.
 
 pub mod array_files;
+mod array_identity;
 pub mod arrays;
 mod assembly;
 pub mod attributes;
@@ -24,6 +25,7 @@ pub mod open_file;
 pub mod page_cache;
 pub mod parts;
 pub mod permissions;
+mod recovery;
 pub mod request;
 pub mod stat;
 pub mod virtual_files;
@@ -33,6 +35,7 @@ pub mod xattr;
 mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::array::Engine;
@@ -54,12 +57,13 @@ use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::open_file::{FolderEntry, HandleTable, OpenFile, Opened};
 use crate::mount::fs::page_cache::cache_mode::CachePolicy;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
+use crate::mount::fs::recovery::Recovery;
 use crate::mount::fs::request::RequestLog;
 use crate::mount::fs::stat::FileAttributes;
 use crate::mount::fs::virtual_files::companions::Companions;
 use crate::mount::fs::virtual_files::internals::InternalFiles;
 pub use crate::mount::fs::virtual_files::internals::{
-    COMMIT, CONFIG, DaemonInfo, INTERNALS, SLOW, STATS, UNSAVED,
+    COMMIT, CONFIG, DaemonInfo, INTERNALS, KeeperInfo, SLOW, STATS, UNSAVED,
 };
 use crate::mount::fs::virtual_files::open::VirtualFiles;
 use crate::mount::fs::virtual_files::sidecar_edit::Drafts;
@@ -89,6 +93,7 @@ pub struct FileSystem {
     scratch_files: Arc<ScratchFiles>,
     node_permissions: Arc<NodePermissions>,
     names: NameChanges,
+    recovery: Recovery,
 }
 
 /// The reply to open(2).
@@ -107,7 +112,7 @@ pub struct OpenReply {
 
 impl FileSystem {
     /// Returns the options of the mount.
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &Arc<Options> {
         &self.options
     }
 
@@ -156,6 +161,11 @@ impl FileSystem {
         &self.names
     }
 
+    /// Returns the records by which another daemon takes the session over.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
     /// Returns the open file with this handle.
     pub fn file(&self, handle: u64) -> FsResult<Arc<dyn OpenFile>> {
         self.handles.get(handle)
@@ -195,11 +205,6 @@ impl FileSystem {
         self.engine.counters().objects_stored + self.commits.sent()
     }
 
-    /// Returns the number of bytes that are written and not stored yet.
-    pub fn dirty_bytes(&self) -> u64 {
-        self.engine.counters().dirty_bytes
-    }
-
     /// Returns the attributes of an inode.
     pub fn attributes(&self, inode: u64, blocking: Blocking) -> FsResult<Stat> {
         self.attributes.get_for_inode(&*self.inodes.live(inode)?, blocking)
@@ -226,12 +231,15 @@ impl FileSystem {
     /// Opens a file. Blocks on the store.
     pub fn open(&self, inode: u64, flags: i32, cancellation: &Cancellation) -> FsResult<OpenReply> {
         let inode = self.inodes.live(inode)?;
-        match inode.entity.kind {
-            kind if kind.is_folder() => Err(Failure::Errno(libc::EISDIR)),
-            EntityKind::Scratch(number) => Ok(self.add_handle(self.scratch_files.open(number, flags)?)),
+        if inode.is_closed_to_opens.load(Ordering::Acquire) {
+            return Err(Failure::Errno(libc::ESTALE));
+        }
+        let opened = match inode.entity.kind {
+            kind if kind.is_folder() => return Err(Failure::Errno(libc::EISDIR)),
+            EntityKind::Scratch(number) => self.add_handle(self.scratch_files.open(number, flags)?),
             EntityKind::Array => {
                 let writes = self.wants_writing(&inode.entity, flags)?;
-                Ok(self.add_handle(self.array_files.open(&inode, writes, flags, cancellation)?))
+                self.add_handle(self.array_files.open(&inode, writes, flags, cancellation)?)
             }
             _ => {
                 // Programs that watch the mount must not cause requests to its service.
@@ -239,9 +247,11 @@ impl FileSystem {
                     let followed = self.nodes.follow_branch();
                     followed.inspect_err(|failure| self.log.record_failure(&inode, "open", failure))?;
                 }
-                self.open_generated(inode, flags, cancellation)
+                self.open_generated(inode.clone(), flags, cancellation)?
             }
-        }
+        };
+        self.recovery.record_open(&inode, opened.handle, opened.is_direct, opened.backing.is_some());
+        Ok(opened)
     }
 
     /// Opens a file that has no counterpart in the store.
@@ -317,6 +327,7 @@ impl FileSystem {
     /// Closes a file or folder.
     pub fn release(&self, handle: u64) {
         if let Some(file) = self.handles.remove(handle) {
+            self.recovery.record_release(handle);
             file.release();
             if file.entries().is_some() {
                 self.names.table().end_listing(handle);
@@ -343,12 +354,17 @@ impl FileSystem {
     /// Opens a folder with a snapshot of its entries. Blocks on the store.
     pub fn open_folder(&self, inode: u64) -> FsResult<u64> {
         let inode = self.inodes.live(inode)?;
-        Ok(self.handles.add(self.entries.list(&inode.entity, self.options.writable)?))
+        let handle = self.handles.add(self.entries.list(&inode.entity, self.options.writable)?);
+        self.recovery.record_open(&inode, handle, false, false);
+        Ok(handle)
     }
 
-    /// Returns the entries of an open folder.
-    pub fn listing(&self, handle: u64) -> FsResult<Listing> {
-        Listing::new(self.handles.get(handle)?)
+    /// Returns the entries of an open folder. May fail with [`Failure::WouldBlock`] if the folder was opened before a restart of the
+    /// daemon.
+    pub fn listing(&self, handle: u64, blocking: Blocking) -> FsResult<Listing> {
+        let folder = self.handles.get(handle)?;
+        folder.prepare(blocking)?;
+        Listing::new(folder)
     }
 
     /// Returns the attributes of an entry, for readdirplus.

@@ -15,6 +15,7 @@ use crate::cancellation::Cancellation;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::Entity;
 use crate::mount::fs::page_cache::page_drops::{PageDrop, PageRead};
+use crate::mount::journal::record::Content;
 use crate::store::Object;
 
 /// One entry of a folder.
@@ -244,6 +245,16 @@ pub trait OpenFile: Send + Sync {
         false
     }
 
+    /// Returns what makes the file anew, if the daemon dies while it is open.
+    fn content(&self) -> Content {
+        Content::Unrepeatable
+    }
+
+    /// Opens the folder of a handle from before a restart of the daemon, if that is still to be done, so that it has entries.
+    fn prepare(&self, _blocking: Blocking) -> FsResult<()> {
+        Ok(())
+    }
+
     /// Returns the entries of a folder, `.` and `..` first.
     fn entries(&self) -> Option<&[FolderEntry]> {
         None
@@ -273,6 +284,16 @@ impl HandleTable {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         self.open.write().insert(number, Arc::new(file));
         number
+    }
+
+    /// Adds a handle from before a restart of the daemon.
+    pub fn restore(&self, number: u64, file: Arc<dyn OpenFile>) {
+        self.open.write().insert(number, file);
+    }
+
+    /// Reserves the numbers up to `last`, which the kernel may know.
+    pub fn keep_numbers_after(&self, last: u64) {
+        self.last.fetch_max(last, Ordering::Relaxed);
     }
 
     /// Returns the open file with this handle.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fuser::{
-    Errno, Generation, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Errno, Generation, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
 };
 
 use crate::mount::fs::FileSystem;
@@ -16,6 +16,7 @@ use crate::mount::fs::request::Request;
 use crate::mount::fuse::executor::{Deadline, Executor, Reply};
 use crate::mount::fuse::invalidate::SharedNotifier;
 use crate::mount::fuse::passthrough::Passthrough;
+use crate::mount::fuse::resent::ResentRequests;
 use crate::mount::metrics::RequestKind;
 
 /// Inode numbers are never reused.
@@ -34,6 +35,7 @@ implement_reply!(
     ReplyAttr,
     ReplyCreate,
     ReplyData,
+    ReplyDirectory,
     ReplyDirectoryPlus,
     ReplyEmpty,
     ReplyEntry,
@@ -55,6 +57,8 @@ pub struct Fuse {
     pub(super) passthrough: Arc<Passthrough>,
     /// Returns the process of a thread.
     pub(super) process_of: fn(u32) -> Option<u32>,
+    /// The requests of a session that another daemon began.
+    resent: Option<ResentRequests>,
 }
 
 impl Fuse {
@@ -73,7 +77,19 @@ impl Fuse {
             supports_xattrs: false,
             passthrough: Arc::new(passthrough),
             process_of,
+            resent: None,
         }
+    }
+
+    /// Returns the adapter of a session that another daemon began.
+    #[must_use]
+    pub fn continuing(self, resent: ResentRequests) -> Self {
+        Fuse { resent: Some(resent), ..self }
+    }
+
+    /// Returns whether a request must fail, because it was in hand when two daemons died.
+    pub(super) fn is_fatal(&self, request: &fuser::Request, name: &str) -> bool {
+        self.resent.as_ref().is_some_and(|resent| resent.was_fatal(request.unique().0, name))
     }
 
     /// Replies with the result of `operation`: at once if memory is enough, otherwise from the executor.

@@ -3,9 +3,7 @@
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
-use fuser::{
-    Errno, FileAttr, FileHandle, FileType, INodeNo, ReplyDirectory, ReplyDirectoryPlus, ReplyStatfs,
-};
+use fuser::{FileAttr, FileHandle, FileType, INodeNo, ReplyDirectory, ReplyDirectoryPlus, ReplyStatfs};
 
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::attributes::{Attributes, Stat};
@@ -52,19 +50,29 @@ impl Fuse {
 
 impl Fuse {
     /// Replies with the next entries of a folder.
-    pub(super) fn reply_readdir(&self, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let listing = match self.fs.listing(handle.0) {
-            Ok(listing) => listing,
-            Err(failure) => return reply.error(Errno::from_i32(failure.errno())),
-        };
-        for (entry, next) in from_offset(&listing, offset) {
-            let is_folder = entry.entity.kind.is_folder();
-            let kind = if is_folder { FileType::Directory } else { FileType::RegularFile };
-            if reply.add(INodeNo(entry.inode), next, kind, &entry.name) {
-                break;
-            }
-        }
-        reply.ok();
+    pub(super) fn reply_readdir(
+        &self,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        reply: ReplyDirectory,
+    ) {
+        let list = move |fs: &FileSystem, blocking| fs.listing(handle.0, blocking);
+        self.reply_with(
+            Request::new(inode.0, "readdir"),
+            reply,
+            list,
+            move |mut reply: ReplyDirectory, listing| {
+                for (entry, next) in from_offset(&listing, offset) {
+                    let is_folder = entry.entity.kind.is_folder();
+                    let kind = if is_folder { FileType::Directory } else { FileType::RegularFile };
+                    if reply.add(INodeNo(entry.inode), next, kind, &entry.name) {
+                        break;
+                    }
+                }
+                reply.ok();
+            },
+        );
     }
 
     /// Replies with the next entries of a folder and their attributes.
@@ -77,7 +85,7 @@ impl Fuse {
     ) {
         let fs = self.fs.clone();
         self.executor.submit(Request::new(inode.0, "readdir"), Deadline::Fixed, reply, move |slot| {
-            let listing = match fs.listing(handle.0) {
+            let listing = match fs.listing(handle.0, Blocking::Yes) {
                 Ok(listing) => listing,
                 Err(failure) => {
                     return slot.take().map_or((), |reply| reply.fail(failure.errno()));

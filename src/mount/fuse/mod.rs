@@ -15,6 +15,7 @@ pub mod names;
 pub mod open;
 pub mod passthrough;
 pub mod read;
+pub mod resent;
 pub mod write;
 pub mod xattr;
 
@@ -91,6 +92,9 @@ impl Filesystem for Fuse {
     }
 
     fn lookup(&self, asked: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if self.is_fatal(asked, "lookup") {
+            return reply.error(Errno::EIO);
+        }
         guard("lookup", || {
             let Some(name) = name.to_str().map(str::to_owned) else {
                 return reply.error(Errno::ENOENT);
@@ -114,7 +118,10 @@ impl Filesystem for Fuse {
         guard("forget", || self.fs.inodes().forget(inode.0, lookups));
     }
 
-    fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        if self.is_fatal(request, "stat") {
+            return reply.error(Errno::EIO);
+        }
         guard("getattr", || {
             let look = move |fs: &FileSystem, blocking| fs.attributes(inode.0, blocking);
             self.reply_with(FsRequest::new(inode.0, "stat"), reply, look, |reply: ReplyAttr, found| {
@@ -123,13 +130,16 @@ impl Filesystem for Fuse {
         });
     }
 
-    fn open(&self, _request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if self.is_fatal(request, "open") {
+            return reply.error(Errno::EIO);
+        }
         guard("open", || self.reply_open(inode, flags, reply));
     }
 
     fn read(
         &self,
-        _request: &Request,
+        request: &Request,
         inode: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -138,6 +148,9 @@ impl Filesystem for Fuse {
         lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        if self.is_fatal(request, "read") {
+            return reply.error(Errno::EIO);
+        }
         // Only direct reads carry a lock owner.
         let is_of_pages = lock_owner.is_none();
         let read = ReadRequest { inode, handle, offset, size, is_of_pages, reply };
@@ -160,6 +173,9 @@ impl Filesystem for Fuse {
     }
 
     fn opendir(&self, asked: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        if self.is_fatal(asked, "opendir") {
+            return reply.error(Errno::EIO);
+        }
         guard("opendir", || {
             let (fs, thread) = (self.fs.clone(), asked.pid());
             let request = FsRequest::new(inode.0, "opendir");
@@ -179,25 +195,31 @@ impl Filesystem for Fuse {
 
     fn readdir(
         &self,
-        _request: &Request,
-        _inode: INodeNo,
+        request: &Request,
+        inode: INodeNo,
         handle: FileHandle,
         offset: u64,
         reply: ReplyDirectory,
     ) {
+        if self.is_fatal(request, "readdir") {
+            return reply.error(Errno::EIO);
+        }
         guard("readdir", || {
-            self.reply_readdir(handle, offset, reply);
+            self.reply_readdir(inode, handle, offset, reply);
         });
     }
 
     fn readdirplus(
         &self,
-        _request: &Request,
+        request: &Request,
         inode: INodeNo,
         handle: FileHandle,
         offset: u64,
         reply: ReplyDirectoryPlus,
     ) {
+        if self.is_fatal(request, "readdir") {
+            return reply.error(Errno::EIO);
+        }
         guard("readdirplus", || {
             self.reply_readdirplus(inode, handle, offset, reply);
         });
@@ -217,7 +239,10 @@ impl Filesystem for Fuse {
         });
     }
 
-    fn statfs(&self, _request: &Request, inode: INodeNo, reply: ReplyStatfs) {
+    fn statfs(&self, request: &Request, inode: INodeNo, reply: ReplyStatfs) {
+        if self.is_fatal(request, "statfs") {
+            return reply.error(Errno::EIO);
+        }
         guard("statfs", || self.reply_statfs(inode, reply));
     }
 
@@ -314,23 +339,32 @@ impl Filesystem for Fuse {
         });
     }
 
-    fn getxattr(&self, _: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, request: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        if self.is_fatal(request, "getxattr") {
+            return reply.error(Errno::EIO);
+        }
         guard("getxattr", || self.reply_xattr(inode, name, size, reply));
     }
 
-    fn listxattr(&self, _: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
+    fn listxattr(&self, request: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
+        if self.is_fatal(request, "listxattr") {
+            return reply.error(Errno::EIO);
+        }
         guard("listxattr", || self.reply_xattr_names(inode, size, reply));
     }
 
     fn lseek(
         &self,
-        _: &Request,
+        request: &Request,
         inode: INodeNo,
         to: FileHandle,
         offset: i64,
         whence: i32,
         reply: ReplyLseek,
     ) {
+        if self.is_fatal(request, "lseek") {
+            return reply.error(Errno::EIO);
+        }
         guard("lseek", || self.reply_lseek(inode, to, offset, whence, reply));
     }
 

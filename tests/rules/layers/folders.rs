@@ -23,7 +23,7 @@ pub const ORDERS: [(&str, &[&str]); 2] = [
             "interleavings",
         ],
     ),
-    ("mount", &["options", "metrics", "fs", "fuse", "daemon"]),
+    ("mount", &["options", "metrics", "journal", "fs", "fuse", "daemon"]),
 ];
 
 /// Crates that only some folders may use.

@@ -93,7 +93,7 @@ fn names(line: &Line, mut definition: Command) -> Option<Vec<String>> {
     }
     let argument = at_cursor(command, matches)?;
     match (argument.get_value_names()?.first()?.as_str(), command.get_name()) {
-        ("MOUNTPOINT", "umount") => mountpoints::completing(&line.typed, MountOwner::ThisUser),
+        ("MOUNTPOINT", "umount" | "restart") => mountpoints::completing(&line.typed, MountOwner::ThisUser),
         ("MOUNTPOINT", "stat" | "top") => mountpoints::completing(&line.typed, MountOwner::Anyone),
         ("PATH" | "NODE" | "ARRAY" | "FROM", name) => {
             // A new node can only follow a group.

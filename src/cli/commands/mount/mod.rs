@@ -6,7 +6,7 @@ use clap::{Args, Parser, ValueEnum};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use zarrfs::array::Layout;
-use zarrfs::mount::daemon::{session, syslog};
+use zarrfs::mount::daemon::{keeper, session, syslog};
 use zarrfs::mount::options::{AllowOther, Options, Ownership};
 use zarrfs::store::overlay::{Access, resolved};
 use zarrfs::store::{StoreOptions, is_remote, is_repository, local_path};
@@ -76,6 +76,10 @@ pub struct Arguments {
     /// Stay in the foreground until the mount ends
     #[arg(long, short = 'f')]
     pub foreground: bool,
+
+    /// Let a small process start the daemon again if it dies, so that programs go on (mounts in the background that are not writable)
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
+    pub keeper: Switch,
 
     /// Print what is mounted where, and log messages of level info
     #[arg(long, short = 'v')]
@@ -175,7 +179,10 @@ impl Arguments {
                 "zarrfs: note: the mount is read-only; 'rw' alone never enables writing, 'writable' does"
             ));
         }
-        if let Some(sentence) = warnings::exchanged_arguments(&self.store, &self.mountpoint.to_string_lossy())
+        // A daemon that continues a mount must not look at the mount point, which waits for it.
+        if !keeper::has_called()
+            && let Some(sentence) =
+                warnings::exchanged_arguments(&self.store, &self.mountpoint.to_string_lossy())
         {
             return Err(Exit::Failed(sentence));
         }
@@ -191,6 +198,7 @@ impl Arguments {
         options.allowed_references.clone_from(&store_options.allowed_references);
         let may_be_remote = is_remote(&self.store) || store_options.remote.disk_cache.is_some();
         options.remote = may_be_remote.then(|| store_options.remote.clone());
+        self.check_keeper(options.writable)?;
         self.check_writing(options.writable)?;
         if self.fake {
             open::zarr_store(&self.store, &StoreOptions { overlay: None, ..store_options })?;
@@ -230,6 +238,18 @@ impl Arguments {
             output::note(format_args!(
                 "zarrfs: warning: no system log is running: errors will not be recorded (use --log-file)"
             ));
+        }
+        Ok(())
+    }
+
+    /// Refuses a keeper for a mount that it cannot keep.
+    fn check_keeper(&self, is_writable: bool) -> Outcome {
+        // What a writable mount has not stored yet is only in the memory of its daemon.
+        if self.keeper.is_on() && (is_writable || self.foreground) {
+            let reason = if is_writable { "--writable" } else { "--foreground" };
+            return Err(Exit::Usage(format!(
+                "--keeper is for mounts in the background that are not writable: leave it or {reason} out"
+            )));
         }
         Ok(())
     }
@@ -329,6 +349,7 @@ impl Arguments {
         options.follows_branch = self.revalidate.is_some() && !options.writable;
         options.formats = formats::merged(&self.formats);
         options.direct_io = self.direct_io.is_on();
+        options.has_keeper = self.keeper.is_on();
         options.kernel_words.clone_from(&words.kernel);
         options.utab_words.clone_from(&words.utab);
         options.log_file = log.file().map(Path::to_owned);

@@ -12,7 +12,7 @@ use crate::cli::exit::Outcome;
 use crate::cli::output::{self, terminal};
 
 /// The options that are shown if they differ from these values.
-const DEFAULTS: [(&str, &str); 14] = [
+const DEFAULTS: [(&str, &str); 15] = [
     ("uid", "null"),
     ("gid", "null"),
     ("umask", "null"),
@@ -27,6 +27,7 @@ const DEFAULTS: [(&str, &str); 14] = [
     ("formats", "[]"),
     ("direct-io", "false"),
     ("log-file", "null"),
+    ("keeper", "null"),
 ];
 
 /// What help and the man page show.

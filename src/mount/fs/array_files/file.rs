@@ -20,6 +20,7 @@ use crate::mount::fs::open_file::{
 };
 use crate::mount::fs::page_cache::cache_mode::CacheMode;
 use crate::mount::fs::page_cache::page_drops::{OpenDrop, PageDrop, PageRead};
+use crate::mount::journal::record::Content;
 use crate::store::Readers;
 
 /// Bytes copied or zeroed at a time.
@@ -372,5 +373,12 @@ impl OpenFile for ArrayFile {
 
     fn is_passthrough(&self) -> bool {
         self.cache_mode.is_passthrough()
+    }
+
+    fn content(&self) -> Content {
+        match self.inode.open_array() {
+            Some(open) => self.inode.identity.content(&open.metadata),
+            None => Content::Unrepeatable,
+        }
     }
 }

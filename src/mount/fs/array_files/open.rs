@@ -19,7 +19,7 @@ use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Inode, InodeTable};
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::open_file::{HandleTable, OpenFile, Opened};
-use crate::mount::fs::page_cache::cache_mode::{CachePolicy, ChosenMode};
+use crate::mount::fs::page_cache::cache_mode::{CacheMode, CachePolicy, ChosenMode};
 use crate::mount::fs::page_cache::page_drops::{OpenDrop, PageDrop};
 use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::permissions::Permissions;
@@ -114,6 +114,10 @@ impl ArrayFiles {
         }
         let readers = shared.audience.admit(self.permissions.readers(cached.node.as_deref()));
         let array = match cached.node.as_deref() {
+            Some(Node::Array { metadata, .. }) if !inode.identity.is_of(metadata) => {
+                self.inodes.retire(inode);
+                return Err(Failure::Errno(libc::ESTALE));
+            }
             Some(Node::Array { .. }) => self.arrays.open(shared, cached.node_state())?,
             Some(Node::Broken { error, .. }) => return Err(error.clone().into()),
             Some(Node::Group { .. }) | None => return Err(Failure::Errno(libc::ESTALE)),
@@ -142,6 +146,38 @@ impl ArrayFiles {
             handles: self.handles.clone(),
         };
         Ok(Opened { file, is_direct, keeps_cache, backing })
+    }
+
+    /// Opens a file for a handle from before a restart of the daemon, which only reads. The kernel has the file open, so its size and its
+    /// pages stay as they are. ESTALE where the store has another array, or none. Blocks on the store.
+    pub fn reopen(&self, inode: &Arc<Inode>, cache_mode: CacheMode) -> FsResult<ArrayFile> {
+        let stale = Failure::Errno(libc::ESTALE);
+        let shared = inode.shared.as_ref().ok_or(Failure::Errno(libc::EBADF))?;
+        let cached = self.nodes.get_for_reader(&inode.entity.path)?;
+        self.io.served.reconcile(&inode.entity, &cached, Blocking::Yes)?;
+        match cached.node.as_deref() {
+            _ if inode.is_stale() => return Err(stale),
+            Some(Node::Array { metadata, .. }) if inode.identity.is_of(metadata) => {}
+            Some(Node::Broken { error, .. }) => return Err(error.clone().into()),
+            Some(Node::Array { .. } | Node::Group { .. }) | None => {
+                self.inodes.retire(inode);
+                return Err(stale);
+            }
+        }
+        let readers = shared.audience.admit(self.permissions.readers(cached.node.as_deref()));
+        self.arrays.open(shared, cached.node_state())?;
+        Ok(ArrayFile {
+            inode: inode.clone(),
+            reader: Reader::new(self.cache_policy.readahead(cache_mode.is_direct())),
+            writer: None,
+            cache_mode,
+            open_drop: OpenDrop::new(None),
+            readers,
+            appends: false,
+            io: self.io.clone(),
+            growth: self.growth.clone(),
+            handles: self.handles.clone(),
+        })
     }
 
     /// Opens a writer for open(2), and brings the consolidated copies of the array's document in step with it: a program that died,

@@ -190,6 +190,27 @@ impl CacheMode {
         Some((CacheMode { users: users.clone(), kind }, users.drops.due()))
     }
 
+    /// Counts a handle from before a restart of the daemon, which only reads. Returns its cache mode.
+    pub fn restore_reader(users: &Arc<PageCacheUsers>, is_direct: bool, is_passthrough: bool) -> CacheMode {
+        let mut counts = users.users.lock();
+        let kind = match (is_passthrough, is_direct) {
+            (true, _) => {
+                counts.passthrough += 1;
+                ModeKind::Passthrough
+            }
+            (false, true) => {
+                counts.direct += 1;
+                users.direct_writes.begin_maps();
+                ModeKind::Direct
+            }
+            (false, false) => {
+                counts.cached += 1;
+                ModeKind::Cached
+            }
+        };
+        CacheMode { users: users.clone(), kind }
+    }
+
     /// Returns whether reads and writes bypass the page cache.
     pub fn is_direct(&self) -> bool {
         self.kind != ModeKind::Cached

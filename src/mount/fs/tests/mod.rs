@@ -148,7 +148,7 @@ impl Mount {
 
     fn names(&self, path: &str) -> Vec<String> {
         let handle = self.fs.open_folder(self.find(path).unwrap().inode).unwrap();
-        let listing = self.fs.listing(handle).unwrap();
+        let listing = self.fs.listing(handle, Blocking::Yes).unwrap();
         for entry in listing.entries() {
             if !entry.name.starts_with("..") && entry.name != "." {
                 let found = self.find(&format!("{path}/{}", entry.name)).unwrap();

@@ -276,7 +276,7 @@ fn a_listing_of_many_arrays_asks_no_more_for_any_of_them() {
         for round in 0..2 {
             let root = fs.attributes(ROOT, Blocking::Yes).unwrap().attributes.inode;
             let folder = fs.open_folder(root).unwrap();
-            let listing = fs.listing(folder).unwrap();
+            let listing = fs.listing(folder, Blocking::Yes).unwrap();
             let names: Vec<String> =
                 listing.entries().iter().skip(2).map(|entry| entry.name.clone()).collect();
             assert_eq!(names.len(), 2 * count + 1, "with sidecars");
@@ -306,7 +306,7 @@ fn a_failure_of_the_store_is_not_remembered() {
     let list = || {
         let root = fs.attributes(ROOT, Blocking::Yes).unwrap().attributes.inode;
         let folder = fs.open_folder(root).unwrap();
-        let names = fs.listing(folder).unwrap().entries().len();
+        let names = fs.listing(folder, Blocking::Yes).unwrap().entries().len();
         fs.release(folder);
         names
     };

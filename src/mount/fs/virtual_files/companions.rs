@@ -232,6 +232,35 @@ impl Companions {
         Ok(file)
     }
 
+    /// Makes the content anew for a handle from before a restart of the daemon. ESTALE where its bytes are not those that the
+    /// handle has read. Blocks on the store.
+    pub fn reopen(
+        &self,
+        inode: &Inode,
+        format: &'static Format,
+        place: CompanionPlace,
+        fingerprint: u64,
+    ) -> FsResult<Arc<VirtualFile>> {
+        let stale = Failure::Errno(libc::ESTALE);
+        let mut snapshot = inode.snapshot.lock();
+        if let Some(file) = snapshot.upgrade() {
+            return if file.fingerprint() == fingerprint { Ok(file) } else { Err(stale) };
+        }
+        let entity = &inode.entity;
+        let cached = self.nodes.current(&entity.path)?;
+        let node = expressed(format, entity.view, &cached, &self.arrays).ok_or_else(|| stale.clone())?;
+        let shown = self.arrays.shown(entity.view, node).ok_or_else(|| stale.clone())?;
+        let subject = self.subjects.for_entity(entity, place, node, &shown);
+        let file = self.make(format, &subject, node, &mut self.slot(entity).lock())?;
+        if file.fingerprint() != fingerprint {
+            return Err(stale);
+        }
+        if format.role != Role::Sidecar {
+            *snapshot = Arc::downgrade(&file);
+        }
+        Ok(file)
+    }
+
     fn make(
         &self,
         format: &Format,

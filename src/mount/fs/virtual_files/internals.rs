@@ -1,8 +1,8 @@
 //! The files below `__zarrfs__/`: metrics, configuration, keys that are not stored yet, the last failures, slow requests.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use serde_json::json;
@@ -48,6 +48,17 @@ pub struct DaemonInfo {
     pub start_ticks: Option<u64>,
     /// The file with its exit status.
     pub exit_status_path: Option<String>,
+    /// The process that starts another daemon if this one dies; set once it can.
+    pub keeper: Arc<OnceLock<KeeperInfo>>,
+}
+
+/// The process that starts another daemon if one dies.
+#[derive(Clone, Copy, Debug)]
+pub struct KeeperInfo {
+    /// Its number.
+    pub pid: u32,
+    /// Its start time in clock ticks since boot.
+    pub start_ticks: Option<u64>,
 }
 
 /// The files of a mount in [`INTERNALS`].
@@ -271,10 +282,13 @@ impl InternalFiles {
         let store = options.store_path.as_ref().map(|path| path.to_string_lossy().into_owned());
         let store = store.unwrap_or_else(|| self.nodes.store().describe());
         let versions = self.nodes.store().versions();
+        let keeper = self.daemon.keeper.get();
         let config = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
             "process_start_ticks": self.daemon.start_ticks,
+            "keeper": keeper.map(|keeper| keeper.pid),
+            "keeper_start_ticks": keeper.and_then(|keeper| keeper.start_ticks),
             "source": options.source,
             "store": store,
             "branch": versions.and_then(|versions| versions.branch()),

@@ -16,6 +16,10 @@ use crate::mount::fs::open_file::{FileRead, OpenFile, Opened, ReadData, ReplyBuf
 use crate::mount::fs::page_cache::cache_mode::CachePolicy;
 use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::request::RequestLog;
+use crate::mount::journal::record::Content;
+
+/// The longest file that the journal of the session has as a whole.
+const MAX_RECORDED_BYTES: usize = 64 << 10;
 
 /// The virtual files of a mount.
 pub struct VirtualFiles {
@@ -150,6 +154,14 @@ impl OpenFile for OpenVirtualFile {
 
     fn is_report(&self) -> bool {
         self.is_report
+    }
+
+    fn content(&self) -> Content {
+        match self.file.as_bytes().filter(|bytes| bytes.len() <= MAX_RECORDED_BYTES) {
+            Some(bytes) => Content::Bytes(bytes.to_vec()),
+            None if self.is_report => Content::Unrepeatable,
+            None => Content::Made { fingerprint: self.file.fingerprint() },
+        }
     }
 
     fn seek(&self, start: u64, wants_hole: bool, _cancellation: &Cancellation) -> FsResult<Option<u64>> {

@@ -1,0 +1,417 @@
+//! The keeper: a small process that holds a mount's device and its journal, and starts the daemon again when it dies.
+//!
+//! The kernel ends a mount when the last descriptor of its device is closed. The keeper has one, so the programs that use the mount wait
+//! while there is no daemon, and go on with the next one (`handshake.rs`, `fs/recovery.rs`). It is the parent of the daemon, has one thread, and
+//! opens nothing: a new daemon is a copy of it, made by fork(2), which has read the command line already. `zarrfs restart` has
+//! the next daemon run the program on the disk instead, with the same command line; if that does not start, the copy does.
+//!
+//! Invariants: a daemon that returns has ended the mount, and its keeper goes with it; so has one that dies before the mount
+//! replies for the first time. The keeper never touches the mount point, where it would wait for the daemon that it has to start.
+
+use std::env;
+use std::ffi::{CString, OsString};
+use std::fs;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::mount::daemon::procfs::start_ticks;
+use crate::mount::fs::KeeperInfo;
+use crate::mount::options::Options;
+use crate::sys::{self, Fork, ProcessEnd, SignalSet};
+
+/// The first byte of a report if the mount replies. Any other report is the reason of the failure.
+pub const READY: u8 = 0;
+/// The variable that gives a program the descriptors of the device, the journal and the report; then the number of deaths, and the
+/// process of the keeper.
+const VARIABLE: &str = "ZARRFS_SESSION";
+/// How many daemons may die in a short time before the keeper gives up.
+const MAX_DEATHS: f64 = 20.0;
+/// After this long, one death counts no more.
+const SECONDS_FOR_A_DEATH: f64 = 3.0;
+/// A daemon that dies before this time has passed makes the next one wait.
+const SHORT_LIFE: Duration = Duration::from_secs(1);
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// What the first daemon of a session gets from its keeper.
+pub struct FirstCall {
+    /// An empty file for the journal.
+    pub journal: OwnedFd,
+    /// Takes the device.
+    device_to: UnixStream,
+    /// The keeper.
+    pub keeper: KeeperInfo,
+}
+
+impl FirstCall {
+    /// Gives the device to the keeper.
+    pub fn hand_over(&self, device: &OwnedFd) -> io::Result<()> {
+        sys::send_descriptor(self.device_to.as_fd(), device.as_fd())
+    }
+}
+
+/// What the next daemons get.
+pub struct NextCall {
+    /// The device of the mount.
+    pub device: OwnedFd,
+    /// The file with the journal.
+    pub journal: OwnedFd,
+    /// How many daemons of the session have died.
+    pub deaths: u64,
+    /// The keeper.
+    pub keeper: KeeperInfo,
+}
+
+/// What a daemon is asked to do.
+pub enum Call {
+    /// Mount; without a keeper, if there is none.
+    Mount(Option<FirstCall>),
+    /// Continue the session of a daemon that has ended.
+    Continue(NextCall),
+}
+
+/// A process that is to become the daemon.
+pub struct Daemon {
+    /// What it is asked to do.
+    pub call: Call,
+    /// Where it reports whether the mount replies.
+    pub report: PipeWriter,
+}
+
+/// Returns whether a mount in the background has a keeper.
+pub fn is_wanted(options: &Options) -> bool {
+    // A service manager takes the daemon for the service. What a descriptor of the caller names cannot be opened again.
+    let is_descriptor = |path: &Path| ["/dev/fd", "/proc"].iter().any(|folder| path.starts_with(folder));
+    let paths = [options.store_path.as_deref(), options.overlay.as_deref(), options.log_file.as_deref()];
+    options.has_keeper
+        && !options.writable
+        && env::var_os("NOTIFY_SOCKET").is_none()
+        && !is_descriptor(Path::new(&options.source))
+        && !paths.into_iter().flatten().any(is_descriptor)
+}
+
+/// Returns whether a keeper has started this program to continue a session.
+pub fn has_called() -> bool {
+    env::var_os(VARIABLE).is_some()
+}
+
+/// Reads what the keeper asks of a program that it has started.
+pub fn call_from_environment() -> Result<Daemon> {
+    let words = env::var(VARIABLE).unwrap_or_default();
+    let numbers: Vec<u64> = words.split(',').filter_map(|word| word.parse().ok()).collect();
+    let &[device, journal, report, deaths, pid] = numbers.as_slice() else {
+        return Err(Error::Usage(format!("{VARIABLE} is for programs that a keeper starts: unset it")));
+    };
+    let adopted = |number: u64| {
+        let adopted = i32::try_from(number).map_err(io::Error::other).and_then(sys::adopt_descriptor);
+        adopted.map_err(|error| Error::Usage(format!("{VARIABLE} names no open file: {error}")))
+    };
+    let pid = u32::try_from(pid).unwrap_or_default();
+    let keeper = KeeperInfo { pid, start_ticks: start_ticks(pid) };
+    let call = NextCall { device: adopted(device)?, journal: adopted(journal)?, deaths, keeper };
+    Ok(Daemon { call: Call::Continue(call), report: adopted(report)?.into() })
+}
+
+/// Becomes the keeper of a mount. Returns in each process that is to become a daemon, and with an error where no process can be made.
+pub fn keep(mut report: PipeWriter) -> Result<Daemon> {
+    let begun = Beginning::new().inspect_err(|error| {
+        let _ = report.write_all(error.to_string().as_bytes());
+    })?;
+    let Beginning { journal, folder, program, signals, device_from, device_to, reader, writer } = begun;
+    let pid = std::process::id();
+    let keeper = KeeperInfo { pid, start_ticks: start_ticks(pid) };
+    let child = match sys::fork().map_err(cannot_start)? {
+        Fork::Child => {
+            let first = FirstCall { journal, device_to, keeper };
+            return Ok(Daemon { call: Call::Mount(Some(first)), report: writer });
+        }
+        Fork::Parent(child) => child,
+    };
+    drop((device_to, writer));
+    sys::name_thread(c"zarrfs-keeper");
+    let device = first_report(device_from, reader, report, child);
+    let mut kept = Kept {
+        device,
+        journal,
+        keeper,
+        folder,
+        program,
+        signals,
+        tokens: MAX_DEATHS,
+        counted_at: Instant::now(),
+        short_lives: 0,
+        deaths: 0,
+        is_from_disk: false,
+    };
+    let mut daemon = RunningDaemon { pid: child, since: Instant::now() };
+    loop {
+        kept.wait_for_death(&daemon);
+        match kept.next_daemon()? {
+            Forked::Daemon(next) => return Ok(next),
+            Forked::Keeper(next) => daemon = next,
+        }
+    }
+}
+
+fn cannot_start(error: io::Error) -> Error {
+    Error::Usage(format!("cannot start the daemon: {error}"))
+}
+
+/// What a keeper needs before its first daemon.
+struct Beginning {
+    journal: OwnedFd,
+    folder: PathBuf,
+    program: PathBuf,
+    signals: SignalSet,
+    device_from: UnixStream,
+    device_to: UnixStream,
+    reader: PipeReader,
+    writer: PipeWriter,
+}
+
+impl Beginning {
+    fn new() -> Result<Self> {
+        let (device_from, device_to) = UnixStream::pair().map_err(cannot_start)?;
+        let (reader, writer) = io::pipe().map_err(cannot_start)?;
+        // What is sent to all processes of a mount is for the daemon, with which the keeper ends.
+        let for_daemon = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1];
+        let signals = [&for_daemon[..], &[libc::SIGCHLD, libc::SIGUSR2]].concat();
+        Ok(Beginning {
+            journal: sys::memory_file(c"zarrfs-session").map_err(cannot_start)?,
+            folder: env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
+            program: env::current_exe().map_err(cannot_start)?,
+            signals: SignalSet::block(&signals).map_err(cannot_start)?,
+            device_from,
+            device_to,
+            reader,
+            writer,
+        })
+    }
+}
+
+/// Passes the first daemon's report on, and takes the device. Ends this process where there is nothing to keep.
+fn first_report(
+    device_from: UnixStream,
+    mut reader: PipeReader,
+    mut report: PipeWriter,
+    child: u32,
+) -> OwnedFd {
+    // Without an answer, the daemon has failed, or the kernel cannot send requests again.
+    let device = sys::receive_descriptor(device_from.as_fd()).ok().flatten();
+    drop(device_from);
+    let mut text = Vec::new();
+    let _ = reader.read_to_end(&mut text);
+    if text.first() != Some(&READY) {
+        // With the last descriptor goes what may hold the daemon up.
+        drop(device);
+        let _ = report.write_all(&text);
+        let _ = sys::child_end(child, true);
+        std::process::exit(1);
+    }
+    let _ = sys::leave_session();
+    leave_everything();
+    let _ = report.write_all(&text);
+    match device {
+        Some(device) => device,
+        None => std::process::exit(0),
+    }
+}
+
+/// Lets go of the terminal, of the working folder, and of what the caller has left open.
+fn leave_everything() {
+    drop(sys::inherited_descriptors());
+    let _ = env::set_current_dir("/");
+    if let Ok(null) = fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
+        let null = OwnedFd::from(null);
+        for number in 0..=2 {
+            let _ = sys::redirect(null.as_fd(), number);
+        }
+    }
+}
+
+/// A daemon that the keeper waits for.
+struct RunningDaemon {
+    pid: u32,
+    since: Instant,
+}
+
+/// Which of the two processes after a fork this is.
+enum Forked {
+    Daemon(Daemon),
+    Keeper(RunningDaemon),
+}
+
+/// The state of a keeper.
+struct Kept {
+    device: OwnedFd,
+    journal: OwnedFd,
+    keeper: KeeperInfo,
+    /// Where the command line was given.
+    folder: PathBuf,
+    /// The program on the disk.
+    program: PathBuf,
+    signals: SignalSet,
+    /// How many more daemons may die, as of `counted_at`.
+    tokens: f64,
+    counted_at: Instant,
+    /// How many daemons in a row have died soon.
+    short_lives: u32,
+    /// How many daemons have died.
+    deaths: u64,
+    /// The next daemon runs the program on the disk.
+    is_from_disk: bool,
+}
+
+impl Kept {
+    /// Waits until a daemon has died. Ends this process with a daemon that has returned.
+    fn wait_for_death(&mut self, daemon: &RunningDaemon) {
+        let mut is_planned = false;
+        loop {
+            match sys::child_end(daemon.pid, false) {
+                Ok(Some(ProcessEnd::Signalled(signal))) => {
+                    if is_planned {
+                        return;
+                    }
+                    self.count_death(daemon.since.elapsed(), &format!("was ended by signal {signal}"));
+                    return;
+                }
+                Ok(None) => {}
+                // It has ended the mount.
+                Ok(Some(ProcessEnd::Exited(_))) | Err(_) => std::process::exit(0),
+            }
+            match self.signals.wait() {
+                Ok(libc::SIGUSR2) => {
+                    // A daemon that only reads has nothing to store. What it has in hand goes to the next one.
+                    is_planned = sys::send_signal(daemon.pid, libc::SIGKILL).is_ok();
+                    self.is_from_disk = true;
+                }
+                Ok(_) => {}
+                Err(_) => std::process::exit(1),
+            }
+        }
+    }
+
+    /// Counts a death, and waits if daemons die soon after they begin. Ends this process, and with it the mount, if too many die.
+    fn count_death(&mut self, life: Duration, how: &str) {
+        self.deaths += 1;
+        let since = self.counted_at.elapsed().as_secs_f64();
+        self.tokens = (self.tokens + since / SECONDS_FOR_A_DEATH).min(MAX_DEATHS) - 1.0;
+        self.counted_at = Instant::now();
+        if self.tokens < 0.0 {
+            log_line(libc::LOG_ERR, &format!("the daemon {how}; too many have died, so the mount ends"));
+            std::process::exit(1);
+        }
+        log_line(libc::LOG_WARNING, &format!("the daemon {how}; another one continues the mount"));
+        if life >= SHORT_LIFE {
+            self.short_lives = 0;
+            return;
+        }
+        let pause = FIRST_PAUSE.saturating_mul(1 << self.short_lives.min(10)).min(LONGEST_PAUSE);
+        self.short_lives += 1;
+        if self.short_lives > 1
+            && matches!(self.signals.wait_at_most(pause), Some(libc::SIGTERM | libc::SIGINT))
+        {
+            std::process::exit(1);
+        }
+    }
+
+    /// Starts daemons until one of them continues the session.
+    fn next_daemon(&mut self) -> Result<Forked> {
+        loop {
+            if sys::has_ended(self.device.as_fd()) {
+                // It was unmounted while there was no daemon.
+                std::process::exit(0);
+            }
+            let (mut reader, writer) = io::pipe().map_err(cannot_start)?;
+            let since = Instant::now();
+            let pid = match sys::fork() {
+                Ok(Fork::Parent(pid)) => pid,
+                Ok(Fork::Child) => return self.become_daemon(writer).map(Forked::Daemon),
+                Err(error) => {
+                    self.count_death(Duration::ZERO, &format!("cannot be started: {error}"));
+                    continue;
+                }
+            };
+            drop(writer);
+            let mut text = Vec::new();
+            let _ = reader.read_to_end(&mut text);
+            if text.first() == Some(&READY) {
+                return Ok(Forked::Keeper(RunningDaemon { pid, since }));
+            }
+            let end = sys::child_end(pid, true);
+            let is_from_disk = std::mem::take(&mut self.is_from_disk);
+            let reason = match (text.is_empty(), end) {
+                (false, _) => format!("cannot continue: {}", String::from_utf8_lossy(&text)),
+                (true, Ok(Some(ProcessEnd::Signalled(signal)))) => {
+                    format!("was ended by signal {signal} as it began")
+                }
+                (true, _) => "has ended as it began".to_owned(),
+            };
+            if is_from_disk {
+                log_line(libc::LOG_ERR, &format!("the program on the disk {reason}; the one before goes on"));
+            } else {
+                self.count_death(since.elapsed(), &reason);
+            }
+        }
+    }
+
+    /// Makes a new process the daemon, or runs the program on the disk in it.
+    fn become_daemon(&self, mut report: PipeWriter) -> Result<Daemon> {
+        sys::name_thread(c"zarrfs");
+        // The folder may have gone. Then only a store with a relative path has, too.
+        let _ = env::set_current_dir(&self.folder);
+        if self.is_from_disk {
+            let error = self.run_from_disk(&report);
+            let _ = report.write_all(error.to_string().as_bytes());
+            std::process::exit(1);
+        }
+        let call = NextCall {
+            device: self.device.try_clone().map_err(cannot_start)?,
+            journal: self.journal.try_clone().map_err(cannot_start)?,
+            deaths: self.deaths,
+            keeper: self.keeper,
+        };
+        Ok(Daemon { call: Call::Continue(call), report })
+    }
+
+    /// Runs the program on the disk. Returns only if that fails.
+    fn run_from_disk(&self, report: &PipeWriter) -> io::Error {
+        for file in [self.device.as_fd(), self.journal.as_fd(), report.as_fd()] {
+            if let Err(error) = sys::keep_on_exec(file) {
+                return error;
+            }
+        }
+        let numbers = [self.device.as_raw_fd(), self.journal.as_raw_fd(), report.as_raw_fd()];
+        let words = numbers.map(|number| number.to_string()).join(",");
+        let mut arguments = env::args_os();
+        let name = arguments.next().unwrap_or_else(|| OsString::from("zarrfs"));
+        Command::new(&self.program)
+            .arg0(name)
+            .args(arguments)
+            .env(VARIABLE, format!("{words},{},{}", self.deaths, self.keeper.pid))
+            .exec()
+    }
+}
+
+/// Sends a line to the system log. The keeper has no thread that could do so for it.
+fn log_line(level: i32, text: &str) {
+    if let Ok(text) = CString::new(text.replace('\0', "?")) {
+        sys::log_to_system(level, &text);
+    }
+}
+
+/// Has the keeper of a mount replace the daemon by the program on the disk.
+pub fn ask_for_restart(keeper: KeeperInfo) -> io::Result<()> {
+    let process = sys::open_process(keeper.pid).map_err(|_| io::ErrorKind::NotFound)?;
+    let is_another = keeper.start_ticks.is_none() || start_ticks(keeper.pid) != keeper.start_ticks;
+    if is_another || sys::wait_readable(process.as_fd(), 0)? {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    sys::send_signal(keeper.pid, libc::SIGUSR2)
+}

@@ -1,0 +1,243 @@
+//! The state of a session that outlives its daemon: what the kernel knows of the mount, in memory that a keeper holds.
+//!
+//! A journal is an unnamed file (memfd_create(2)). The daemon appends a record before each reply that gives the kernel an inode number or
+//! a handle; a read appends nothing. When the daemon dies, the next one reads the journal, makes its tables anew, and goes on.
+//! `record.rs` has the records and their bytes, `state.rs` what they amount to. Uses neither `fs` nor `fuse`.
+//!
+//! Layout: a header with the format's name and the place of the current part; then that part, one record after the other. When the part has
+//! grown to twice its size, what still counts is written behind it, the header names the new part, and the old one is freed.
+//!
+//! Invariants: a record counts when it is complete, which its checksum proves, so a daemon may die at any instruction. Only the last
+//! record can be torn, and no reply that depends on it was sent. A journal that cannot be written says so in its
+//! header, and is never used again.
+
+pub mod record;
+pub mod state;
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
+use crate::mount::journal::record::Record;
+use crate::mount::journal::state::SessionState;
+use crate::sys;
+
+/// The name of the format: another version of this program that has another format makes the mount anew.
+const FORMAT: &[u8; 16] = b"zarrfs session 1";
+/// What is there instead in a journal that lacks records.
+const BROKEN: &[u8; 16] = b"zarrfs broken   ";
+/// Where the header has the place of the current part.
+const START_AT: u64 = 16;
+const HEADER_BYTES: u64 = 4096;
+/// The length and the checksum before each record.
+const PREFIX_BYTES: usize = 8;
+/// A part is not rewritten before it is this long.
+const SMALLEST_REWRITE: u64 = 1 << 20;
+/// The longest part: with about 100 bytes for an inode, more than a million of them.
+const LIMIT_BYTES: u64 = 256 << 20;
+
+/// The journal of a session.
+pub struct Journal {
+    file: File,
+    part: Mutex<Part>,
+}
+
+/// The part of the file that counts.
+struct Part {
+    start: u64,
+    end: u64,
+    /// It is rewritten at this length.
+    rewrite_at: u64,
+    is_broken: bool,
+}
+
+impl Journal {
+    /// Makes an empty journal in an empty file.
+    pub fn create(file: File) -> io::Result<Journal> {
+        file.write_all_at(&HEADER_BYTES.to_le_bytes(), START_AT)?;
+        file.write_all_at(FORMAT, 0)?;
+        let part =
+            Part { start: HEADER_BYTES, end: HEADER_BYTES, rewrite_at: SMALLEST_REWRITE, is_broken: false };
+        Ok(Journal { file, part: Mutex::new(part) })
+    }
+
+    /// Reads the journal that a daemon left. Returns it with the state that its complete records amount to.
+    pub fn open(file: File) -> Result<(Journal, SessionState)> {
+        let failed =
+            |error: io::Error| Error::Usage(format!("cannot read the state of the session: {error}"));
+        let mut header = [0; 24];
+        file.read_exact_at(&mut header, 0).map_err(failed)?;
+        let (format, start) = header.split_at(FORMAT.len());
+        if format != FORMAT {
+            let shown = String::from_utf8_lossy(format);
+            return Err(Error::Usage(format!(
+                "the state of the session is of another kind: '{}'",
+                shown.trim_end()
+            )));
+        }
+        let start = start.try_into().map(u64::from_le_bytes).unwrap_or(HEADER_BYTES);
+        let (state, end) = read(&file, start).map_err(failed)?;
+        let rewrite_at = SMALLEST_REWRITE.max(2 * (end - start));
+        // A torn record would hide those that come after it.
+        file.set_len(end).map_err(failed)?;
+        let part = Part { start, end, rewrite_at, is_broken: false };
+        Ok((Journal { file, part: Mutex::new(part) }, state))
+    }
+
+    /// Appends a record. A journal that cannot take it is broken from then on: the mount goes on, and ends with its daemon.
+    pub fn append(&self, record: &Record) {
+        let mut part = self.part.lock();
+        if part.is_broken {
+            return;
+        }
+        let bytes = framed(record);
+        let appended = self.file.write_all_at(&bytes, part.end).and_then(|()| {
+            part.end += bytes.len() as u64;
+            if part.end - part.start > part.rewrite_at { self.rewrite(&mut part) } else { Ok(()) }
+        });
+        if let Err(error) = appended {
+            part.is_broken = true;
+            log::warn!("cannot record the state of the session, which ends with this daemon: {error}");
+            let _ = self.file.write_all_at(BROKEN, 0);
+        }
+    }
+
+    /// Writes what still counts behind the current part, and frees that.
+    fn rewrite(&self, part: &mut Part) -> io::Result<()> {
+        let (state, _) = read(&self.file, part.start)?;
+        let mut bytes = Vec::new();
+        for record in state.records() {
+            bytes.extend(framed(&record));
+        }
+        let length = bytes.len() as u64;
+        if length > LIMIT_BYTES {
+            return Err(io::Error::other("it has too many inodes and open files"));
+        }
+        let start = part.end.next_multiple_of(HEADER_BYTES);
+        self.file.write_all_at(&bytes, start)?;
+        // The kernel copies these few bytes as a whole, or not at all.
+        self.file.write_all_at(&start.to_le_bytes(), START_AT)?;
+        sys::free_range(&self.file, part.start, start - part.start)?;
+        (part.start, part.end) = (start, start + length);
+        part.rewrite_at = SMALLEST_REWRITE.max(2 * length);
+        Ok(())
+    }
+}
+
+/// Returns a record with its length and checksum.
+fn framed(record: &Record) -> Vec<u8> {
+    let mut bytes = vec![0; PREFIX_BYTES];
+    record.write(&mut bytes);
+    let (prefix, body) = bytes.split_at_mut(PREFIX_BYTES);
+    let length = u32::try_from(body.len()).unwrap_or(u32::MAX).to_le_bytes();
+    let checksum = checksum(&length, body).to_le_bytes();
+    prefix.copy_from_slice(&[length, checksum].concat());
+    bytes
+}
+
+fn checksum(length: &[u8], body: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(length);
+    hasher.update(body);
+    hasher.finalize()
+}
+
+/// Reads the records from `start` on. Returns their state, and where the last complete one ends.
+fn read(file: &File, start: u64) -> io::Result<(SessionState, u64)> {
+    let length = file.metadata()?.len().saturating_sub(start).min(4 * LIMIT_BYTES);
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+    file.read_exact_at(&mut bytes, start)?;
+    let (mut state, mut rest) = (SessionState::default(), bytes.as_slice());
+    while let Some((record, after)) = first_record(rest) {
+        state.apply(record);
+        rest = after;
+    }
+    Ok((state, start + length - rest.len() as u64))
+}
+
+/// Splits the first record off; `None` if it is torn or missing.
+fn first_record(bytes: &[u8]) -> Option<(Record, &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    let (expected, rest) = rest.split_first_chunk::<4>()?;
+    let (body, rest) = rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
+    if body.is_empty() || checksum(length, body) != u32::from_le_bytes(*expected) {
+        return None;
+    }
+    Some((Record::read(body)?, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::mount::journal::record::{Content, OpenRecord};
+
+    fn empty() -> File {
+        File::from(sys::memory_file(c"zarrfs-test").unwrap())
+    }
+
+    fn inode(number: u64, path: &str) -> Record {
+        Record::Inode { number, kind: "array".into(), view: String::new(), path: path.into() }
+    }
+
+    fn opened(handle: u64, inode: u64) -> Record {
+        let content = Content::Bytes(b"{}".to_vec());
+        Record::Opened(OpenRecord { handle, inode, is_direct: true, is_passthrough: false, content })
+    }
+
+    #[test]
+    fn a_journal_that_is_cut_anywhere_has_its_complete_records() {
+        let file = empty();
+        let journal = Journal::create(file.try_clone().unwrap()).unwrap();
+        let records = [inode(2, "a"), opened(1, 2), inode(3, "b/c"), Record::Released { handle: 1 }];
+        let mut ends = vec![HEADER_BYTES];
+        for record in &records {
+            journal.append(record);
+            ends.push(file.metadata().unwrap().len());
+        }
+        let last = *ends.last().unwrap();
+        for length in HEADER_BYTES..=last {
+            for is_damaged in [false, true] {
+                let copy = empty();
+                let mut bytes = vec![0; usize::try_from(length).unwrap()];
+                file.read_exact_at(&mut bytes, 0).unwrap();
+                if is_damaged && length > HEADER_BYTES {
+                    *bytes.last_mut().unwrap() ^= 1;
+                }
+                copy.write_all_at(&bytes, 0).unwrap();
+                let (_, state) = Journal::open(copy).unwrap();
+                let whole = ends.iter().filter(|&&end| end <= length).count() - 1;
+                let whole = if is_damaged && ends[whole] == length { whole.saturating_sub(1) } else { whole };
+                let mut expected = SessionState::default();
+                records[..whole].iter().for_each(|record| expected.apply(record.clone()));
+                assert_eq!(state, expected, "{length} {is_damaged}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_journal_stays_short_and_is_read_after_any_number_of_opens() {
+        let file = empty();
+        let journal = Journal::create(file.try_clone().unwrap()).unwrap();
+        journal.append(&inode(2, "a"));
+        journal.append(&opened(1, 2));
+        for handle in 2..100_000 {
+            journal.append(&opened(handle, 2));
+            journal.append(&Record::Released { handle });
+        }
+        drop(journal);
+        let blocks = std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap());
+        assert!(blocks * 512 < 4 * SMALLEST_REWRITE, "{blocks}");
+        let (journal, state) = Journal::open(file.try_clone().unwrap()).unwrap();
+        assert_eq!(state.open.keys().collect::<Vec<_>>(), [&1]);
+        assert_eq!((state.inodes.len(), state.last_handle), (1, 99_999));
+        journal.append(&opened(100_000, 2));
+        let (_, state) = Journal::open(file.try_clone().unwrap()).unwrap();
+        assert_eq!(state.open.len(), 2);
+        file.write_all_at(BROKEN, 0).unwrap();
+        assert!(Journal::open(file).err().unwrap().to_string().contains("of another kind"));
+    }
+}
