@@ -19,7 +19,7 @@ pub struct WriterLocks {
 }
 
 /// Locks the array at a path, or the arrays in a group. Fails with `Busy` if a program has one open for writing. In a group with more
-/// arrays than [`MAX_LOCKS`], the rest is only checked.
+/// arrays than `MAX_LOCKS`, the rest is only checked.
 pub fn keep_writers_out(store: &Arc<dyn Store>, path: &str) -> Result<WriterLocks> {
     let mut held = Vec::new();
     let Some(writer) = store.writer().filter(|_| !store.is_remote()) else {

@@ -1,7 +1,7 @@
 //! The numeric data types: one table with a row for each type. Sizes, names and ranges follow from it.
 //!
 //! [`NumberFormat`] is a row, found by [`DataType::number_format`]. [`NumericType`] is a type that Rust computes in;
-//! [`with_numeric_type`] runs code with that Rust type. Uses `data_type`, `exact_number`.
+//! `with_numeric_type` runs code with that Rust type. Uses `data_type`, `exact_number`.
 
 use super::DataType;
 use super::exact_number::Specials::{self, Ieee, NanIsAllOnes, NanIsNegativeZero};
