@@ -15,8 +15,8 @@ pub fn effective_ids() -> (u32, u32) {
     unsafe { (libc::geteuid(), libc::getegid()) }
 }
 
-/// The permission bits that this process takes from what it makes; `None` without /proc. umask(2) tells them only by setting others,
-/// which the files of other threads would get.
+/// Returns the permission bits that are removed from the files that this process creates; `None` without /proc. umask(2) returns them
+/// only by setting others, which the files of other threads would get.
 pub fn umask() -> Option<u32> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;

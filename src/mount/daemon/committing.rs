@@ -43,13 +43,13 @@ pub fn commit(mountpoint: &Path, request: &Request) -> Result<Value> {
     let text = json!({"message": request.message, "branch": request.branch}).to_string();
     file.write_all(text.as_bytes()).map_err(refused)?;
     let synced = file.sync_all();
-    let mut told = String::new();
-    file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_string(&mut told)).map_err(refused)?;
-    let told: Value = serde_json::from_str(&told).unwrap_or_default();
-    match (synced, told.get("error").and_then(Value::as_str)) {
+    let mut reply = String::new();
+    file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_string(&mut reply)).map_err(refused)?;
+    let reply: Value = serde_json::from_str(&reply).unwrap_or_default();
+    match (synced, reply.get("error").and_then(Value::as_str)) {
         (Err(_), Some(reason)) => Err(Error::Usage(reason.to_owned())),
-        (Err(error), None) if told.get("conflicts").is_none() => Err(refused(error)),
-        _ => Ok(told),
+        (Err(error), None) if reply.get("conflicts").is_none() => Err(refused(error)),
+        _ => Ok(reply),
     }
 }
 
