@@ -241,6 +241,7 @@ impl NumericType {
 /// or one for integers (`integer`) or for integers and floats (`real`) and another for the rest.
 macro_rules! with_numeric_type {
     (@alias $T:ident = $rust_type:ty, $body:expr) => {{
+        // An expression need not name its type.
         #[allow(dead_code)]
         type $T = $rust_type;
         $body
