@@ -1,14 +1,15 @@
 //! System calls that the standard library does not have, each as a safe function.
 //!
 //! The only unsafe code besides `codec/bytes_to_bytes/blosc/mod.rs`. Every layer may use it; it uses nothing of the crate.
-//! Files are here; `process.rs` has processes, signals and mounts, `memory.rs` memory, `processor.rs` wide registers,
-//! `terminal.rs` terminals. Manual
+//! Files are here; `process.rs` has processes, signals and mounts, `socket.rs` messages, `memory.rs` memory, `processor.rs` wide
+//! registers, `terminal.rs` terminals. Manual
 //! pages: openat2(2), readdir(3), xattr(7), statvfs(3).
 #![allow(unsafe_code)]
 
 mod memory;
 mod process;
 mod processor;
+mod socket;
 mod terminal;
 
 use std::ffi::{CStr, CString, OsString};
@@ -23,11 +24,14 @@ pub use process::send_urgently;
 pub use process::{
     Capabilities, Fork, ProcessEnd, SignalSet, adopt_descriptor, capabilities, child_end, effective_ids,
     fork, has_ended, inherited_descriptors, keep_on_exec, leave_descriptors, leave_session, log_to_system,
-    make_room_for_descriptors, mount, name_thread, never_wait, open_process, real_ids, receive_descriptor,
-    redirect, replace_descriptor, send_descriptor, send_signal, set_capabilities, umask, unmount,
-    wait_for_event, wait_readable,
+    make_room_for_descriptors, mount, name_thread, never_wait, open_process, raise_descriptor_limit,
+    real_ids, redirect, replace_descriptor, set_capabilities, signal_child, signal_process, umask, unmount,
+    wait_any_readable, wait_for_event, wait_readable,
 };
 pub use processor::{has_wide_registers, wide};
+pub use socket::{
+    abstract_listener_user, receive_descriptor, receive_message, send_descriptor, send_message,
+};
 pub use terminal::KeyInput;
 
 /// How often a call is repeated after the kernel gave up on it because of a concurrent rename.

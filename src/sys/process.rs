@@ -1,6 +1,6 @@
 //! Processes, signals and mounts. Part of `sys.rs`; like it, it uses nothing of the crate.
 //!
-//! Manual pages: capabilities(7), fork(2), signal(7), mount(2), unix(7).
+//! Manual pages: capabilities(7), fork(2), signal(7), mount(2).
 
 use std::ffi::CStr;
 use std::io;
@@ -135,8 +135,8 @@ pub fn child_end(pid: u32, waits: bool) -> io::Result<Option<ProcessEnd>> {
     }))
 }
 
-/// Sends a signal to a process (kill(2)).
-pub fn send_signal(pid: u32, signal: i32) -> io::Result<()> {
+/// Sends a signal to a child that was not waited for yet (kill(2)): the number of another process may be given again.
+pub fn signal_child(pid: u32, signal: i32) -> io::Result<()> {
     let pid = libc::pid_t::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
     // SAFETY: takes two integers.
     check(unsafe { libc::kill(pid, signal) })
@@ -258,6 +258,15 @@ impl SignalSet {
         }
     }
 
+    /// A descriptor that can be read while one of the signals is to be accepted (signalfd(2)).
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        // SAFETY: the set is initialised; -1 asks for a new descriptor.
+        let fd = unsafe { libc::signalfd(-1, &raw const self.0, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        check(fd)?;
+        // SAFETY: the kernel has just made this descriptor and nothing else owns it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
     /// As [`SignalSet::wait`], but not for longer than this.
     pub fn wait_at_most(&self, time: Duration) -> Option<i32> {
         // SAFETY: timespec is a struct of integers, for which all bytes zero is a value.
@@ -278,6 +287,42 @@ pub fn open_process(pid: u32) -> io::Result<OwnedFd> {
     let fd = i32::try_from(fd).ok().filter(|&fd| fd >= 0).ok_or_else(io::Error::last_os_error)?;
     // SAFETY: the kernel has just made this descriptor and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sends a signal to the process of a descriptor, never to a later one with the same number (pidfd_send_signal(2)).
+pub fn signal_process(process: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
+    let info = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: without information of its own, the signal is sent as by kill(2).
+    check_call(unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), signal, info, 0) })
+}
+
+/// Waits until one of several descriptors can be read, or has ended.
+pub fn wait_any_readable(files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let entry =
+        |file: &BorrowedFd<'_>| libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut polls: Vec<libc::pollfd> = files.iter().map(entry).collect();
+    let count = libc::nfds_t::try_from(polls.len()).unwrap_or(libc::nfds_t::MAX);
+    loop {
+        // SAFETY: `polls` has `count` writable entries.
+        match check(unsafe { libc::poll(polls.as_mut_ptr(), count, -1) }) {
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+            result => return result,
+        }
+    }
+}
+
+/// Raises the limit of descriptors of this process to `wanted`, or to what it may raise it to. Returns the limit.
+pub fn raise_descriptor_limit(wanted: u64) -> io::Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is writable.
+    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
+    let raised = limit.rlim_max.min(wanted);
+    if limit.rlim_cur < raised {
+        limit.rlim_cur = raised;
+        // SAFETY: `limit` is initialised.
+        check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) })?;
+    }
+    Ok(limit.rlim_cur)
 }
 
 /// Waits until a descriptor can be read (a process has ended, a peer has written), at most `timeout_ms`
@@ -334,78 +379,6 @@ pub fn unmount(target: &CStr, flags: i32) -> io::Result<()> {
     check(unsafe { libc::umount2(target.as_ptr(), flags | libc::UMOUNT_NOFOLLOW) })
 }
 
-/// Receives one descriptor over a socket (SCM_RIGHTS), as fusermount3 sends it; `None` when the peer closed
-/// the socket instead.
-pub fn receive_descriptor(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
-    let mut byte = 0u8;
-    let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    // Room for one descriptor, aligned as cmsghdr is.
-    let mut control = [0usize; 8];
-    // SAFETY: msghdr is plain data, for which all bytes zero is a value.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = std::mem::size_of_val(&control);
-    let received = loop {
-        // SAFETY: the message points to buffers that live through the call, with their true sizes.
-        let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
-        if received >= 0 {
-            break received;
-        }
-        let error = io::Error::last_os_error();
-        if error.raw_os_error() != Some(libc::EINTR) {
-            return Err(error);
-        }
-    };
-    if received == 0 {
-        return Ok(None);
-    }
-    // SAFETY: the kernel filled `message`; CMSG_FIRSTHDR gives null or a header inside `control`.
-    let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
-    // SAFETY: a non-null header is readable; its data is read only when it is said to hold one descriptor.
-    unsafe {
-        if header.is_null()
-            || (*header).cmsg_level != libc::SOL_SOCKET
-            || (*header).cmsg_type != libc::SCM_RIGHTS
-            || (*header).cmsg_len < libc::CMSG_LEN(std::mem::size_of::<i32>() as u32) as usize
-        {
-            return Ok(None);
-        }
-        let fd = libc::CMSG_DATA(header).cast::<i32>().read_unaligned();
-        Ok(Some(OwnedFd::from_raw_fd(fd)))
-    }
-}
-
-/// Sends one descriptor over a socket (SCM_RIGHTS), as [`receive_descriptor`] takes it.
-pub fn send_descriptor(socket: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result<()> {
-    let mut byte = 0u8;
-    let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    // Room for one descriptor, aligned as cmsghdr is.
-    let mut control = [0usize; 8];
-    // SAFETY: msghdr is plain data, for which all bytes zero is a value.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.as_mut_ptr().cast();
-    let fd_bytes = std::mem::size_of::<i32>() as u32;
-    // SAFETY: CMSG_SPACE only calculates.
-    message.msg_controllen = unsafe { libc::CMSG_SPACE(fd_bytes) } as _;
-    // SAFETY: `control` has room for a header and one descriptor, so CMSG_FIRSTHDR gives a header inside it.
-    unsafe {
-        let header = libc::CMSG_FIRSTHDR(&raw const message);
-        (*header).cmsg_level = libc::SOL_SOCKET;
-        (*header).cmsg_type = libc::SCM_RIGHTS;
-        (*header).cmsg_len = libc::CMSG_LEN(fd_bytes) as _;
-        libc::CMSG_DATA(header).cast::<i32>().write_unaligned(file.as_raw_fd());
-    }
-    // SAFETY: the message points to buffers that live through the call, with their true sizes.
-    match unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) } {
-        1 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
 /// Makes writes to a descriptor fail instead of blocking.
 pub fn never_wait(file: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: reads the flags of an open descriptor.
@@ -428,26 +401,9 @@ pub fn log_to_system(level: i32, line: &CStr) {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::io::{Read, Write};
     use std::os::fd::AsFd;
-    use std::os::unix::net::UnixStream;
 
     use super::*;
-
-    #[test]
-    fn a_descriptor_goes_over_a_socket() {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let (mut reader, writer) = io::pipe().unwrap();
-        send_descriptor(ours.as_fd(), writer.as_fd()).unwrap();
-        drop(writer);
-        let received = receive_descriptor(theirs.as_fd()).unwrap().unwrap();
-        std::fs::File::from(received).write_all(b"sent").unwrap();
-        let mut text = String::new();
-        reader.read_to_string(&mut text).unwrap();
-        assert_eq!(text, "sent");
-        drop(ours);
-        assert!(receive_descriptor(theirs.as_fd()).unwrap().is_none());
-    }
 
     #[test]
     fn room_for_descriptors_is_there_before_they_are() {

@@ -17,18 +17,21 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::mount::daemon::holder::{self, HeldFiles, KeeperHolder, MAX_HELD, OTHER_DESCRIPTORS};
 use crate::mount::daemon::procfs::start_ticks;
 use crate::mount::fs::KeeperInfo;
+use crate::mount::journal::held::{DescriptorHolder, HeldDescriptors};
 use crate::mount::options::Options;
 use crate::sys::{self, Fork, ProcessEnd, SignalSet};
 
 /// The first byte of a report if the mount replies. Any other report is the reason of the failure.
 pub const READY: u8 = 0;
-/// The variable that gives a program the descriptors of the device, the journal and the report; then the number of deaths, and the
-/// process of the keeper.
+/// The variable that gives a program the descriptors of the device, the journal, the report, the holder's socket and the list of what is held;
+/// then the number of deaths, and the process of the keeper.
 const VARIABLE: &str = "ZARRFS_SESSION";
 /// How many daemons may die in a short time before the keeper gives up.
 const MAX_DEATHS: f64 = 20.0;
@@ -45,6 +48,8 @@ pub struct FirstCall {
     pub journal: OwnedFd,
     /// Takes the device.
     device_to: UnixStream,
+    /// Keeps descriptors for the next daemon.
+    pub holder: Arc<dyn DescriptorHolder>,
     /// The keeper.
     pub keeper: KeeperInfo,
 }
@@ -62,6 +67,10 @@ pub struct NextCall {
     pub device: OwnedFd,
     /// The file with the journal.
     pub journal: OwnedFd,
+    /// Keeps descriptors for the next daemon.
+    pub holder: Arc<dyn DescriptorHolder>,
+    /// What it has kept of the daemons before, and goes on holding.
+    pub held: HeldDescriptors,
     /// How many daemons of the session have died.
     pub deaths: u64,
     /// The keeper.
@@ -105,7 +114,7 @@ pub fn has_called() -> bool {
 pub fn call_from_environment() -> Result<Daemon> {
     let words = env::var(VARIABLE).unwrap_or_default();
     let numbers: Vec<u64> = words.split(',').filter_map(|word| word.parse().ok()).collect();
-    let &[device, journal, report, deaths, pid] = numbers.as_slice() else {
+    let &[device, journal, report, socket, held, deaths, pid] = numbers.as_slice() else {
         return Err(Error::Usage(format!("{VARIABLE} is for programs that a keeper starts: unset it")));
     };
     let adopted = |number: u64| {
@@ -114,7 +123,17 @@ pub fn call_from_environment() -> Result<Daemon> {
     };
     let pid = u32::try_from(pid).unwrap_or_default();
     let keeper = KeeperInfo { pid, start_ticks: start_ticks(pid) };
-    let call = NextCall { device: adopted(device)?, journal: adopted(journal)?, deaths, keeper };
+    let failed = |error: io::Error| Error::Usage(format!("{VARIABLE} names no list of open files: {error}"));
+    let held = holder::adopt(adopted(held)?).map_err(failed)?;
+    let holder = KeeperHolder::new(adopted(socket)?.into(), held.keys().cloned()).map_err(failed)?;
+    let call = NextCall {
+        device: adopted(device)?,
+        journal: adopted(journal)?,
+        holder: Arc::new(holder),
+        held,
+        deaths,
+        keeper,
+    };
     Ok(Daemon { call: Call::Continue(call), report: adopted(report)?.into() })
 }
 
@@ -123,12 +142,13 @@ pub fn keep(mut report: PipeWriter) -> Result<Daemon> {
     let begun = Beginning::new().inspect_err(|error| {
         let _ = report.write_all(error.to_string().as_bytes());
     })?;
-    let Beginning { journal, folder, program, signals, device_from, device_to, reader, writer } = begun;
+    let Beginning { journal, held, folder, program, signals, device_from, device_to, reader, writer } = begun;
     let pid = std::process::id();
     let keeper = KeeperInfo { pid, start_ticks: start_ticks(pid) };
     let child = match sys::fork().map_err(cannot_start)? {
         Fork::Child => {
-            let first = FirstCall { journal, device_to, keeper };
+            let holder = Arc::new(held.holder().map_err(cannot_start)?);
+            let first = FirstCall { journal, device_to, holder, keeper };
             return Ok(Daemon { call: Call::Mount(Some(first)), report: writer });
         }
         Fork::Parent(child) => child,
@@ -139,9 +159,11 @@ pub fn keep(mut report: PipeWriter) -> Result<Daemon> {
     let mut kept = Kept {
         device,
         journal,
+        held,
         keeper,
         folder,
         program,
+        signal_file: signals.descriptor().map_err(cannot_start)?,
         signals,
         tokens: MAX_DEATHS,
         counted_at: Instant::now(),
@@ -166,6 +188,7 @@ fn cannot_start(error: io::Error) -> Error {
 /// What a keeper needs before its first daemon.
 struct Beginning {
     journal: OwnedFd,
+    held: HeldFiles,
     folder: PathBuf,
     program: PathBuf,
     signals: SignalSet,
@@ -182,7 +205,10 @@ impl Beginning {
         // What is sent to all processes of a mount is for the daemon, with which the keeper ends.
         let for_daemon = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1];
         let signals = [&for_daemon[..], &[libc::SIGCHLD, libc::SIGUSR2]].concat();
+        // All of it fits into the keeper and into each daemon.
+        let _ = sys::raise_descriptor_limit(MAX_HELD + OTHER_DESCRIPTORS);
         Ok(Beginning {
+            held: HeldFiles::new().map_err(cannot_start)?,
             journal: sys::memory_file(c"zarrfs-session").map_err(cannot_start)?,
             folder: env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
             program: env::current_exe().map_err(cannot_start)?,
@@ -251,12 +277,15 @@ enum Forked {
 struct Kept {
     device: OwnedFd,
     journal: OwnedFd,
+    held: HeldFiles,
     keeper: KeeperInfo,
     /// Where the command line was given.
     folder: PathBuf,
     /// The program on the disk.
     program: PathBuf,
     signals: SignalSet,
+    /// Can be read when one of them has come.
+    signal_file: OwnedFd,
     /// How many more daemons may die, as of `counted_at`.
     tokens: f64,
     counted_at: Instant,
@@ -285,14 +314,14 @@ impl Kept {
                 // It has ended the mount.
                 Ok(Some(ProcessEnd::Exited(_))) | Err(_) => std::process::exit(0),
             }
-            match self.signals.wait() {
-                Ok(libc::SIGUSR2) => {
-                    // A daemon that only reads has nothing to store. What it has in hand goes to the next one.
-                    is_planned = sys::send_signal(daemon.pid, libc::SIGKILL).is_ok();
-                    self.is_from_disk = true;
-                }
-                Ok(_) => {}
-                Err(_) => std::process::exit(1),
+            if sys::wait_any_readable(&[self.signal_file.as_fd(), self.held.socket()]).is_err() {
+                std::process::exit(1);
+            }
+            self.held.receive();
+            if self.signals.wait_at_most(Duration::ZERO) == Some(libc::SIGUSR2) {
+                // A daemon that only reads has nothing to store. What it has in hand goes to the next one.
+                is_planned = sys::signal_child(daemon.pid, libc::SIGKILL).is_ok();
+                self.is_from_disk = true;
             }
         }
     }
@@ -328,6 +357,8 @@ impl Kept {
                 // It was unmounted while there was no daemon.
                 std::process::exit(0);
             }
+            // The last words of the one before.
+            self.held.receive();
             let (mut reader, writer) = io::pipe().map_err(cannot_start)?;
             let since = Instant::now();
             let pid = match sys::fork() {
@@ -362,7 +393,7 @@ impl Kept {
     }
 
     /// Makes a new process the daemon, or runs the program on the disk in it.
-    fn become_daemon(&self, mut report: PipeWriter) -> Result<Daemon> {
+    fn become_daemon(&mut self, mut report: PipeWriter) -> Result<Daemon> {
         sys::name_thread(c"zarrfs");
         // The folder may have gone. Then only a store with a relative path has, too.
         let _ = env::set_current_dir(&self.folder);
@@ -374,6 +405,8 @@ impl Kept {
         let call = NextCall {
             device: self.device.try_clone().map_err(cannot_start)?,
             journal: self.journal.try_clone().map_err(cannot_start)?,
+            holder: Arc::new(self.held.holder().map_err(cannot_start)?),
+            held: self.held.take(),
             deaths: self.deaths,
             keeper: self.keeper,
         };
@@ -382,13 +415,19 @@ impl Kept {
 
     /// Runs the program on the disk. Returns only if that fails.
     fn run_from_disk(&self, report: &PipeWriter) -> io::Error {
-        for file in [self.device.as_fd(), self.journal.as_fd(), report.as_fd()] {
-            if let Err(error) = sys::keep_on_exec(file) {
-                return error;
+        let inherit = || {
+            for file in [self.device.as_fd(), self.journal.as_fd(), report.as_fd()] {
+                sys::keep_on_exec(file)?;
             }
-        }
-        let numbers = [self.device.as_raw_fd(), self.journal.as_raw_fd(), report.as_raw_fd()];
-        let words = numbers.map(|number| number.to_string()).join(",");
+            self.held.keep_on_exec()
+        };
+        let (socket, held) = match inherit() {
+            Ok(inherited) => inherited,
+            Err(error) => return error,
+        };
+        let files =
+            [self.device.as_raw_fd(), self.journal.as_raw_fd(), report.as_raw_fd(), socket, held.as_raw_fd()];
+        let words = files.map(|number| number.to_string()).join(",");
         let mut arguments = env::args_os();
         let name = arguments.next().unwrap_or_else(|| OsString::from("zarrfs"));
         Command::new(&self.program)
@@ -413,5 +452,5 @@ pub fn ask_for_restart(keeper: KeeperInfo) -> io::Result<()> {
     if is_another || sys::wait_readable(process.as_fd(), 0)? {
         return Err(io::ErrorKind::NotFound.into());
     }
-    sys::send_signal(keeper.pid, libc::SIGUSR2)
+    sys::signal_process(process.as_fd(), libc::SIGUSR2)
 }

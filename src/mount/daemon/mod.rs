@@ -8,6 +8,7 @@ pub mod committing;
 pub mod detach;
 pub mod exit_status;
 pub mod handshake;
+pub mod holder;
 pub mod keeper;
 pub mod mounted;
 pub mod pressure;

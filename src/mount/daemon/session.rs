@@ -289,7 +289,7 @@ fn start(
     // Where root puts a user in the place of the store's, that user's own permissions in the store do not count.
     let is_guarded = attach::allows_others(&options)? && !options.ownership.gives_away();
     let store = open_store(is_guarded)?;
-    let origin = Origin::of(call, &mut options)?;
+    let mut origin = Origin::of(call, &mut options)?;
     let options = Arc::new(options);
     let exit_status = ExitStatus::new();
     let keeper = Arc::new(OnceLock::new());
@@ -299,12 +299,14 @@ fn start(
         keeper: keeper.clone(),
     };
     let fs = Arc::new(FileSystem::for_daemon(options.clone(), store, daemon));
-    match &origin {
+    match &mut origin {
         Origin::New(None) => {}
-        Origin::New(Some((_, journal))) => fs.recovery().keep_journal(journal),
+        Origin::New(Some((first, journal))) => fs.recovery().keep_journal(journal, first.holder.clone()),
         Origin::Former(former) => {
-            fs.recovery().restore(&former.journal, &former.state)?;
-            let _ = keeper.set(former.call.keeper);
+            let FormerSession { call, journal, state, .. } = former.as_mut();
+            let held = std::mem::take(&mut call.held);
+            fs.recovery().restore(journal, state, call.holder.clone(), held)?;
+            let _ = keeper.set(call.keeper);
         }
     }
     fs.attributes(ROOT, Blocking::Yes).map_err(|failure| failure.into_error("the root of the store"))?;

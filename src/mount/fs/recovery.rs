@@ -7,6 +7,7 @@
 //! Invariant: a handle reads what it has read before, or fails with ESTALE: the array, the file of a format or the list of a folder is
 //! compared with its record.
 
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -26,6 +27,7 @@ use crate::mount::fs::page_cache::cache_mode::{CacheMode, CachePolicy};
 use crate::mount::fs::virtual_files::companions::Companions;
 use crate::mount::fs::virtual_files::open::VirtualFiles;
 use crate::mount::journal::Journal;
+use crate::mount::journal::held::{DescriptorHolder, HeldDescriptors};
 use crate::mount::journal::record::{Content, OpenRecord, Record};
 use crate::mount::journal::state::SessionState;
 
@@ -33,6 +35,10 @@ use crate::mount::journal::state::SessionState;
 pub struct Recovery {
     /// The state of the session for another daemon, if it is kept.
     journal: OnceLock<Arc<Journal>>,
+    /// Keeps descriptors for another daemon, if somebody does.
+    holder: OnceLock<Arc<dyn DescriptorHolder>>,
+    /// What it has kept of the daemon before, and was not taken yet.
+    held: Mutex<HeldDescriptors>,
     inodes: Arc<InodeTable>,
     handles: Arc<HandleTable>,
     reopening: Arc<Reopening>,
@@ -41,18 +47,43 @@ pub struct Recovery {
 impl Recovery {
     /// Creates the room of a session whose state is not kept.
     pub(super) fn new(inodes: Arc<InodeTable>, handles: Arc<HandleTable>, reopening: Reopening) -> Self {
-        Recovery { journal: OnceLock::new(), inodes, handles, reopening: Arc::new(reopening) }
+        Recovery {
+            journal: OnceLock::new(),
+            holder: OnceLock::new(),
+            held: Mutex::default(),
+            inodes,
+            handles,
+            reopening: Arc::new(reopening),
+        }
     }
 
     /// Records from now on what another daemon needs to take the session over. Must be called before the first request.
-    pub fn keep_journal(&self, journal: &Arc<Journal>) {
+    pub fn keep_journal(&self, journal: &Arc<Journal>, holder: Arc<dyn DescriptorHolder>) {
+        let _ = self.holder.set(holder);
         let inodes = journal.clone();
         self.inodes.observe(Box::new(move |change| inodes.append(&change_record(change))));
         let _ = self.journal.set(journal.clone());
     }
 
-    /// Takes the tables over from the daemon before, and keeps the journal. Must be called before the first request.
-    pub fn restore(&self, journal: &Arc<Journal>, state: &SessionState) -> Result<()> {
+    /// Returns who keeps descriptors for another daemon; `None` if the session ends with this one.
+    pub fn holder(&self) -> Option<&Arc<dyn DescriptorHolder>> {
+        self.holder.get()
+    }
+
+    /// Returns the descriptor that the daemon before gave to the holder under this name, which still holds it. Each is returned once.
+    pub fn take_held(&self, name: &str) -> Option<OwnedFd> {
+        self.held.lock().remove(name)
+    }
+
+    /// Takes the tables and the descriptors over from the daemon before, and keeps the journal. Must be called before the first request.
+    pub fn restore(
+        &self,
+        journal: &Arc<Journal>,
+        state: &SessionState,
+        holder: Arc<dyn DescriptorHolder>,
+        held: HeldDescriptors,
+    ) -> Result<()> {
+        *self.held.lock() = held;
         let passthrough: Vec<u64> =
             state.open.values().filter(|open| open.is_passthrough).map(|open| open.inode).collect();
         for (&number, known) in &state.inodes {
@@ -77,7 +108,7 @@ impl Recovery {
             self.handles
                 .restore(number, Arc::new(FormerFile::new(inode, record.clone(), self.reopening.clone())));
         }
-        self.keep_journal(journal);
+        self.keep_journal(journal, holder);
         Ok(())
     }
 
@@ -344,6 +375,17 @@ mod tests {
         fs.file(handle)?.read(read, &mut buffer).map(|data| data.to_vec())
     }
 
+    /// Holds nothing.
+    struct Nowhere;
+
+    impl DescriptorHolder for Nowhere {
+        fn hold(&self, _name: &str, _file: std::os::fd::BorrowedFd<'_>) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn release(&self, _name: &str) {}
+    }
+
     #[test]
     fn another_daemon_has_the_same_numbers_and_reads_on() {
         let memory = || std::fs::File::from(crate::sys::memory_file(c"zarrfs-test").unwrap());
@@ -352,7 +394,10 @@ mod tests {
         let fs = |rows, fill| FileSystem::new(Arc::new(options.clone()), store(rows, fill));
         let file = memory();
         let first = fs(4, 7);
-        first.recovery().keep_journal(&Arc::new(Journal::create(file.try_clone().unwrap()).unwrap()));
+        let holder = || Arc::new(Nowhere);
+        first
+            .recovery()
+            .keep_journal(&Arc::new(Journal::create(file.try_clone().unwrap()).unwrap()), holder());
         let number =
             |fs: &FileSystem, name: &str| fs.lookup(1, name, Blocking::Yes).unwrap().attributes.inode;
         let names = ["a", "a.json", "a.npy", "__zarrfs__"];
@@ -376,7 +421,12 @@ mod tests {
             std::os::unix::fs::FileExt::write_all_at(&copy, &bytes, 0).unwrap();
             let (journal, state) = Journal::open(copy).unwrap();
             let next = fs(rows, fill);
-            next.recovery().restore(&Arc::new(journal), &state).unwrap();
+            let held =
+                HeldDescriptors::from([("lock".to_owned(), crate::sys::memory_file(c"lock").unwrap())]);
+            next.recovery().restore(&Arc::new(journal), &state, holder(), held).unwrap();
+            assert!(
+                next.recovery().take_held("lock").is_some() && next.recovery().take_held("lock").is_none()
+            );
             next
         };
         let next = taken_over(4, 7);

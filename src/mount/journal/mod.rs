@@ -2,7 +2,8 @@
 //!
 //! A journal is an unnamed file (memfd_create(2)). The daemon appends a record before each reply that gives the kernel an inode number or
 //! a handle; a read appends nothing. When the daemon dies, the next one reads the journal, makes its tables anew, and goes on.
-//! `record.rs` has the records and their bytes, `state.rs` what they amount to. Uses neither `fs` nor `fuse`.
+//! `record.rs` has the records and their bytes, `state.rs` what they amount to, `held.rs` the descriptors that outlive a daemon, too. Uses neither
+//! `fs` nor `fuse`.
 //!
 //! Layout: a header with the format's name and the place of the current part; then that part, one record after the other. When the part has
 //! grown to twice its size, what still counts is written behind it, the header names the new part, and the old one is freed.
@@ -11,6 +12,7 @@
 //! record can be torn, and no reply that depends on it was sent. A journal that cannot be written says so in its
 //! header, and is never used again.
 
+pub mod held;
 pub mod record;
 pub mod state;
 

@@ -1,0 +1,31 @@
+//! Descriptors that outlive a daemon, as the locks of writers need: who holds them is the daemon's matter (`daemon/holder.rs`).
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// The longest name of a held descriptor.
+pub const MAX_NAME_BYTES: usize = 200;
+
+/// Descriptors by their names, as the next daemon gets them.
+pub type HeldDescriptors = BTreeMap<String, OwnedFd>;
+
+/// Keeps descriptors for the next daemon of a session.
+///
+/// A name has 1 to [`MAX_NAME_BYTES`] ASCII letters, digits, `.`, `_` and `-`.
+pub trait DescriptorHolder: Send + Sync {
+    /// Gives a descriptor under a name to whoever outlives this process, in the place of an earlier one with that name. When this returns,
+    /// the next daemon will get it, whatever ends this one. Fails if too many are held. If there is nobody any more who could continue the
+    /// session, this does nothing.
+    fn hold(&self, name: &str, file: BorrowedFd<'_>) -> io::Result<()>;
+
+    /// Gives a descriptor up; does nothing if there is none with this name. Its holder closes it some time later. So a lock (flock(2)) must
+    /// be unlocked explicitly before: it would go on until then.
+    fn release(&self, name: &str);
+}
+
+/// Returns whether a descriptor may have this name.
+pub fn is_valid_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_allowed)
+}
