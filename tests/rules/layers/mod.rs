@@ -27,11 +27,12 @@ const LAYERS: [&[&str]; 10] = [
     &["mount"],
     &["cli", "lib", "main"],
 ];
-const UNSAFE_FILES: [&str; 6] = [
+const UNSAFE_FILES: [&str; 7] = [
     "src/sys.rs",
     "src/sys/memory.rs",
     "src/sys/process.rs",
     "src/sys/processor.rs",
+    "src/sys/socket.rs",
     "src/sys/terminal.rs",
     "src/codec/bytes_to_bytes/blosc/c_blosc.rs",
 ];
