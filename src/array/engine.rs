@@ -3,6 +3,7 @@
 //! Uses the folders of `array`, and `error`, `memory`, `store` and `sys`. Each part of an array takes from it what it
 //! needs.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +13,10 @@ use crate::array::sync::atomic::Ordering;
 use crate::array::workers::Workers;
 use crate::array::write::WriterShared;
 use crate::array::write::resources::WriteResources;
+use crate::array::write::unstored_log::UnstoredLog;
 use crate::array::write::write_back::DirtyReport;
 use crate::array::write::written::WrittenArrays;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::memory::release_idle;
 use crate::store::LatencyCounts;
 use crate::sys::keep_freed_memory;
@@ -135,6 +137,27 @@ impl Engine {
     /// Returns what the readahead of all arrays shares.
     pub(in crate::array) fn readahead(&self) -> &Arc<ReadaheadResources> {
         &self.readahead
+    }
+
+    /// Records what is written from now on in `file` until it is stored, so that another process can store it if this one
+    /// dies. With `is_former`, the file has what another process has left. Must be called before any array is opened.
+    pub fn keep_unstored(&self, file: File, is_former: bool) -> Result<()> {
+        let resources = &self.writers.resources;
+        let limit_bytes = resources.dirty_limit_bytes();
+        let log = if is_former {
+            resources.mark_former_names();
+            UnstoredLog::open(file, limit_bytes)?
+        } else {
+            UnstoredLog::create(file, limit_bytes)
+                .map_err(|error| Error::Usage(format!("cannot record what is written: {error}")))?
+        };
+        resources.keep_unstored_log(Arc::new(log));
+        Ok(())
+    }
+
+    /// Returns the paths of arrays with bytes that another process has written and not stored, and that were not opened yet.
+    pub fn former_paths(&self) -> Vec<String> {
+        self.writers.resources.unstored_log().map(|log| log.former_paths()).unwrap_or_default()
     }
 
     /// Stores the chunks that no write has touched for `writeback_delay`. The timer does this each second; a simulation

@@ -123,6 +123,11 @@ pub trait Writer: Send + Sync {
         Ok(())
     }
 
+    /// Makes the names of all objects durable that any process has put or deleted.
+    fn sync_all(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Locks a folder, or an object as it is now, against other writers, in this process or another, until the returned value
     /// is dropped. Returns `None` if another writer holds the lock, or has just replaced the object. A store without locks
     /// excludes no other writer: preconditions find what others did.

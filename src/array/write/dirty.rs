@@ -12,6 +12,8 @@
 //! - No thread holds the map's lock while it waits for a chunk's lock, which another thread may hold during a read of
 //!   the store.
 //! - An array that grew continues with its predecessor's dirty chunks; the predecessor stores nothing any more.
+//! - What is written is recorded in the log of unstored bytes, if there is one, under the chunk's lock or before it is
+//!   taken. A chunk refers to its first record.
 //! - A chunk counts with the memory that it takes: the written pages of a sparse buffer, else the whole buffer; and the
 //!   record of which bytes were written.
 
@@ -24,6 +26,7 @@ use crate::array::cache::{CachedContent, LoadedContent};
 use crate::array::geometry::byte_ranges::ByteRanges;
 use crate::array::geometry::strided_copy::{StridedCopy, fill_items};
 use crate::array::sync::Mutex;
+use crate::array::write::unstored_log::{Recorded, Segment, UnstoredLog};
 use crate::memory::{Buffer, MIN_PAGES_BYTES};
 use crate::store::ObjectVersion;
 
@@ -59,6 +62,72 @@ pub struct ChunkState {
     pub touched: ByteRanges,
     /// The bytes that the engine counts for this chunk.
     pub counted: u64,
+    /// What the log of unstored bytes has of it.
+    pub records: ChunkRecords,
+}
+
+/// The records of a chunk in the log of unstored bytes.
+#[derive(Default)]
+pub struct ChunkRecords {
+    /// The segment of the first record that is not in the store.
+    first: Option<Arc<Segment>>,
+    /// The number of the last record.
+    last: u64,
+    /// What was encoded, and is being stored.
+    encoded: Option<EncodedRecords>,
+}
+
+struct EncodedRecords {
+    /// The last record that it has.
+    last: u64,
+    /// The segment of the first record after it.
+    next: Option<Arc<Segment>>,
+}
+
+impl ChunkRecords {
+    /// Adds a record, with which the chunk was changed just now.
+    pub fn add(&mut self, recorded: &Recorded) {
+        let segment = recorded.segment();
+        self.first.get_or_insert_with(|| Arc::clone(segment));
+        self.last = self.last.max(recorded.last_number());
+        if let Some(encoded) = &mut self.encoded {
+            encoded.next.get_or_insert_with(|| Arc::clone(segment));
+        }
+    }
+
+    /// Records that the chunk is encoded as it is now.
+    pub fn begin_storing(&mut self, log: &UnstoredLog) {
+        if self.first.is_some() {
+            // A record with a lower number may still be on its way to the chunk.
+            self.encoded = Some(EncodedRecords { last: log.last_stored(self.last), next: None });
+        }
+    }
+
+    /// Records that what was encoded is in the store. Returns its last record; `None` if it has none.
+    pub fn end_storing(&mut self) -> Option<u64> {
+        let encoded = self.encoded.take()?;
+        self.first = encoded.next;
+        Some(encoded.last)
+    }
+
+    /// Returns whether its first record is in a segment before this one.
+    pub fn begin_before(&self, segment: u64) -> bool {
+        self.first.as_ref().is_some_and(|first| first.number() < segment)
+    }
+
+    /// Replaces the records by those of the chunk as it is now.
+    pub fn replace(&mut self, first: &Recorded, last: Option<&Recorded>) {
+        let was_changed = self.encoded.as_ref().is_some_and(|encoded| encoded.next.is_some());
+        self.first = Some(Arc::clone(first.segment()));
+        self.last = last.unwrap_or(first).last_number();
+        if let Some(encoded) = &mut self.encoded {
+            if was_changed {
+                encoded.next = self.first.clone();
+            } else {
+                encoded.last = self.last;
+            }
+        }
+    }
 }
 
 /// Every byte of the array is zero unless it was written since: the effect of truncating the file to 0.
@@ -66,6 +135,8 @@ pub struct ChunkState {
 pub struct ZeroMark {
     /// Objects that were stored since.
     pub settled: HashSet<u64>,
+    /// Keeps the record of the truncation, and all later ones, in the log of unstored bytes.
+    pub _record: Option<Arc<Segment>>,
 }
 
 /// The dirty chunks of an array.
@@ -113,6 +184,7 @@ impl ChunkState {
             last_write: Instant::now(),
             is_retired: false,
             counted: 0,
+            records: ChunkRecords::default(),
         }
     }
 
@@ -127,8 +199,8 @@ impl ChunkState {
         self.written.insert(range);
     }
 
-    /// Copies a writer's bytes to the chunk.
-    pub fn put(&mut self, copy: &StridedCopy<'_>, data: &[u8]) {
+    /// Copies a writer's bytes to the chunk, which the log of unstored bytes has, if there is one.
+    pub fn put(&mut self, copy: &StridedCopy<'_>, data: &[u8], recorded: Option<&Recorded>) {
         let bytes = Arc::make_mut(&mut self.bytes);
         copy.for_each_run(|inside, from| {
             bytes[inside..inside + copy.run].copy_from_slice(&data[from..from + copy.run]);
@@ -143,6 +215,23 @@ impl ChunkState {
             joined.end = inside + copy.run;
         });
         self.insert(joined);
+        self.record_change(recorded);
+    }
+
+    /// Copies bytes that a writer of a former daemon wrote to the chunk. Those after its end are left out.
+    pub fn put_former(&mut self, start: usize, data: &[u8], recorded: Option<&Recorded>) {
+        let end = start.saturating_add(data.len()).min(self.bytes.len());
+        if let Some(out) = Arc::make_mut(&mut self.bytes).get_mut(start..end) {
+            out.copy_from_slice(data.get(..out.len()).unwrap_or_default());
+            self.insert(start..end);
+            self.record_change(recorded);
+        }
+    }
+
+    fn record_change(&mut self, recorded: Option<&Recorded>) {
+        if let Some(recorded) = recorded {
+            self.records.add(recorded);
+        }
         self.generation += 1;
         self.last_write = Instant::now();
     }

@@ -2,7 +2,8 @@
 //!
 //! Uses its neighbours in `array`, `codec`, `memory`, `store` and `error`. The handles of a file use an
 //! [`ArrayWriter`]. `dirty_chunks.rs` collects what they write, `write_back.rs` stores it, `session.rs` has the lock
-//! and the document, and `streaming.rs` says how far a writer may get ahead of the store. All arrays share
+//! and the document, and `streaming.rs` says how far a writer may get ahead of the store.
+//! `unstored_log/` has what is written where it outlives the process, and `replay.rs` reads it. All arrays share
 //! `resources.rs` and `written.rs`.
 
 pub mod clear;
@@ -13,12 +14,14 @@ mod end;
 mod failures;
 pub mod lengthen;
 mod object_writer;
+mod replay;
 pub mod resources;
 pub mod session;
 mod streaming;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests;
+pub mod unstored_log;
 pub mod whole_objects;
 pub mod write_back;
 pub mod written;
@@ -36,6 +39,7 @@ use crate::array::write::dirty::{ChunkState, FlushScope, ZeroMark};
 use crate::array::write::dirty_chunks::DirtyChunks;
 use crate::array::write::resources::WriteResources;
 use crate::array::write::streaming::FullChunks;
+use crate::array::write::unstored_log::Recorded;
 use crate::array::write::write_back::{DirtyReport, WriteBack};
 use crate::array::write::written::{WrittenArray, WrittenArrays};
 use crate::error::{Error, Result};
@@ -64,6 +68,13 @@ pub struct WriterShared {
     pub resources: Arc<WriteResources>,
     /// The arrays that have writers or dirty chunks.
     pub written: Arc<WrittenArrays<ArrayWriter>>,
+}
+
+impl WriterShared {
+    /// Returns the segment of the log of unstored bytes before which chunks are to be recorded anew, if it is too long.
+    fn old_records(&self) -> Option<u64> {
+        self.resources.unstored_log()?.old_segments(self.resources.dirty_bytes())
+    }
 }
 
 impl ArrayWriter {
@@ -174,7 +185,8 @@ impl ArrayWriter {
     pub fn write_at(self: &Arc<Self>, offset: u64, data: &[u8]) -> Result<()> {
         self.check_write(offset, data)?;
         self.make_room()?;
-        self.take(offset, data);
+        let recorded = self.dirty.record_write(offset, data)?;
+        self.take(offset, data, recorded.as_ref());
         Ok(())
     }
 
@@ -187,7 +199,7 @@ impl ArrayWriter {
         data: &'a [u8],
     ) -> Result<Option<PendingWrite<'a>>> {
         self.check_write(offset, data)?;
-        if self.full.is_crowded() {
+        if self.full.is_crowded() || self.shared.old_records().is_some() {
             return Ok(None);
         }
         let mut plan = CopyPlan::default();
@@ -195,8 +207,10 @@ impl ArrayWriter {
         if !plan.is_complete() || plan.chunks().len() > MAX_CHUNKS_WITHOUT_WAITING {
             return Ok(None);
         }
-        let states = self.dirty.lock_soon(&plan);
-        Ok(states.map(|states| PendingWrite { writer: Arc::clone(self), data, plan, states }))
+        let Some(states) = self.dirty.lock_soon(&plan) else { return Ok(None) };
+        // Not before the locks: records of a chunk are in the order of its changes.
+        let recorded = self.dirty.record_write(offset, data)?;
+        Ok(Some(PendingWrite { writer: Arc::clone(self), data, plan, states, recorded }))
     }
 
     /// Writes as [`ArrayWriter::write_at`] does, for pages of a memory map. It does not fail because storing fails: the
@@ -204,7 +218,12 @@ impl ArrayWriter {
     pub fn write_page(self: &Arc<Self>, offset: u64, data: &[u8]) -> Result<()> {
         self.check_write(offset, data)?;
         let _ = self.make_room();
-        self.take(offset, data);
+        let recorded = self.dirty.record_write(offset, data).unwrap_or_else(|error| {
+            log::error!("{error}");
+            self.record_failure(&error);
+            None
+        });
+        self.take(offset, data, recorded.as_ref());
         Ok(())
     }
 
@@ -239,10 +258,10 @@ impl ArrayWriter {
         self.served.check_values(data)
     }
 
-    fn take(self: &Arc<Self>, offset: u64, data: &[u8]) {
+    fn take(self: &Arc<Self>, offset: u64, data: &[u8], recorded: Option<&Recorded>) {
         let grid = self.served.grid();
         let _ = grid.for_each_copy(offset, data.len() as u64, &mut |copy: &StridedCopy<'_>| {
-            self.record_full(self.dirty.write(copy, data));
+            self.record_full(self.dirty.write(copy, data, recorded));
             Ok::<(), ()>(())
         });
     }
@@ -265,6 +284,9 @@ impl ArrayWriter {
     /// arrays cannot be stored, writes to this array are not refused: then it has only these writes dirty.
     fn make_room(&self) -> Result<()> {
         let WriterShared { resources, written } = &self.shared;
+        if let Some(old) = self.shared.old_records() {
+            written.all().iter().for_each(|array| array.dirty.record_anew(old));
+        }
         // A thread that stores full chunks already makes room at the least cost: those gain nothing by waiting.
         if !self.full.is_crowded() || self.full.wait_for_room() {
             return Ok(());
@@ -407,6 +429,8 @@ pub struct PendingWrite<'a> {
     plan: CopyPlan,
     /// The locks, by the places of chunks in the plan.
     states: Vec<OwnedMutexGuard<ChunkState>>,
+    /// Where the bytes are until they are stored, if the process dies.
+    recorded: Option<Recorded>,
 }
 
 impl PendingWrite<'_> {
@@ -415,7 +439,7 @@ impl PendingWrite<'_> {
         let mut full_bytes = 0;
         let _ = self.plan.for_each_copy(|place, copy| {
             if let Some(state) = self.states.get_mut(place) {
-                full_bytes += self.writer.dirty.write_locked(copy, self.data, state);
+                full_bytes += self.writer.dirty.write_locked(copy, self.data, state, self.recorded.as_ref());
             }
             Ok::<(), ()>(())
         });

@@ -1,12 +1,15 @@
 //! What the writers of all arrays of one process share: the dirty limit, permits to encode, and counts.
 //!
-//! Uses `semaphore.rs` and `sync.rs` of `array`.
+//! Uses `unstored_log/`, and `semaphore.rs` and `sync.rs` of `array`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::array::semaphore::{Permit, Semaphore};
-use crate::array::sync::atomic::{AtomicU64, Ordering};
-use crate::array::sync::{Condvar, Mutex};
+use crate::array::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::array::sync::{Condvar, Mutex, OnceLock};
+use crate::array::write::unstored_log::UnstoredLog;
+use crate::error::Result;
 
 /// What the writers of all arrays share.
 pub struct WriteResources {
@@ -19,6 +22,10 @@ pub struct WriteResources {
     encoders: Semaphore,
     /// Whether readers keep what they receive, as the kernel's page cache does.
     readers_keep: bool,
+    /// What is written and not stored, where it outlives the process.
+    unstored_log: OnceLock<Arc<UnstoredLog>>,
+    /// A former daemon may have put objects without making their names durable.
+    has_former_names: AtomicBool,
     bases_read: AtomicU64,
     chunks_encoded: AtomicU64,
     objects_stored: AtomicU64,
@@ -53,6 +60,8 @@ impl WriteResources {
             room: RoomSignal::default(),
             encoders: Semaphore::new(encoders),
             readers_keep,
+            unstored_log: OnceLock::new(),
+            has_former_names: AtomicBool::new(false),
             bases_read: AtomicU64::new(0),
             chunks_encoded: AtomicU64::new(0),
             objects_stored: AtomicU64::new(0),
@@ -103,6 +112,30 @@ impl WriteResources {
                 RoomWait::Over => return,
             }
         }
+    }
+
+    /// Records what is written from now on, until it is stored. Must be called before the first write.
+    pub fn keep_unstored_log(&self, log: Arc<UnstoredLog>) {
+        let _ = self.unstored_log.set(log);
+    }
+
+    /// Records that a former daemon may have put objects without making their names durable.
+    pub fn mark_former_names(&self) {
+        self.has_former_names.store(true, Ordering::Release);
+    }
+
+    /// Makes the names of a former daemon's objects durable with `sync`, unless that was done.
+    pub fn sync_former_names(&self, sync: impl FnOnce() -> Result<()>) -> Result<()> {
+        if self.has_former_names.load(Ordering::Acquire) {
+            sync()?;
+            self.has_former_names.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Returns the log of unstored bytes, if there is one.
+    pub fn unstored_log(&self) -> Option<&Arc<UnstoredLog>> {
+        self.unstored_log.get()
     }
 
     /// Waits for a permit to encode.

@@ -126,6 +126,10 @@ impl WriteBack {
         let _syncing = self.state.syncing.lock();
         let served = self.served();
         let Some(writer) = served.store().writer() else { return Ok(()) };
+        let resources = self.objects.resources();
+        resources
+            .sync_former_names(|| writer.sync_all())
+            .inspect_err(|error| self.failures().record(error))?;
         // The keys are taken first: an object that is put again meanwhile needs another sync.
         let keys = self.dirty.take_unsynced();
         if keys.is_empty() {
@@ -292,6 +296,7 @@ impl WriteBack {
     /// its other bytes are those that were stored, unless the codecs changed them.
     fn make_clean(&self, number: u64, state: &mut ChunkState, generation: u64, stored: ValidatedVersion) {
         let source = self.served().source();
+        self.dirty.record_stored(number, state);
         if generation == state.generation {
             // If the kernel keeps what it wrote, the next writes need the memory more.
             let is_demoted = self.objects.resources().readers_keep();

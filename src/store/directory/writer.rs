@@ -377,6 +377,13 @@ impl Writer for DirectoryStore {
         Ok(())
     }
 
+    fn sync_all(&self) -> Result<()> {
+        if let Some(root) = self.open_folder("", "sync")? {
+            sys::sync_filesystem(root.as_fd()).map_err(failed("", "write to the disk"))?;
+        }
+        Ok(())
+    }
+
     fn lock(&self, key: &str) -> Result<Option<Box<dyn Send + Sync>>> {
         let lock_failed = failed(key, "lock");
         let gone = || Error::Stale { key: key.to_owned() };

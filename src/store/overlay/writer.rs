@@ -227,6 +227,11 @@ impl Writer for OverlayStore {
         self.folder().changes.sync().map_err(store_error("", "record the changes in the overlay"))
     }
 
+    fn sync_all(&self) -> Result<()> {
+        self.folder().objects_writer()?.sync_all()?;
+        self.folder().changes.sync().map_err(store_error("", "record the changes in the overlay"))
+    }
+
     fn lock(&self, key: &str) -> Result<Option<Box<dyn Send + Sync>>> {
         if !self.shared.locked.lock().insert(key.to_owned()) {
             return Ok(None);

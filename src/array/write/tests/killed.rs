@@ -1,0 +1,209 @@
+//! Random writes, write-backs and deaths of the daemon against a plain byte vector: the next one has all that was written.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::{Case, case, make, put_foreign};
+use crate::array::test_arrays::{self, read_soon};
+use crate::array::{Array, Engine, EngineOptions, Layout};
+use crate::store::Store;
+use crate::sys;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write(f64, usize, u8),
+    Page(f64, u8),
+    Read(f64, usize),
+    Flush,
+    Settle,
+    Zero,
+    RecordAnew,
+    Kill,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (0.0f64..1.0, 0usize..700, any::<u8>()).prop_map(|(at, length, seed)| Step::Write(at, length, seed)),
+        2 => (0.0f64..1.0, any::<u8>()).prop_map(|(at, seed)| Step::Page(at, seed)),
+        3 => (0.0f64..1.0, 0usize..900).prop_map(|(at, length)| Step::Read(at, length)),
+        2 => Just(Step::Flush),
+        1 => Just(Step::Settle),
+        1 => Just(Step::Zero),
+        1 => Just(Step::RecordAnew),
+        4 => Just(Step::Kill),
+    ]
+}
+
+struct Daemon {
+    engine: Arc<Engine>,
+    array: Arc<Array>,
+}
+
+fn memory() -> File {
+    File::from(sys::memory_file(c"zarrfs-test").unwrap())
+}
+
+fn start(layout: Layout, store: &Arc<dyn Store>, log: &File, is_former: bool) -> Daemon {
+    let options = EngineOptions { dirty_limit_bytes: 600, ..EngineOptions::new(4000, 2) };
+    let engine = Engine::with_options(options);
+    engine.keep_unstored(log.try_clone().unwrap(), is_former).unwrap();
+    let array = test_arrays::open(&engine, store, "a", layout);
+    array.writer().replay().unwrap();
+    array.writer().open_for_writing().unwrap();
+    Daemon { engine, array }
+}
+
+/// Leaves a daemon as it is, without any destructor, and starts the next one with a copy of its log.
+fn kill(daemon: Daemon, layout: Layout, store: &Arc<dyn Store>, log: &mut File) -> Daemon {
+    *log = copy(log);
+    // The next one takes the lock, which a kill releases.
+    std::mem::forget(daemon.engine);
+    std::mem::forget(daemon.array);
+    start(layout, store, log, true)
+}
+
+fn copy(log: &File) -> File {
+    let copied = memory();
+    std::io::copy(&mut sys_reader(log), &mut &copied).unwrap();
+    copied
+}
+
+fn sys_reader(log: &File) -> impl std::io::Read {
+    use std::os::unix::fs::FileExt;
+    let mut bytes = vec![0; usize::try_from(log.metadata().unwrap().len()).unwrap()];
+    log.read_exact_at(&mut bytes, 0).unwrap();
+    std::io::Cursor::new(bytes)
+}
+
+fn run(case: &Case, steps: &[Step]) {
+    let store = make(case);
+    let mut log = memory();
+    let mut daemon = start(case.layout, &store, &log, false);
+    let length = daemon.array.size_bytes() as usize;
+    let item = match case.layout.byte_order {
+        crate::array::ByteOrder::Little => case.fill.to_le_bytes(),
+        crate::array::ByteOrder::Big => case.fill.to_be_bytes(),
+    };
+    let mut model: Vec<u8> = item.iter().copied().cycle().take(length).collect();
+    let place = |at: f64, wanted: usize| {
+        let from = (at * length as f64) as usize;
+        from..(from + wanted).min(length)
+    };
+    for step in steps {
+        match step {
+            Step::Write(at, wanted, seed) => {
+                let range = place(*at, *wanted);
+                let data: Vec<u8> = range.clone().map(|i| (i as u8).wrapping_mul(31) ^ seed).collect();
+                let begun = daemon.array.writer().try_begin_write(range.start as u64, &data).unwrap();
+                match begun {
+                    Some(pending) => pending.copy(),
+                    None => daemon.array.writer().write_at(range.start as u64, &data).unwrap(),
+                }
+                model[range].copy_from_slice(&data);
+            }
+            Step::Page(at, seed) => {
+                let range = place(*at, 64);
+                let data = vec![*seed; range.len()];
+                daemon.array.writer().write_page(range.start as u64, &data).unwrap();
+                model[range].copy_from_slice(&data);
+            }
+            Step::Read(at, wanted) => {
+                let range = place(*at, *wanted);
+                let mut out = vec![0xAA; range.len()];
+                read_soon(&daemon.array, range.start as u64, &mut out);
+                assert_eq!(out, model[range.clone()], "{range:?}");
+            }
+            Step::Flush => daemon.array.writer().flush().unwrap(),
+            Step::Settle => daemon.engine.store_settled(std::time::Duration::ZERO),
+            Step::Zero => {
+                daemon.array.writer().zero().unwrap();
+                model.fill(0);
+            }
+            Step::RecordAnew => daemon.array.writer().dirty().record_anew(u64::MAX),
+            Step::Kill => {
+                let was_dirty = daemon.array.writer().is_dirty();
+                daemon = kill(daemon, case.layout, &store, &mut log);
+                assert!(was_dirty || !daemon.array.writer().is_dirty(), "what is stored was written anew");
+            }
+        }
+    }
+    daemon = kill(daemon, case.layout, &store, &mut log);
+    daemon.array.writer().flush().unwrap();
+    assert!(!daemon.array.writer().is_dirty());
+    let mut out = vec![0; length];
+    test_arrays::open(&Engine::new(4000, 1), &store, "a", case.layout).read_at(0, &mut out).unwrap();
+    assert_eq!(out, model);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(crate::test_level::pick(200, 1000)))]
+
+    #[test]
+    fn nothing_that_was_written_is_lost_with_the_daemon(
+        case in case(),
+        steps in proptest::collection::vec(step(), 1..40),
+    ) {
+        run(&case, &steps);
+    }
+}
+
+fn bytes_case() -> Case {
+    Case {
+        shape: vec![8, 64],
+        chunk: vec![2, 64],
+        codecs: json!(["bytes"]),
+        fill: 0,
+        layout: Layout::default(),
+    }
+}
+
+#[test]
+fn stored_bytes_are_not_written_again_over_those_of_another_program() {
+    let case = Case { codecs: json!([{"name":"bytes","configuration":{"endian":"little"}}]), ..bytes_case() };
+    let store = make(&case);
+    let mut log = memory();
+    let daemon = start(case.layout, &store, &log, false);
+    let writer = daemon.array.writer();
+    // The first chunk keeps the log from being freed, because it is written to again.
+    writer.write_at(0, &[1; 256]).unwrap();
+    writer.write_at(256, &[2; 256]).unwrap();
+    writer.flush().unwrap();
+    writer.write_at(10, &[3; 2]).unwrap();
+    put_foreign(&store, "a/c/1/0", &[9; 256]);
+    let daemon = kill(daemon, case.layout, &store, &mut log);
+    daemon.array.writer().flush().unwrap();
+    let mut out = vec![0; 512];
+    test_arrays::open(&Engine::new(4000, 1), &store, "a", case.layout).read_at(0, &mut out).unwrap();
+    let mut expected = [vec![1; 256], vec![9; 256]].concat();
+    expected[10..12].fill(3);
+    assert_eq!(out, expected);
+}
+
+#[test]
+fn another_array_does_not_get_the_bytes() {
+    let case = Case { codecs: json!([{"name":"bytes","configuration":{"endian":"little"}}]), ..bytes_case() };
+    let store = make(&case);
+    let mut log = memory();
+    let daemon = start(case.layout, &store, &log, false);
+    daemon.array.writer().write_at(0, &[1; 256]).unwrap();
+    let document = String::from_utf8(store.get("a/zarr.json", 1 << 20).unwrap().unwrap()).unwrap();
+    put_foreign(&store, "a/zarr.json", document.replace("int16", "uint16").as_bytes());
+    let daemon = kill(daemon, case.layout, &store, &mut log);
+    assert!(!daemon.array.writer().is_dirty() && daemon.engine.former_paths().is_empty());
+}
+
+#[test]
+fn an_array_that_has_ended_is_not_written_again() {
+    let case = Case { codecs: json!([{"name":"bytes","configuration":{"endian":"little"}}]), ..bytes_case() };
+    let store = make(&case);
+    let mut log = memory();
+    let daemon = start(case.layout, &store, &log, false);
+    daemon.array.writer().write_at(0, &[1; 256]).unwrap();
+    // It is removed, and another one is made in its place that looks the same.
+    assert!(daemon.array.writer().end(|| Ok(())).unwrap());
+    let daemon = kill(daemon, case.layout, &store, &mut log);
+    assert!(!daemon.array.writer().is_dirty() && daemon.engine.former_paths().is_empty());
+}

@@ -1,0 +1,448 @@
+//! The log of unstored bytes: what programs have written and the store does not have, in memory that outlives the daemon.
+//!
+//! The memory is an unnamed file (memfd_create(2)) that a keeper holds. Each write adds a record before its reply. If the daemon dies, the
+//! next one makes the dirty chunks anew from the records (`replay.rs`), and loses nothing that write(2) took. `record.rs` has the format,
+//! `segments.rs` the memory, `former.rs` what a daemon finds. Uses `store` for the identity of a folder, and `sys`.
+//!
+//! Records are freed in order. A dirty chunk refers to its first record, so all later ones stay. When the log is longer than its limit, the
+//! chunks with the oldest records are recorded anew ([`UnstoredLog::old_segments`]), so the log never has much more than what is dirty.
+//!
+//! Invariants: a record is complete before the write has its reply; records of one chunk are in the order in which they changed it; after
+//! a chunk was stored, a record says so before the chunk leaves the dirty ones; a record that voids others is later than these.
+
+mod former;
+mod record;
+mod segments;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use crate::array::sync::Mutex;
+use crate::array::write::unstored_log::record::{COMPLETE_AT, HEADER_BYTES};
+use crate::array::write::unstored_log::segments::{SEGMENT_HEADER_BYTES, SegmentFile, Segments};
+use crate::error::{Error, Result};
+
+pub use former::{ArrayDescription, FormerArray, FormerRecord};
+pub use record::{Header, Kind};
+pub use segments::Segment;
+
+const PAGE_BYTES: u64 = 4096;
+/// A record is not begun in less room than this, unless it is shorter.
+const MIN_ROOM_BYTES: u64 = 64 << 10;
+/// An array with a longer description cannot be recorded.
+const MAX_DESCRIPTION_BYTES: usize = 256 << 10;
+/// The limit is at least this many segments.
+const MIN_SEGMENTS: u64 = 4;
+/// A log that is this many times as long as its limit takes no more. It can become that only if an array hangs in the store.
+const MOST_LIMITS: u64 = 8;
+
+/// The log of one session.
+pub struct UnstoredLog {
+    file: SegmentFile,
+    state: Mutex<LogState>,
+    /// When more is in use, and more than twice what is dirty, old records are written anew.
+    limit_bytes: u64,
+}
+
+struct LogState {
+    segments: Segments,
+    current: Option<CurrentSegment>,
+    /// The numbers of records that the dirty chunks do not have yet.
+    under_way: BTreeSet<u64>,
+    last_array: u64,
+    /// The arrays of a former daemon that were not opened yet.
+    former: BTreeMap<u64, FormerArray>,
+}
+
+/// The segment to which records are added.
+struct CurrentSegment {
+    segment: Arc<Segment>,
+    /// The place of the next record.
+    at: u64,
+    /// The arrays that are described in it.
+    described: HashSet<u64>,
+}
+
+/// Where a record is.
+struct RecordPlace {
+    number: u64,
+    header_at: u64,
+    /// Its payload is there.
+    is_complete: bool,
+}
+
+impl RecordPlace {
+    /// Writes the payload, and then that the record is complete.
+    fn complete(&self, file: &SegmentFile, payload: &[u8]) -> io::Result<()> {
+        if self.is_complete {
+            return Ok(());
+        }
+        file.file().write_all_at(payload, self.header_at + HEADER_BYTES)?;
+        file.file().write_all_at(&1u32.to_le_bytes(), self.header_at + COMPLETE_AT)
+    }
+}
+
+impl LogState {
+    /// Returns the current segment if it has room for this many bytes, and otherwise begins the next one.
+    fn with_room(&mut self, file: &SegmentFile, bytes: u64) -> io::Result<&mut CurrentSegment> {
+        if self.current.as_ref().is_none_or(|current| current.at + bytes > file.segment_bytes()) {
+            let segment = self.segments.begin(file)?;
+            self.current =
+                Some(CurrentSegment { segment, at: SEGMENT_HEADER_BYTES, described: HashSet::new() });
+            self.segments.free(file);
+        }
+        self.current.as_mut().ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+}
+
+impl CurrentSegment {
+    /// Adds a record, with its payload if both are in one page. Returns its place.
+    fn add(&mut self, file: &SegmentFile, header: Header, payload: &[u8]) -> io::Result<RecordPlace> {
+        let at = self.at;
+        // The kernel may stop between two pages when a process is killed, but not within one.
+        let is_complete = at % PAGE_BYTES + HEADER_BYTES + header.length <= PAGE_BYTES;
+        let mut bytes = header.to_bytes(self.segment.number(), is_complete).to_vec();
+        if is_complete {
+            bytes.extend_from_slice(payload);
+        }
+        let place = RecordPlace {
+            number: file.record_number(&self.segment, at),
+            is_complete,
+            header_at: file.place(&self.segment, at),
+        };
+        file.file().write_all_at(&bytes, place.header_at)?;
+        self.at = at + HEADER_BYTES + header.length.next_multiple_of(HEADER_BYTES);
+        Ok(place)
+    }
+}
+
+/// A record that was added. As long as it exists, it counts as under way: its bytes may not be in a dirty chunk yet.
+pub struct Recorded {
+    log: Arc<UnstoredLog>,
+    segment: Arc<Segment>,
+    first_number: u64,
+    last_number: u64,
+}
+
+impl Recorded {
+    /// Returns the segment of its first part, which keeps it in the log.
+    pub fn segment(&self) -> &Arc<Segment> {
+        &self.segment
+    }
+
+    /// Returns the number of its last part.
+    pub fn last_number(&self) -> u64 {
+        self.last_number
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        self.log.state.lock().under_way.remove(&self.first_number);
+    }
+}
+
+impl UnstoredLog {
+    /// Begins a log in an empty file. It may have about `limit_bytes`.
+    pub fn create(file: File, limit_bytes: u64) -> io::Result<Self> {
+        Ok(Self::with(
+            SegmentFile::create(file, limit_bytes)?,
+            Segments::none(),
+            BTreeMap::new(),
+            limit_bytes,
+        ))
+    }
+
+    /// Opens the log of a former daemon.
+    pub fn open(file: File, limit_bytes: u64) -> Result<Self> {
+        let opened = SegmentFile::open(file).and_then(|file| {
+            let segments = Segments::find(&file)?;
+            let used: Vec<_> = segments.used().cloned().collect();
+            let former = former::read(&file, &used)?;
+            Ok(Self::with(file, segments, former, limit_bytes))
+        });
+        opened.map_err(|error| Error::Usage(format!("cannot read what was written and not stored: {error}")))
+    }
+
+    fn with(
+        file: SegmentFile,
+        segments: Segments,
+        former: BTreeMap<u64, FormerArray>,
+        limit_bytes: u64,
+    ) -> Self {
+        let last_array = former.keys().next_back().copied().unwrap_or(0);
+        let state = LogState { segments, current: None, under_way: BTreeSet::new(), last_array, former };
+        let limit_bytes = limit_bytes.max(MIN_SEGMENTS * file.segment_bytes());
+        UnstoredLog { file, state: Mutex::new(state), limit_bytes }
+    }
+
+    /// Returns the file, for the payloads of a former daemon.
+    pub fn file(&self) -> &File {
+        self.file.file()
+    }
+
+    /// Returns a number for an array that has none in the log.
+    pub fn new_array(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.last_array += 1;
+        state.last_array
+    }
+
+    /// Adds a record with this payload. `describe` describes the array, once in each segment.
+    pub fn add(
+        self: &Arc<Self>,
+        header: Header,
+        payload: &[u8],
+        describe: &dyn Fn() -> ArrayDescription,
+    ) -> io::Result<Recorded> {
+        let mut added: Option<Recorded> = None;
+        let mut rest = payload;
+        loop {
+            let place = header.place + (payload.len() - rest.len()) as u64;
+            let part = self.add_part(Header { place, ..header }, &mut rest, describe)?;
+            let number = part.last_number;
+            match added.as_mut() {
+                None => added = Some(part),
+                Some(added) => added.last_number = number,
+            }
+            if rest.is_empty() {
+                return added.ok_or_else(|| io::ErrorKind::InvalidInput.into());
+            }
+        }
+    }
+
+    /// Adds a record of as much of the payload as fits into one segment, and takes that from `rest`.
+    fn add_part(
+        self: &Arc<Self>,
+        header: Header,
+        rest: &mut &[u8],
+        describe: &dyn Fn() -> ArrayDescription,
+    ) -> io::Result<Recorded> {
+        let file = &self.file;
+        let mut state = self.state.lock();
+        if state.segments.count() * file.segment_bytes() > MOST_LIMITS * self.limit_bytes {
+            return Err(io::Error::other("too much is written that is not stored"));
+        }
+        let wanted = HEADER_BYTES + (rest.len() as u64).min(MIN_ROOM_BYTES);
+        let current = state.with_room(file, wanted)?;
+        if !current.described.contains(&header.array) {
+            let text = describe().to_text();
+            if text.len() > MAX_DESCRIPTION_BYTES {
+                return Err(io::Error::other("its metadata is too long to record what is written"));
+            }
+            let length = text.len() as u64;
+            let needed = HEADER_BYTES + length.next_multiple_of(HEADER_BYTES) + wanted;
+            let description = Header { length, ..Header::without_payload(Kind::Array, header.array, 0, 0) };
+            let current = state.with_room(file, needed)?;
+            current.add(file, description, text.as_bytes())?.complete(file, text.as_bytes())?;
+            current.described.insert(header.array);
+        }
+        let current = state.with_room(file, wanted)?;
+        let room = file.segment_bytes() - current.at - HEADER_BYTES;
+        let length = usize::try_from(room).unwrap_or(usize::MAX).min(rest.len());
+        let (payload, after) = rest.split_at(length);
+        let header = Header { length: length as u64, ..header };
+        let place = current.add(file, header, payload)?;
+        let (segment, number) = (Arc::clone(&current.segment), place.number);
+        state.under_way.insert(number);
+        // A long payload follows without the lock. A reader of the log finds the next record all the same.
+        drop(state);
+        let recorded = Recorded { log: Arc::clone(self), segment, first_number: number, last_number: number };
+        place.complete(file, payload)?;
+        *rest = after;
+        Ok(recorded)
+    }
+
+    /// Returns a record that the log has already. It does not count as under way.
+    fn recorded(self: &Arc<Self>, segment: &Arc<Segment>, number: u64) -> Recorded {
+        Recorded {
+            log: Arc::clone(self),
+            segment: Arc::clone(segment),
+            first_number: number,
+            last_number: number,
+        }
+    }
+
+    /// Returns the last record of a chunk that is in the store: `last`, or the one before the first that is under way.
+    pub fn last_stored(&self, last: u64) -> u64 {
+        let state = self.state.lock();
+        state.under_way.first().map_or(last, |&first| last.min(first.saturating_sub(1)))
+    }
+
+    /// Frees the records at the start that no dirty chunk refers to.
+    pub fn free(&self) {
+        self.state.lock().segments.free(&self.file);
+    }
+
+    /// Returns the number of a segment: chunks with records in earlier ones are to be recorded anew, because the log is longer than its
+    /// limit, and most of it is not needed. `None` if it is not.
+    pub fn old_segments(&self, dirty_bytes: u64) -> Option<u64> {
+        let state = self.state.lock();
+        let bytes = state.segments.count() * self.file.segment_bytes();
+        let is_long = bytes > self.limit_bytes && bytes / 2 > dirty_bytes + 2 * self.file.segment_bytes();
+        is_long
+            .then(|| state.segments.first_number().map(|first| first + state.segments.count() / 2))
+            .flatten()
+    }
+
+    // --- what a former daemon has left ---
+
+    /// Returns the paths of arrays with records of a former daemon.
+    pub fn former_paths(&self) -> Vec<String> {
+        self.state.lock().former.values().map(|array| array.description.path.clone()).collect()
+    }
+
+    /// Returns the records that a former daemon has left of the arrays at this path, the oldest array first.
+    pub fn former(&self, path: &str) -> Vec<FormerArray> {
+        let state = self.state.lock();
+        state.former.values().filter(|array| array.description.path == path).cloned().collect()
+    }
+
+    /// Forgets the records of an array, which the dirty chunks have now, or which cannot be stored any more.
+    pub fn forget_former(&self, number: u64) {
+        // What the records refer to is freed outside of the lock.
+        let forgotten = self.state.lock().former.remove(&number);
+        drop(forgotten);
+        self.free();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::sys;
+
+    const LIMIT_BYTES: u64 = 16 << 20;
+
+    fn memory() -> File {
+        File::from(sys::memory_file(c"zarrfs-test").unwrap())
+    }
+
+    fn describe() -> ArrayDescription {
+        ArrayDescription { path: "a".to_owned(), form: "uint8".to_owned(), folder: None }
+    }
+
+    fn bytes_at(place: u64) -> Header {
+        Header::without_payload(Kind::Bytes, 1, 0, place)
+    }
+
+    /// Returns the kinds and payloads of the records of an array in a copy of the first `length` bytes of a file.
+    fn found(file: &File, length: u64, array: u64) -> Vec<(Kind, u64, Vec<u8>)> {
+        let copy = memory();
+        let mut bytes = vec![0; length as usize];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        copy.write_all_at(&bytes, 0).unwrap();
+        copy.set_len(file.metadata().unwrap().len()).unwrap();
+        let log = UnstoredLog::open(copy, LIMIT_BYTES).unwrap();
+        let former = log.former("a").into_iter().find(|former| former.number == array);
+        let records = former.map(|former| former.records).unwrap_or_default();
+        let payload = |record: &former::FormerRecord| {
+            let mut payload = vec![0; record.header.length as usize];
+            record.read_payload(log.file(), 0, &mut payload).unwrap();
+            (record.header.kind, record.header.place, payload)
+        };
+        records.iter().map(payload).collect()
+    }
+
+    #[test]
+    fn a_log_that_is_cut_anywhere_has_its_complete_records() {
+        let file = memory();
+        let log = Arc::new(UnstoredLog::create(file.try_clone().unwrap(), LIMIT_BYTES).unwrap());
+        let payloads = [vec![1; 10], vec![], vec![3; 64], vec![2; 5000]];
+        let mut starts = Vec::new();
+        let mut kept = Vec::new();
+        let mut at = 4096 + SEGMENT_HEADER_BYTES;
+        at += HEADER_BYTES + (describe().to_text().len() as u64).next_multiple_of(HEADER_BYTES);
+        for payload in &payloads {
+            let header = Header { length: 0, ..bytes_at(7) };
+            kept.push(log.add(header, payload, &describe).unwrap());
+            starts.push(at);
+            at += HEADER_BYTES + (payload.len() as u64).next_multiple_of(HEADER_BYTES);
+        }
+        for (number, start) in starts.into_iter().enumerate() {
+            for length in start..start + COMPLETE_AT {
+                assert_eq!(found(&file, length, 1).len(), number, "{length}");
+            }
+        }
+        let all = found(&file, at, 1);
+        let expected: Vec<_> = payloads.iter().map(|payload| (Kind::Bytes, 7, payload.clone())).collect();
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn an_incomplete_record_hides_no_later_one() {
+        let file = memory();
+        let log = Arc::new(UnstoredLog::create(file.try_clone().unwrap(), LIMIT_BYTES).unwrap());
+        let first = log.add(bytes_at(0), &[1; 100_000], &describe).unwrap();
+        let second = log.add(bytes_at(5), b"second", &describe).unwrap();
+        let header_at = log.file.place(first.segment(), first.last_number() - log.file.segment_bytes());
+        file.write_all_at(&0u32.to_le_bytes(), header_at + COMPLETE_AT).unwrap();
+        assert_eq!(found(&file, file.metadata().unwrap().len(), 1), [(Kind::Bytes, 5, b"second".to_vec())]);
+        drop((first, second));
+    }
+
+    #[test]
+    fn long_payloads_go_on_in_the_next_segment_and_segments_are_freed_in_order() {
+        let file = memory();
+        let log = Arc::new(UnstoredLog::create(file.try_clone().unwrap(), LIMIT_BYTES).unwrap());
+        let payload: Vec<u8> = (0..5 << 20).map(|i: u32| (i / 1000) as u8).collect();
+        let long = log.add(bytes_at(3), &payload, &describe).unwrap();
+        let length = file.metadata().unwrap().len();
+        let mut place = 3;
+        for (_, at, part) in found(&file, length, 1) {
+            assert_eq!((at, &part[..]), (place, &payload[(place - 3) as usize..][..part.len()]));
+            place += part.len() as u64;
+        }
+        assert_eq!(place, 3 + payload.len() as u64);
+        let segment = Arc::clone(long.segment());
+        drop(long);
+        for _ in 0..16 {
+            drop(log.add(bytes_at(0), &payload, &describe).unwrap());
+        }
+        assert!(log.state.lock().segments.count() > 80, "the first one is still needed");
+        assert!(log.old_segments(0).is_some_and(|old| old > segment.number()));
+        drop(segment);
+        log.free();
+        assert_eq!(log.state.lock().segments.count(), 1);
+        let blocks = std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap());
+        assert!(blocks * 512 < 40 << 20, "{blocks}");
+        let before = file.metadata().unwrap().len();
+        drop(log.add(bytes_at(0), &payload, &describe).unwrap());
+        assert_eq!(file.metadata().unwrap().len(), before, "free segments are used again");
+        assert!(log.old_segments(0).is_none());
+    }
+
+    #[test]
+    fn another_daemon_finds_what_counts() {
+        let file = memory();
+        let log = Arc::new(UnstoredLog::create(file.try_clone().unwrap(), LIMIT_BYTES).unwrap());
+        let (first, second) = (log.new_array(), log.new_array());
+        let of = |array| move |kind, chunk, place| Header::without_payload(kind, array, chunk, place);
+        let add = |header, payload: &[u8]| log.add(header, payload, &describe).unwrap();
+        let written = add(of(first)(Kind::Bytes, 0, 0), b"abc");
+        let number = log.last_stored(written.last_number());
+        assert!(number < written.last_number(), "it is under way");
+        let number = written.last_number();
+        drop(written);
+        assert_eq!(log.last_stored(number), number);
+        drop(add(of(first)(Kind::Stored, 4, number), b""));
+        drop(add(of(second)(Kind::Bytes, 0, 0), b"void"));
+        drop(add(of(second)(Kind::Ended, 0, 0), b""));
+        let copy = file.try_clone().unwrap();
+        let next = UnstoredLog::open(copy, LIMIT_BYTES).unwrap();
+        assert_eq!(next.former_paths(), ["a"]);
+        let former = next.former("a").remove(0);
+        assert_eq!((former.number, former.description.clone()), (first, describe()));
+        assert_eq!(former.stored().into_iter().collect::<Vec<_>>(), [(4, number)]);
+        assert_eq!(next.new_array(), 2);
+        next.forget_former(first);
+        assert!(next.former("a").is_empty());
+        file.write_all_at(b"zarrfs unstored9", 0).unwrap();
+        let error = UnstoredLog::open(file, LIMIT_BYTES).err().unwrap();
+        assert!(error.to_string().contains("'zarrfs unstored9' is unknown"), "{error}");
+    }
+}
