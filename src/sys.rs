@@ -23,10 +23,10 @@ pub use memory::{Pages, Untouched, keep_freed_memory};
 pub use process::send_urgently;
 pub use process::{
     Capabilities, Fork, ProcessEnd, SignalSet, adopt_descriptor, capabilities, child_end, effective_ids,
-    fork, has_ended, inherited_descriptors, keep_on_exec, leave_descriptors, leave_session, log_to_system,
-    make_room_for_descriptors, mount, name_thread, never_wait, open_process, raise_descriptor_limit,
-    real_ids, redirect, replace_descriptor, set_capabilities, signal_child, signal_process, umask, unmount,
-    wait_any_readable, wait_for_event, wait_readable,
+    exit_at_once, fork, has_ended, inherited_descriptors, keep_on_exec, keep_only, leave_descriptors,
+    leave_session, log_to_system, make_room_for_descriptors, mount, name_thread, never_wait, open_process,
+    raise_descriptor_limit, real_ids, redirect, replace_descriptor, set_capabilities, signal_child,
+    signal_process, umask, unmount, wait_any_readable, wait_for_event, wait_readable,
 };
 pub use processor::{has_wide_registers, wide};
 pub use socket::{

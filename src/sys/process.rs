@@ -3,6 +3,7 @@
 //! Manual pages: capabilities(7), fork(2), signal(7), mount(2).
 
 use std::ffi::CStr;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
@@ -92,9 +93,11 @@ pub enum Fork {
     Child,
 }
 
-/// Forks. Only for a process with a single thread: in the child all others are gone, with the locks they held.
+/// Forks. For a process with a single thread: in the child all others are gone, with the locks they held. With several threads, the
+/// child may only make system calls and allocate (the C library hands it an allocator that is not locked), and ends with
+/// [`exit_at_once`].
 pub fn fork() -> io::Result<Fork> {
-    // SAFETY: the caller has one thread (checked by `thread_count`), so that no lock is held by another.
+    // SAFETY: the caller has one thread (checked by `thread_count`), or its child takes no lock.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Fork::Child),
@@ -186,6 +189,42 @@ pub fn leave_session() -> io::Result<()> {
 pub fn redirect(file: BorrowedFd<'_>, number: i32) -> io::Result<()> {
     // SAFETY: dup2 closes the old `number`, which is one of the standard streams; nothing owns them.
     check(unsafe { libc::dup2(file.as_raw_fd(), number) })
+}
+
+/// For a child after [`fork`]: closes all descriptors but this one, which is returned as a file of its own; the standard streams lead to
+/// /dev/null. Nothing in the child may use or close the descriptors of before.
+pub fn keep_only(file: BorrowedFd<'_>) -> io::Result<File> {
+    /// The number that it gets.
+    const KEPT: i32 = libc::STDERR_FILENO + 1;
+    /// The most numbers that are closed one by one, where the kernel does not close ranges (before Linux 5.9).
+    const MOST_CLOSED: i64 = 1 << 16;
+    // SAFETY: opens a file by a path that ends with NUL; the others take numbers, which nothing in this process uses from now on.
+    unsafe {
+        // In this order no number is overwritten before it is used.
+        let file = libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, KEPT);
+        check(file)?;
+        let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+        for number in 0..KEPT {
+            if libc::dup2(null, number) < 0 {
+                libc::close(number);
+            }
+        }
+        check(libc::dup2(file, KEPT))?;
+        let next = libc::c_uint::try_from(KEPT + 1).unwrap_or_default();
+        if libc::syscall(libc::SYS_close_range, next, libc::c_uint::MAX, 0) < 0 {
+            let end = libc::sysconf(libc::_SC_OPEN_MAX).clamp(0, MOST_CLOSED);
+            for number in KEPT + 1..i32::try_from(end).unwrap_or_default() {
+                libc::close(number);
+            }
+        }
+        Ok(File::from_raw_fd(KEPT))
+    }
+}
+
+/// Ends a child after [`fork`] without running anything that its parent has left for its own end.
+pub fn exit_at_once(code: i32) -> ! {
+    // SAFETY: takes a number, and does not return.
+    unsafe { libc::_exit(code) }
 }
 
 /// Makes descriptor `number`, which somebody else goes on using, another name of `file`, not inherited by programs (dup3(2)).

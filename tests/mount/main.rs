@@ -28,6 +28,7 @@ mod replaced;
 mod restarts;
 mod scale;
 mod semantics;
+mod silent;
 mod systemd;
 mod tour;
 mod truncation;

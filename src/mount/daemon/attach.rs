@@ -3,17 +3,18 @@
 //! fuser's own mounting is not used: its unmounting loses the mount when it is busy. Uses `sys`. Every error
 //! is one sentence that says what to do.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::error::{Error, Result};
-use crate::mount::daemon::detach::{FUSERMOUNT, is_dead};
+use crate::mount::daemon::detach::{DAEMON_TIMEOUT, FUSERMOUNT, is_dead};
+use crate::mount::daemon::look::look_within;
 use crate::mount::daemon::privileges::{CAP_SYS_ADMIN, has_capability};
 use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, mount_at};
 use crate::mount::options::{AllowOther, Options};
@@ -47,8 +48,12 @@ pub fn check_ownership(options: &Options) -> Result<()> {
 /// Makes a missing mount point, if the options say so. Returns the folders that were made, the outermost first.
 pub fn make_mountpoint(options: &Options) -> Result<Vec<PathBuf>> {
     let given = &options.mountpoint;
-    let is_missing = given.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-    if !options.make_mountpoint || !is_missing {
+    if !options.make_mountpoint {
+        return Ok(Vec::new());
+    }
+    // In another process, because the path may lead through a mount that hangs.
+    let looked = look_within(DAEMON_TIMEOUT, || given.symlink_metadata().map(|_| Vec::new()));
+    if !matches!(looked, Some(Err(error)) if error.kind() == io::ErrorKind::NotFound) {
         return Ok(Vec::new());
     }
     let mut missing: Vec<&Path> = given.ancestors().take_while(|path| !path.exists()).collect();
@@ -83,18 +88,17 @@ pub fn remove_folders(made: &[PathBuf]) {
 pub fn check(options: &Options) -> Result<PathBuf> {
     let given = &options.mountpoint;
     let shown = given.display();
-    let metadata = fs::metadata(given).or_else(|error| match error.raw_os_error() {
+    // Another process follows the path, which may lead through a mount that hangs. What is mounted at its end is not asked for anything.
+    let resolved = look_within(DAEMON_TIMEOUT, || Ok(fs::canonicalize(given)?.into_os_string().into_vec()));
+    let resolved = resolved.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()));
+    let mountpoint = resolved.or_else(|error| match error.raw_os_error() {
         Some(libc::ENOENT) => refuse(format!(
             "the mount point {shown} does not exist: make it with 'mkdir -p {shown}', or mount with --mkdir"
         )),
         Some(libc::ENOTCONN) => refuse(crashed(given)),
         _ => refuse(format!("the mount point {shown} cannot be used: {error}")),
     })?;
-    if !metadata.is_dir() {
-        return refuse(format!("the mount point {shown} is not a folder: give an empty folder"));
-    }
-    let mountpoint = fs::canonicalize(given)
-        .or_else(|error| refuse(format!("the mount point {shown} cannot be used: {error}")))?;
+    let mountpoint = PathBuf::from(OsString::from_vec(mountpoint));
     if let Ok(Some(entry)) = mount_at(&mountpoint)
         && entry.filesystem_type != AUTOMOUNT_TYPE
     {
@@ -112,6 +116,11 @@ pub fn check(options: &Options) -> Result<PathBuf> {
             "{shown} is busy: a filesystem of type {} is mounted there; unmount it first, or give another folder",
             entry.filesystem_type
         ));
+    }
+    let metadata = fs::metadata(&mountpoint)
+        .or_else(|error| refuse(format!("the mount point {shown} cannot be used: {error}")))?;
+    if !metadata.is_dir() {
+        return refuse(format!("the mount point {shown} is not a folder: give an empty folder"));
     }
     check_apart(options, &mountpoint)?;
     let mut names = fs::read_dir(&mountpoint)

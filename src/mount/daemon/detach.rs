@@ -1,10 +1,10 @@
 //! `zarrfs umount`: finds the mount, detaches it, and waits for its daemon.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::fs;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -13,9 +13,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::error::{Error, Result};
 use crate::mount::daemon::exit_status::read_lost;
-use crate::mount::daemon::procfs::{
-    FILESYSTEM_TYPE, MountEntry, mount_at, mounts, start_ticks, users_of, with_timeout,
-};
+use crate::mount::daemon::look::{Look, look_within};
+use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, MountEntry, mount_at, mounts, start_ticks, users_of};
 use crate::mount::daemon::utab;
 use crate::mount::fs::{CONFIG, INTERNALS, KeeperInfo, UNSAVED};
 use crate::sys;
@@ -145,14 +144,16 @@ fn delay_report(mountpoint: &Path, daemon: &RunningDaemon, not_stored: &str) -> 
 /// fixed.
 fn store_all(entry: &MountEntry) -> Result<()> {
     let shown = entry.mountpoint.display();
-    let folder = match fs::File::open(&entry.mountpoint) {
-        Ok(folder) => folder,
+    match open_apart(&entry.mountpoint).unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into())) {
+        Ok(_) => {}
         // Another user's mount, which root may detach but not enter: the daemon stores when it exits.
         Err(error) if error.raw_os_error() == Some(libc::EACCES) => return Ok(()),
         Err(error) => return refuse(format!("not unmounted: {shown} cannot be opened: {error}")),
-    };
-    match folder.sync_all() {
-        Ok(()) => Ok(()),
+    }
+    // Storing may take long. A signal can end this process meanwhile, because another one waits for the daemon.
+    let store = || fs::File::open(&entry.mountpoint)?.sync_all().map(|()| Vec::new());
+    match Look::start(store).and_then(Look::wait) {
+        Ok(_) => Ok(()),
         Err(error) if is_daemon_gone(&error) => {
             refuse(format!("the daemon of {shown} crashed while it stored writes; the mount stays attached"))
         }
@@ -176,7 +177,8 @@ fn unsaved(mountpoint: &Path) -> String {
 /// Returns the keys that are not stored, one a line; `None` if the daemon does not say.
 fn unsaved_text(mountpoint: &Path) -> Option<String> {
     let path = mountpoint.join(INTERNALS).join(UNSAVED);
-    with_timeout(DAEMON_TIMEOUT, move || fs::read_to_string(path))?.ok()
+    let text = look_within(DAEMON_TIMEOUT, || fs::read(path))?.ok()?;
+    String::from_utf8(text).ok()
 }
 
 /// Returns lines as a list at the end of a sentence.
@@ -248,13 +250,19 @@ pub(super) fn find(mountpoint: &Path) -> Result<MountEntry> {
 
 /// Returns the mount point of a store, if that is known: a mount has the store's name as the user wrote it.
 fn mount_of_store(store: &Path) -> Option<PathBuf> {
-    let canonical = fs::canonicalize(store).ok()?;
-    let is_store = |source: &str| {
-        source == store.to_string_lossy()
-            || (source.starts_with('/') && fs::canonicalize(source).is_ok_and(|path| path == canonical))
-    };
-    let mut found = mounts().ok()?.into_iter().rev().filter(|entry| entry.filesystem_type == FILESYSTEM_TYPE);
-    found.find(|entry| is_store(&entry.source)).map(|entry| entry.mountpoint)
+    // The sources are what other users have written, and may lie in mounts that hang.
+    let found = look_within(DAEMON_TIMEOUT, || {
+        let canonical = fs::canonicalize(store)?;
+        let is_store = |source: &str| {
+            source == store.to_string_lossy()
+                || (source.starts_with('/') && fs::canonicalize(source).is_ok_and(|path| path == canonical))
+        };
+        let mut mounts = mounts()?.into_iter().rev();
+        let found = mounts.find(|entry| entry.filesystem_type == FILESYSTEM_TYPE && is_store(&entry.source));
+        Ok(found.map(|entry| entry.mountpoint.into_os_string().into_vec()).unwrap_or_default())
+    });
+    let mountpoint = found?.ok().filter(|mountpoint| !mountpoint.is_empty())?;
+    Some(PathBuf::from(OsString::from_vec(mountpoint)))
 }
 
 /// Returns the path with all segments but the last one resolved.
@@ -266,9 +274,12 @@ fn resolve_parent(mountpoint: &Path) -> Option<PathBuf> {
 
 /// Opening a folder always asks the daemon; stat(2) of a crashed daemon's mount may return cached attributes.
 pub(super) fn is_dead(mountpoint: &Path) -> bool {
-    let path = mountpoint.to_owned();
-    let looked = with_timeout(DAEMON_TIMEOUT, move || fs::File::open(path).map(drop));
-    matches!(looked, Some(Err(error)) if is_daemon_gone(&error))
+    matches!(open_apart(mountpoint), Some(Err(error)) if is_daemon_gone(&error))
+}
+
+/// Opens a mount point, and closes it again; `None` if the daemon does not reply in time.
+fn open_apart(mountpoint: &Path) -> Option<io::Result<Vec<u8>>> {
+    look_within(DAEMON_TIMEOUT, || fs::File::open(mountpoint).map(|_| Vec::new()))
 }
 
 /// The errno of a crashed daemon, or of one that crashes during the request.
@@ -303,12 +314,11 @@ struct RunningDaemon {
 
 /// Returns the state of a mount's daemon, as the mount itself reports it.
 fn daemon_state(mountpoint: &Path) -> DaemonState {
-    let path = mountpoint.to_owned();
-    let asked = with_timeout(DAEMON_TIMEOUT, move || {
-        let mut text = String::new();
-        drop(fs::File::open(&path)?);
-        let config = fs::File::open(path.join(INTERNALS).join(CONFIG))?;
-        config.take(1 << 20).read_to_string(&mut text).map(|_| text)
+    let asked = look_within(DAEMON_TIMEOUT, || {
+        let mut text = Vec::new();
+        drop(fs::File::open(mountpoint)?);
+        let config = fs::File::open(mountpoint.join(INTERNALS).join(CONFIG))?;
+        config.take(1 << 20).read_to_end(&mut text).map(|_| text)
     });
     match asked {
         None => DaemonState::Silent,
@@ -318,8 +328,8 @@ fn daemon_state(mountpoint: &Path) -> DaemonState {
     }
 }
 
-fn process_of(config: &str) -> Option<DaemonState> {
-    let config: serde_json::Value = serde_json::from_str(config).ok()?;
+fn process_of(config: &[u8]) -> Option<DaemonState> {
+    let config: serde_json::Value = serde_json::from_slice(config).ok()?;
     let pid = u32::try_from(config.get("pid")?.as_u64()?).ok()?;
     let ticks = config.get("process_start_ticks")?.as_u64()?;
     let process = sys::open_process(pid).ok()?;

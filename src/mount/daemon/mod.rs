@@ -10,6 +10,7 @@ pub mod exit_status;
 pub mod handshake;
 pub mod holder;
 pub mod keeper;
+pub mod look;
 pub mod mounted;
 pub mod pressure;
 pub mod privileges;

@@ -1,6 +1,6 @@
 //! The zarrfs mounts of this machine, and what they report about themselves.
 //!
-//! Uses `detach.rs` and `procfs.rs`. A mount whose daemon hangs or has crashed hangs no caller.
+//! Uses `detach.rs`, `look.rs` and `procfs.rs`. A mount whose daemon hangs or has crashed hangs no caller.
 
 use std::fs;
 use std::io::{self, Read};
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::mount::daemon::detach::{DAEMON_TIMEOUT, find, is_daemon_gone, keeper_of};
 use crate::mount::daemon::keeper;
-use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, MountEntry, mounts, with_timeout};
+use crate::mount::daemon::look::Look;
+use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, MountEntry, mounts};
 use crate::mount::daemon::utab;
 use crate::mount::fs::{CONFIG, INTERNALS, STATS};
 use crate::sys;
@@ -52,11 +53,18 @@ pub struct Mounted {
 /// are gone have left for umount(8).
 pub fn list() -> Result<Vec<Mounted>> {
     utab::forget_stale();
-    let entries = entries()?;
-    // The other mounts do not wait for one that hangs.
-    let ask = |entry: MountEntry| std::thread::spawn(move || ask(entry));
-    let asked: Vec<_> = entries.into_iter().map(ask).collect();
-    Ok(asked.into_iter().filter_map(|thread| thread.join().ok()).collect())
+    // All are asked at once, so that they do not wait for one that hangs.
+    let asked: Vec<_> =
+        entries()?.into_iter().map(|entry| (start_reading(&entry.mountpoint, CONFIG), entry)).collect();
+    let mut mounts: Vec<Mounted> =
+        asked.into_iter().map(|(config, entry)| Mounted::new(entry, received(config))).collect();
+    let start =
+        |mount: &Mounted| mount.config.as_ref().map(|_| start_reading(&mount.entry.mountpoint, STATS));
+    let asked: Vec<_> = mounts.iter().map(start).collect();
+    for (mount, stats) in mounts.iter_mut().zip(asked) {
+        mount.stats = stats.and_then(|stats| received(stats).ok());
+    }
+    Ok(mounts)
 }
 
 /// Returns the mount points of all zarrfs mounts of this user, inner ones first.
@@ -131,32 +139,43 @@ fn entries() -> Result<Vec<MountEntry>> {
     Ok(entries)
 }
 
-fn ask(entry: MountEntry) -> Mounted {
-    let config = own_file(&entry.mountpoint, CONFIG);
-    let state = match &config {
-        Ok(_) => State::Serving,
-        Err(error) if error.kind() == io::ErrorKind::TimedOut => State::Silent,
-        Err(error) if is_daemon_gone(error) => State::Crashed,
-        Err(_) => State::Closed,
-    };
-    let config = config.ok().and_then(|text| serde_json::from_str(&text).ok());
-    let stats = if config.is_some() { own_file(&entry.mountpoint, STATS).ok() } else { None };
-    Mounted { entry, state, config, stats }
+impl Mounted {
+    /// A mount whose daemon has replied with this `config.json`, or with an error.
+    fn new(entry: MountEntry, config: io::Result<String>) -> Mounted {
+        let state = match &config {
+            Ok(_) => State::Serving,
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => State::Silent,
+            Err(error) if is_daemon_gone(error) => State::Crashed,
+            Err(_) => State::Closed,
+        };
+        let config = config.ok().and_then(|text| serde_json::from_str(&text).ok());
+        Mounted { entry, state, config, stats: None }
+    }
 }
 
 /// Returns the content of one of a mount's own files; fails with `TimedOut` if the daemon does not reply.
 fn own_file(mountpoint: &Path, name: &str) -> io::Result<String> {
+    received(start_reading(mountpoint, name))
+}
+
+/// Starts reading one of a mount's own files.
+fn start_reading(mountpoint: &Path, name: &str) -> io::Result<Look> {
     let folder = mountpoint.join(INTERNALS);
     let path = folder.join(name);
-    let read = move || {
+    Look::start(|| {
         // The kernel may have cached attributes of a mount without a daemon. Opening a folder always asks the daemon, and opening the
         // root would list the store.
         drop(fs::File::open(folder)?);
-        let mut text = String::new();
-        fs::File::open(path)?.take(MAX_OWN_BYTES).read_to_string(&mut text)?;
+        let mut text = Vec::new();
+        fs::File::open(path)?.take(MAX_OWN_BYTES).read_to_end(&mut text)?;
         Ok(text)
-    };
-    with_timeout(DAEMON_TIMEOUT, read).unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
+    })
+}
+
+/// Returns the text that a look has read; fails with `TimedOut` if the daemon does not reply.
+fn received(look: io::Result<Look>) -> io::Result<String> {
+    let text = look?.within(DAEMON_TIMEOUT).unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))?;
+    String::from_utf8(text).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
 /// Returns the content of one of a mount's own files, or a sentence that says why it cannot be read.

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
 use zarrfs::hierarchy::{Child, Tree};
-use zarrfs::mount::daemon::procfs::with_timeout;
+use zarrfs::mount::daemon::look::look_within;
 use zarrfs::store::overlay::{Access, BaseLocation, OverlayOptions};
 use zarrfs::store::{self, Store, StoreOptions, is_remote};
 
@@ -42,11 +42,19 @@ pub fn reply(arguments: &[OsString], definition: fn() -> Command) -> Option<Outc
         return None;
     }
     let asked: Option<Vec<String>> = asked.iter().map(|word| word.to_str().map(str::to_owned)).collect();
+    // In another process, because a path may lead through a mount that hangs. This one has no other thread yet.
     let found = asked.and_then(|asked| {
-        with_timeout(TIMEOUT, move || candidates(&asked, definition)).unwrap_or(Some(Vec::new()))
+        let look = || {
+            let names = candidates(&asked, definition);
+            Ok(names.map_or_else(Vec::new, |names| [b"\n", names.concat().as_bytes()].concat()))
+        };
+        match look_within(TIMEOUT, look) {
+            None => Some(Vec::new()),
+            Some(answer) => answer.ok()?.strip_prefix(b"\n").map(<[u8]>::to_vec),
+        }
     });
     Some(match found {
-        Some(names) => output::bytes(names.concat().as_bytes()).map(|_| ()),
+        Some(names) => output::bytes(&names).map(|_| ()),
         None => Err(Exit::Reported),
     })
 }

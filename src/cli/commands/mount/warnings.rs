@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use zarrfs::array::{Array, Engine, Layout};
 use zarrfs::hierarchy::{DOCUMENT_NAMES, Node, Tree};
+use zarrfs::mount::daemon::look::look_within;
 use zarrfs::store::{Store, is_remote, is_repository};
 use zarrfs::sys;
 
@@ -18,6 +19,8 @@ use crate::cli::output;
 /// The most time, and the most nodes, for finding arrays that the cache is too small for or that cannot be written.
 const SEARCH_TIME: Duration = Duration::from_millis(300);
 const SEARCH_NODES: usize = 1000;
+/// The most time for a look at the mount point.
+const LOOK_TIME: Duration = Duration::from_secs(1);
 
 /// Warns if one pass over an array needs more memory than the cache may take, so that chunks are decoded more than once.
 /// Checks only the first nodes, for a short time, so that mounting stays fast.
@@ -123,7 +126,12 @@ fn looks_like_mountpoint(location: &str) -> bool {
 
 /// Returns the message for a command line in which store and mount point are exchanged.
 pub fn exchanged_arguments(store: &str, mountpoint: &str) -> Option<String> {
-    (looks_like_store(mountpoint) && looks_like_mountpoint(store)).then(|| {
+    // In another process: a mount that does not reply may be there already.
+    let is_store = || {
+        let looked = look_within(LOOK_TIME, || Ok(vec![u8::from(looks_like_store(mountpoint))]));
+        looked.is_some_and(|looked| looked.is_ok_and(|looked| looked == [1]))
+    };
+    (looks_like_mountpoint(store) && is_store()).then(|| {
         format!(
             "{mountpoint} is a store and {store} is not: write 'zarrfs mount {mountpoint} {store}', with the store first"
         )
