@@ -7,6 +7,7 @@
 //! `resources.rs` and `written.rs`.
 
 pub mod clear;
+mod created;
 pub mod dirty;
 pub mod dirty_chunks;
 mod encode;
@@ -179,9 +180,9 @@ impl ArrayWriter {
 
     // --- writing ---
 
-    /// Writes `data` at `offset`. The range must lie in the file. The bytes are dirty until [`ArrayWriter::flush`]. If
-    /// more than the limit is dirty, stores some of it first; if that fails and leaves no room, the write fails as a
-    /// whole.
+    /// Writes `data` at `offset`. The range must lie in the file, and the array must be open for writing. The bytes are dirty until
+    /// [`ArrayWriter::flush`]. If more than the limit is dirty, stores some of it first; if that fails and leaves no room, the write fails
+    /// as a whole.
     pub fn write_at(self: &Arc<Self>, offset: u64, data: &[u8]) -> Result<()> {
         self.check_write(offset, data)?;
         self.make_room()?;
@@ -229,6 +230,7 @@ impl ArrayWriter {
 
     /// Makes every byte zero and keeps the size. Fails if the array has too many objects to keep track of.
     pub fn zero(&self) -> Result<()> {
+        self.check_open()?;
         if self.served.levels().objects() > MAX_ZEROED_OBJECTS {
             let reason = format!("setting an array of more than {MAX_ZEROED_OBJECTS} objects to zero");
             return Err(Error::unsupported(self.served.document_key(), reason));
@@ -246,11 +248,23 @@ impl ArrayWriter {
     /// Fails if these bytes cannot be written there: they lie past the end of the file, or are not values of the data
     /// type.
     pub fn check_write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.check_open()?;
         if self.write_back.end().refuses_writes() {
             return Err(self.write_back.session.stale());
         }
         self.served.range(offset, data.len())?;
         self.served.check_values(data)
+    }
+
+    /// Fails if no writer has opened the array: readers would not find what is written, and nothing could store it.
+    fn check_open(&self) -> Result<()> {
+        if self.write_back.session.is_open() {
+            return Ok(());
+        }
+        let key = self.served.document_key();
+        Err(Error::ReadOnly(format!(
+            "{key}: the array is not open for writing (ArrayWriter::open_for_writing)"
+        )))
     }
 
     /// Fails if these bytes are not values of the data type.

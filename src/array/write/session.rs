@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use crate::array::served::ServedArray;
 use crate::array::source::MAX_CHUNK_BYTES;
 use crate::array::sync::Mutex;
+use crate::array::sync::atomic::{AtomicBool, Ordering};
 use crate::error::{Error, Result};
-use crate::metadata::MAX_DOCUMENT_BYTES;
+use crate::metadata::{MAX_DOCUMENT_BYTES, document_form};
 use crate::store::{FileId, Info, ObjectVersion, Writer};
 
 /// How long an open waits for another writer's lock.
@@ -42,17 +43,25 @@ pub struct WriteSession {
     served: Arc<ServedArray>,
     /// Present while the array has a writer or a dirty chunk.
     opened: Arc<Mutex<Option<OpenSession>>>,
+    /// Whether it is present. Writers ask, and do not wait for a thread that looks at the document under the lock.
+    is_open: Arc<AtomicBool>,
 }
 
 impl WriteSession {
     /// Creates the session of an array that is not open for writing.
     pub fn new(served: &Arc<ServedArray>) -> Self {
-        WriteSession { served: Arc::clone(served), opened: Arc::default() }
+        WriteSession { served: Arc::clone(served), opened: Arc::default(), is_open: Arc::default() }
     }
 
     /// Returns the session of an array that continues this one.
     pub fn successor(&self, served: &Arc<ServedArray>) -> Self {
-        WriteSession { served: Arc::clone(served), opened: Arc::clone(&self.opened) }
+        let (opened, is_open) = (Arc::clone(&self.opened), Arc::clone(&self.is_open));
+        WriteSession { served: Arc::clone(served), opened, is_open }
+    }
+
+    /// Returns whether the array has a writer or a dirty chunk.
+    pub fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Acquire)
     }
 
     /// Returns whether two arrays share a session, because one grew from the other.
@@ -105,6 +114,7 @@ impl WriteSession {
             folder,
             is_end_clear: false,
         });
+        self.is_open.store(true, Ordering::Release);
         opened_first();
         Ok(())
     }
@@ -142,6 +152,7 @@ impl WriteSession {
     pub fn release_if_idle(&self, is_dirty: impl FnOnce() -> bool, released: impl FnOnce()) {
         let mut opened = self.opened.lock();
         if opened.as_ref().is_some_and(|opened| opened.writers == 0) && !is_dirty() {
+            self.is_open.store(false, Ordering::Release);
             *opened = None;
         }
         if opened.is_none() {
@@ -223,6 +234,20 @@ impl WriteSession {
             opened.version = Some(now.version);
         }
         Ok(now)
+    }
+
+    /// Returns whether the document still describes an array of this form, perhaps a longer or shorter one. One request, unless the document
+    /// was replaced since [`WriteSession::check_document`].
+    pub fn is_of_same_form(&self) -> Result<bool> {
+        let (served, store) = (&self.served, self.served.store());
+        let key = served.document_key();
+        let known = self.opened.lock().as_ref().and_then(|opened| opened.version);
+        let Some(now) = store.head_object(key)? else { return Ok(false) };
+        if known == Some(now.version) {
+            return Ok(true);
+        }
+        let document = store.get(key, MAX_DOCUMENT_BYTES)?;
+        Ok(document.is_some_and(|document| document_form(key, &document) == Some(served.metadata().form())))
     }
 
     /// Updates the document's modification time, so that make and rsync see the change.

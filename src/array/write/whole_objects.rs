@@ -18,6 +18,7 @@ use crate::array::served::ServedArray;
 use crate::array::source::replacement::Encoded;
 use crate::array::sync::Mutex;
 use crate::array::write::ArrayWriter;
+use crate::array::write::created::CreatedObjects;
 use crate::array::write::dirty_chunks::DirtyChunks;
 use crate::array::write::object_writer::{NewObject, ObjectWriter, THREADS_PER_CORE};
 use crate::array::write::session::WriteSession;
@@ -51,6 +52,7 @@ pub trait ImportSource: Sync {
 struct ElementImport<'a> {
     objects: &'a ObjectWriter,
     session: &'a WriteSession,
+    created: &'a CreatedObjects,
     elements: &'a dyn ImportSource,
     /// Owner and mode for new objects.
     like: &'a Info,
@@ -71,8 +73,10 @@ impl ArrayWriter {
         let like = write_back.session.check_document()?;
         let cores = self.workers.count().max(1);
         let (objects, session, dirty) = (&write_back.objects, &write_back.session, &self.dirty);
-        let import = ElementImport { objects, session, elements, like: &like, cores, dirty };
-        if self.served.levels().is_sharded() { import.store_shards() } else { import.store_chunks() }
+        let created = write_back.created();
+        let import = ElementImport { objects, session, created, elements, like: &like, cores, dirty };
+        if self.served.levels().is_sharded() { import.store_shards() } else { import.store_chunks() }?;
+        created.confirm(objects, session)
     }
 }
 
@@ -204,6 +208,11 @@ impl ElementImport<'_> {
             let replacement = served.seen().replace(&key);
             let new = NewObject { object, encoded, like: self.like, precondition, is_zero: true };
             let version = self.objects.put(&new)?;
+            if let (None, Some(version)) = (old, version)
+                && self.created.record(&key, version)
+            {
+                self.created.confirm(self.objects, self.session)?;
+            }
             served.advance_epoch();
             self.dirty.mark_stored(object, &key);
             replacement.record(old, version);

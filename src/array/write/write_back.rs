@@ -14,6 +14,7 @@ use crate::array::cache::{CachedContent, ValidatedVersion};
 use crate::array::served::ServedArray;
 use crate::array::served::strip_cache::StripCache;
 use crate::array::sync::Mutex;
+use crate::array::write::created::CreatedObjects;
 use crate::array::write::dirty::{ChunkState, DirtyObject, FlushScope};
 use crate::array::write::dirty_chunks::{DirtyChunks, Unsaved};
 use crate::array::write::encode::{DirtyEncoder, EncodedChunks};
@@ -62,6 +63,7 @@ pub struct WriteBack {
 struct WriteBackState {
     failures: WriteFailures,
     end: ArrayEnd,
+    created: CreatedObjects,
     /// Serialises write-back: one thread stores chunks at a time.
     storing: Mutex<()>,
     /// Serialises directory fsyncs: a second fsync(2) waits for the first.
@@ -102,6 +104,11 @@ impl WriteBack {
     /// Returns the failures of write-back.
     pub fn failures(&self) -> &WriteFailures {
         &self.state.failures
+    }
+
+    /// Returns the objects that were created and not yet confirmed.
+    pub fn created(&self) -> &CreatedObjects {
+        &self.state.created
     }
 
     /// Returns how far the end of the array has come.
@@ -171,7 +178,7 @@ impl WriteBack {
             return Ok(());
         }
         let objects = self.dirty.objects_to_store(scope);
-        if !objects.is_empty() {
+        if !objects.is_empty() || !self.created().is_empty() {
             let failures = self.store_checked(&objects)?;
             self.failures().log(&failures);
             if let Some(error) = failures.into_iter().next() {
@@ -194,7 +201,16 @@ impl WriteBack {
             Err(error @ Error::Stale { .. }) => return Err(error),
             Err(error) => return Ok(vec![error]),
         };
-        let failures = self.store_objects(objects, &like);
+        let mut failures = self.store_objects(objects, &like);
+        match self.created().confirm(&self.objects, &self.session) {
+            Ok(()) => {}
+            Err(error @ Error::Stale { .. }) => {
+                // What is removed was clean already, so no later attempt would report it.
+                self.failures().record(&error);
+                return Err(error);
+            }
+            Err(error) => failures.push(error),
+        }
         if failures.len() < objects.len() {
             self.session.touch_document();
         }
@@ -275,6 +291,12 @@ impl WriteBack {
         let version =
             self.objects.put(&NewObject { object, encoded: &encoded, like, precondition, is_zero })?;
         drop(encoded);
+        if let (None, Some(version)) = (old, version)
+            && self.created().record(key, version)
+        {
+            let confirmed = self.created().confirm(&self.objects, &self.session);
+            confirmed.inspect_err(|error| self.failures().record(error))?;
+        }
         // Content that readers loaded before this moment is compared with the store before use.
         let stored = ValidatedVersion { object: version, epoch: served.advance_epoch() };
         self.dirty.mark_stored(object, key);

@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::{Case, case, make_in_memory, open_with};
 use crate::array::{Array, Layout};
-use crate::error::Result;
-use crate::store::{MemoryStore, Store};
+use crate::error::{Error, Result};
+use crate::store::{MemoryStore, Precondition, Store};
 use crate::test_store::{Hook, Hooked, Operation, Request};
 
 /// What happens between the reads for a put and the put.
@@ -139,6 +139,84 @@ proptest! {
     ) {
         run(&case, block, &rounds);
     }
+}
+
+fn document_of(case: &Case, change: impl FnOnce(&mut serde_json::Value)) -> Vec<u8> {
+    let objects = make_in_memory(case);
+    let stored = objects.get("a/zarr.json", 1 << 20).unwrap().unwrap();
+    let mut document = serde_json::from_slice(&stored).unwrap();
+    change(&mut document);
+    document.to_string().into_bytes()
+}
+
+/// The bug: another program created the array anew between the check of the document and the put of an object that neither array had. The
+/// object of the old data type stayed in the new array, and the flush succeeded.
+#[test]
+fn objects_that_were_created_in_the_place_of_another_array_are_removed() {
+    let bytes = json!({"name":"bytes","configuration":{"endian":"little"}});
+    let case =
+        Case { shape: vec![16], chunk: vec![8], codecs: json!([bytes]), fill: 0, layout: Layout::default() };
+    let of_type = document_of(&case, |document| document["data_type"] = json!("uint16"));
+    let of_chunks = document_of(&case, |document| {
+        document["chunk_grid"]["configuration"]["chunk_shape"] = json!([4]);
+    });
+    let longer = document_of(&case, |document| document["shape"] = json!([40]));
+    let edited = document_of(&case, |document| document["attributes"] = json!({"n": 1}));
+    let cases: [(Option<Vec<u8>>, bool); 5] = [
+        (Some(of_type), false),
+        (Some(of_chunks), false),
+        (None, false),
+        (Some(longer), true),
+        (Some(edited), true),
+    ];
+    for (document, stays) in cases {
+        let shown = document.as_deref().map(String::from_utf8_lossy).unwrap_or_default().into_owned();
+        let objects = make_in_memory(&case);
+        objects.put("a/c/1", vec![5; 16]).unwrap();
+        let ours = remote(&objects);
+        let (_engine, array) = open_with(&case, &(Arc::clone(&ours) as Arc<dyn Store>), 1 << 30);
+        array.writer().write_at(0, &[1]).unwrap();
+        let others = Arc::clone(&objects);
+        ours.hook.meanwhile.lock().push(Box::new(move || match document {
+            Some(document) => others.put("a/zarr.json", document).unwrap(),
+            None => drop(others.writer().unwrap().delete("a/zarr.json", Precondition::Any).unwrap()),
+        }));
+        let flushed = array.writer().flush();
+        assert_eq!(flushed.is_ok(), stays, "{flushed:?} {shown}");
+        assert!(stays || matches!(flushed, Err(Error::Stale { .. })), "{flushed:?} {shown}");
+        assert_eq!(objects.get("a/c/0", 1 << 10).unwrap().is_some(), stays, "{shown}");
+        assert_eq!(objects.get("a/c/1", 1 << 10).unwrap().unwrap(), [5; 16]);
+        // Handles that come later report it, too.
+        assert_eq!(array.writer().failures().0 > 0, !stays, "{shown}");
+    }
+}
+
+/// As above, but the other program has put its own object there: that stays.
+#[test]
+fn objects_that_another_program_has_replaced_stay() {
+    let bytes = json!({"name":"bytes","configuration":{"endian":"little"}});
+    let case =
+        Case { shape: vec![24], chunk: vec![8], codecs: json!([bytes]), fill: 0, layout: Layout::default() };
+    let objects = make_in_memory(&case);
+    let ours = remote(&objects);
+    let (_engine, array) = open_with(&case, &(Arc::clone(&ours) as Arc<dyn Store>), 1 << 30);
+    array.writer().write_at(0, &[1]).unwrap();
+    array.writer().write_at(16, &[1]).unwrap();
+    let document = document_of(&case, |document| document["data_type"] = json!("uint16"));
+    // The last put comes after the first one, whichever that is.
+    let others = Arc::clone(&objects);
+    ours.hook.meanwhile.lock().push(Box::new(move || {
+        others.put("a/zarr.json", document).unwrap();
+        for key in ["a/c/0", "a/c/1"] {
+            if others.get(key, 1 << 10).unwrap().is_some() {
+                others.put(key, vec![7; 16]).unwrap();
+            }
+        }
+    }));
+    ours.hook.meanwhile.lock().push(Box::new(|| {}));
+    assert!(matches!(array.writer().flush(), Err(Error::Stale { .. })));
+    let stored = ["a/c/0", "a/c/1"].map(|key| objects.get(key, 1 << 10).unwrap());
+    assert!(stored.iter().flatten().all(|bytes| *bytes == [7; 16]), "{stored:?}");
 }
 
 /// Bytes that are in the store already are no longer our change: a later put must not bring them back.

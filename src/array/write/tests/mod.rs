@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::array::test_arrays::{self, read_now, read_soon};
 use crate::array::{Array, ByteOrder, Engine, EngineOptions, Layout, Order};
 use crate::cancellation::Cancellation;
+use crate::error::Error;
 use crate::store::{MemoryStore, ObjectPart, PutOptions, Store};
 
 /// One step of a program.
@@ -180,6 +181,33 @@ proptest! {
     fn random_steps_match_a_byte_vector(case in case(), steps in proptest::collection::vec(step(), 1..40)) {
         run(&case, &steps);
     }
+}
+
+/// The bug: a write to an array that was not opened for writing was accepted. Readers did not find it, and the sync failed with ESTALE.
+#[test]
+fn an_array_that_is_not_open_for_writing_takes_no_writes() {
+    let store = make(&simple(json!([{"name":"bytes","configuration":{"endian":"little"}}])));
+    let engine = Engine::with_options(EngineOptions::new(4000, 2));
+    let array = test_arrays::open(&engine, &store, "a", Layout::default());
+    let writer = array.writer();
+    let refuses = || {
+        let refused = [
+            writer.write_at(0, &[1]),
+            writer.write_page(0, &[1]),
+            writer.zero(),
+            writer.try_begin_write(0, &[1]).map(|_| ()),
+        ];
+        assert!(refused.iter().all(|refused| matches!(refused, Err(Error::ReadOnly(_)))), "{refused:?}");
+    };
+    refuses();
+    writer.open_for_writing().unwrap();
+    writer.write_at(0, &[1]).unwrap();
+    writer.sync().unwrap();
+    let mut out = [0; 2];
+    array.read_at(0, &mut out).unwrap();
+    assert_eq!(out, [1, 0]);
+    writer.close_for_writing();
+    refuses();
 }
 
 fn simple(codecs: serde_json::Value) -> Case {
