@@ -79,6 +79,12 @@ fn servers_without_head() {
     }
 }
 
+/// The bug: the body was read as the reply to the next request of its connection, which failed with EIO at once.
+#[test]
+fn replies_to_head_with_a_body() {
+    is_read("HEAD with a body", &SMALL, |asked| (asked.method == "HEAD").then_some(Fault::HeadWithBody));
+}
+
 #[test]
 fn hosts_behind_one_name_that_take_turns() {
     let mut numbers = Numbers(7);

@@ -427,14 +427,21 @@ impl Client {
         let is_tls = ["certificate", "tls", "handshake", "corrupt message"]
             .iter()
             .any(|word| reasons.to_ascii_lowercase().contains(word));
-        let is_new = !self.is_reached.load(Ordering::Relaxed) && error.kind() == HttpErrorKind::Connect;
+        let was_reached = self.is_reached.load(Ordering::Relaxed);
+        let is_new = !was_reached && error.kind() == HttpErrorKind::Connect;
         if is_tls {
             reasons += "; the server is not trusted or does not speak TLS: check the URL, or name the file with its authority's \
                         certificate in SSL_CERT_FILE";
         } else if is_new {
             reasons += "; check the URL and --endpoint-url, or HTTPS_PROXY";
         }
-        let kind = if is_tls || is_new { HttpErrorKind::Unknown } else { error.kind() };
+        let kind = match error.kind() {
+            _ if is_tls || is_new => HttpErrorKind::Unknown,
+            // Not HTTP, from a server that speaks it: the rest of an earlier reply on the same connection, such as a body after the reply to
+            // HEAD. The next attempt gets another connection.
+            HttpErrorKind::Unknown if was_reached => HttpErrorKind::Request,
+            kind => kind,
+        };
         HttpError::new(kind, Refusal::without_reply(format!("{asked}: cannot be reached: {reasons}")))
     }
 }

@@ -8,7 +8,7 @@ mod objects;
 mod request;
 
 use std::collections::HashMap;
-use std::io::{BufReader, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -59,6 +59,8 @@ pub enum Fault {
     NewTagUnconditionally,
     /// The replies to HEAD and to ranges lack the length of the object.
     NoLength,
+    /// The reply to HEAD has the object's bytes, which come after the next request on that connection.
+    HeadWithBody,
     /// One byte a second, until the service hangs up.
     Drip,
     /// Half of the body, and then nothing while the connection stays open.
@@ -335,6 +337,12 @@ impl Shared {
                 let answer = self.carry_out(&asked);
                 thread::sleep(after);
                 send(stream, &answer, &asked)
+            }
+            Some(Fault::HeadWithBody) => {
+                let answer = self.carry_out(&asked);
+                (&*stream).write_all(answer.head(Some(answer.2.len())).as_bytes()).ok()?;
+                reader.fill_buf().ok()?;
+                (&*stream).write_all(&answer.2).ok()
             }
             Some(Fault::LostReply) => {
                 self.carry_out(&asked);
