@@ -246,6 +246,23 @@ impl World {
         }
     }
 
+    /// Checks that everything is in the cache that the service had all the time since the step began.
+    pub fn check_filled(&self, before: &StateBefore) {
+        let offline = self.service.store(&self.options(true)).unwrap();
+        let turns = self.service.turns();
+        for (key, first) in &before.states {
+            let line = &turns.objects.timelines()[key];
+            let stays = line.since(*first).all(|bytes| bytes.is_some());
+            let answer = offline.get(key, 1 << 20);
+            let is_there = answer.as_ref().is_ok_and(|bytes| {
+                line.since(line.seen).any(|known| known == bytes.as_deref()) && (bytes.is_some() || !stays)
+            });
+            assert!(is_there || !stays, "{key} is not in the cache, which was said to be full: {answer:?}");
+            let folder = key.rsplit_once('/').map_or("", |(folder, _)| folder);
+            assert!(!stays || offline.list(folder).is_ok(), "the list of {folder} is not in the cache");
+        }
+    }
+
     /// Checks that the cache serves nothing without the service that is older than what was seen.
     pub fn check_offline(&mut self) {
         let offline = self.service.store(&self.options(true)).unwrap();

@@ -1,10 +1,11 @@
 //! Random sequences of what two programs can do to one array of a service. The tested program appends, writes, resizes and edits
-//! attributes, directly and through an overlay; it commits the overlay, and keeps what it reads in a disk cache. A second program changes
+//! attributes, directly and through an overlay; it commits the overlay, and keeps what it reads in a disk cache. It fills that cache with
+//! everything, while another mount with a smaller limit removes entries of it. A second program changes
 //! the same array without a lock, between any two requests of the first. Replies are lost, and the tested program dies at any request.
 //!
 //! After each step, the store has what was acknowledged to either program. What was written through the overlay is shown, and is kept or
 //! committed, and replaces only what it was made from. A chunk of an array of another form is an error. Reads are never stale, even
-//! without the service.
+//! without the service. A fill that says that everything is in the cache says the truth.
 //!
 //! `other.rs` has the second program, `program.rs` the steps of the tested one, and `checks.rs` what must hold after a step.
 //! `ZARRFS_TWO_PROGRAMS_CASES=10000 cargo test --lib two_programs::` is the long run, and `ZARRFS_TWO_PROGRAMS_FIRST=17` begins at a sequence.
@@ -80,6 +81,8 @@ struct Counts {
     killed: u64,
     committed: u64,
     offline: u64,
+    /// Fills that claimed to be complete.
+    filled: u64,
 }
 
 /// The service, the tested program, and what is expected of both.
@@ -135,8 +138,12 @@ impl World {
     }
 
     fn options(&self, is_offline: bool) -> RemoteOptions {
+        self.cache_options(1 << 30, is_offline, false)
+    }
+
+    fn cache_options(&self, limit_bytes: u64, is_offline: bool, must_keep: bool) -> RemoteOptions {
         let folder = self.folder.path().join("cache");
-        let cache = DiskCacheOptions { folder, limit_bytes: Some(1 << 30), is_offline, must_keep: false };
+        let cache = DiskCacheOptions { folder, limit_bytes: Some(limit_bytes), is_offline, must_keep };
         RemoteOptions { disk_cache: Some(cache), ..RemoteOptions::default() }
     }
 
@@ -211,13 +218,15 @@ fn nothing_of_two_programs_is_lost_or_stale() {
             println!("sequence {seed} fails after {} others: {:#?}", seed - first, world.log);
             std::panic::resume_unwind(panic);
         }
-        let Counts { stored, refused, killed, committed, offline } = world.counts;
+        let Counts { stored, refused, killed, committed, offline, filled } = world.counts;
         all.stored += stored;
         all.refused += refused;
         all.killed += killed;
         all.committed += committed;
         all.offline += offline;
+        all.filled += filled;
     }
     println!("{cases} sequences: {all:?}, 0 lost, 0 stale");
     assert!(all.stored > 2 * cases && all.committed > cases / 8 && all.offline > cases, "{all:?}");
+    assert!(all.filled > cases / 20, "{all:?}");
 }

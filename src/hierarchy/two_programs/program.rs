@@ -4,12 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::other::{Act, CHUNK, DOCUMENT, FILL, KINDS, MAX_LENGTH, NEW_LENGTH, Word, array, described, word};
+use super::other::{
+    Act, CHUNK, DOCUMENT, FILL, KINDS, MAX_LENGTH, NEW_LENGTH, Word, array, described, key, word,
+};
 use super::{OpenInMount, OverlayChange, OverlayElement, World};
 use crate::array::{Array, Engine, Layout};
 use crate::cancellation::Cancellation;
 use crate::error::{Error, Result};
 use crate::hierarchy::attributes::{self, Edit};
+use crate::hierarchy::cache_fill::{FillOutcome, FillProgress, FillScope, fill};
 use crate::hierarchy::commit::into_base;
 use crate::hierarchy::{Node, Tree, author};
 use crate::store::overlay::{Access, ChangeKind, OverlayOptions, OverlayStore};
@@ -25,6 +28,17 @@ pub struct StateBefore {
     pub states: BTreeMap<String, usize>,
     /// Whether no other program and no failure comes in between.
     pub is_quiet: bool,
+    /// Whether requests are lost, or the program dies.
+    pub may_fail: bool,
+}
+
+/// What a fill reports.
+struct FailuresOfFill;
+
+impl FillProgress for FailuresOfFill {
+    fn enter(&self, _: &str) {}
+    fn record(&self, _: u64) {}
+    fn report(&self, _: Error) {}
 }
 
 /// Elements that were written, by their numbers.
@@ -118,16 +132,17 @@ impl World {
 
     /// Does one step, and checks what must hold after it.
     pub fn step(&mut self) {
-        let kind = self.numbers.below(27);
+        let kind = self.numbers.below(29);
         let route = if self.numbers.below(2) == 0 { Route::Direct } else { Route::Overlay };
         let script = self.script();
-        let is_quiet = script.acts.is_empty() && script.lost_percent == 0 && script.dies_after.is_none();
+        let may_fail = script.lost_percent > 0 || script.dies_after.is_some();
+        let is_quiet = script.acts.is_empty() && !may_fail;
         self.log.push(format!("{kind} {route:?}: {script:?}"));
         let before = {
             let turns = self.service.turns();
             let lines = turns.objects.timelines().iter();
             let states = lines.map(|(key, line)| (key.clone(), line.now())).collect();
-            StateBefore { clock: turns.other.clock, remade: turns.other.remade, states, is_quiet }
+            StateBefore { clock: turns.other.clock, remade: turns.other.remade, states, is_quiet, may_fail }
         };
         self.service.begin(self.direct.as_ref().unwrap(), script);
         let is_commit = (19..25).contains(&kind);
@@ -139,6 +154,7 @@ impl World {
             16..19 => self.read(route, &before),
             19..25 => self.commit(),
             25 => self.discard(),
+            26..28 => self.fill(&before),
             _ => self.close(false),
         }
         if self.service.end() {
@@ -317,9 +333,9 @@ impl World {
         }
         let mut turns = self.service.turns();
         let (_, other) = turns.both();
-        if other.remade != before.remade {
+        if other.remade != before.remade && before.may_fail {
             // A chunk that neither array had may have been put between the second program's document and the check of it. Other elements of that
-            // chunk then have the fill value of the old data type. No request of a service covers both objects, so this is not excluded.
+            // chunk then have the fill value of the old data type. It is removed again, unless this program dies before, or its requests are lost.
             let chunks: BTreeSet<u64> = written.iter().map(|(element, _)| element / CHUNK).collect();
             for element in chunks.into_iter().flat_map(|chunk| chunk * CHUNK..(chunk + 1) * CHUNK) {
                 if let Some(known) = other.known.get_mut(&element) {
@@ -357,6 +373,28 @@ impl World {
         if before.is_quiet && route == Route::Direct {
             read.unwrap();
             self.check_direct();
+        }
+    }
+
+    /// Fills the cache, as `zarrfs cache fill` does with a small limit. Another mount uses the same cache with its own limit.
+    fn fill(&mut self, before: &StateBefore) {
+        let limits = [self.numbers.below(96), self.numbers.below(32)].map(|blocks| (8 + blocks) * 4096);
+        let [limit, limit_of_other] = limits;
+        let keys: Vec<String> = (0..4).map(|_| key(self.numbers.below(7))).collect();
+        let store: Arc<dyn Store> =
+            Arc::new(self.service.store(&self.cache_options(limit, false, true)).unwrap());
+        let scope = FillScope { paths: &[], jobs: 1 };
+        let filled = fill(&store, scope, &FailuresOfFill, || {
+            let other = self.service.store(&self.cache_options(limit_of_other, false, false)).unwrap();
+            for key in &keys {
+                let _ = other.get(key, 1 << 20);
+            }
+            Ok(Arc::new(self.service.store(&self.cache_options(limit, true, false))?))
+        });
+        self.log.push(format!("{filled:?} with {limits:?}"));
+        if filled.outcome == FillOutcome::Complete {
+            self.counts.filled += 1;
+            self.check_filled(before);
         }
     }
 
