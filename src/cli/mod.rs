@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 
+use zarrfs::mount::daemon::service;
 use zarrfs::nearest::nearest;
 
 use commands::{
@@ -70,7 +71,13 @@ enum Command {
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     match parse_and_run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(exit) => output::report(exit),
+        Err(exit) => {
+            if let Exit::Usage(_) | Exit::Misused = exit {
+                // The service manager tries no invalid command line again, so there is no other daemon.
+                service::forget_session();
+            }
+            output::report(exit)
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -76,6 +77,49 @@ fn requests_fail_at_their_deadline_and_others_do_not_wait() {
     hanging.open();
     wait_for(|| fs::read(&bad).is_ok_and(|bytes| bytes == [7; 20_000]));
     mount.unmount();
+}
+
+/// The watchdog is for the daemon, not for its store.
+#[test]
+fn a_store_that_hangs_does_not_trip_the_watchdog() {
+    if own_process::has_run() {
+        return;
+    }
+    let Some((place, hanging)) = store() else { return };
+    let socket = place.folder.path().join("notify");
+    let manager = UnixDatagram::bind(&socket).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let hear = || {
+        let mut message = [0; 4096];
+        let length = manager.recv(&mut message).unwrap();
+        String::from_utf8_lossy(&message[..length]).into_owned()
+    };
+    let options = ["--foreground", "--tune", "request-deadline=60,threads=2", "--revalidate", "0.1"];
+    let mut command = place.mount_command(&options);
+    let mut daemon = command.env("NOTIFY_SOCKET", &socket).env("WATCHDOG_USEC", "400000").spawn().unwrap();
+    while !hear().starts_with("READY=1") {}
+    let bad = place.path("bad");
+    let readers: Vec<_> = (0..READERS)
+        .map(|_| {
+            let bad = bad.clone();
+            std::thread::spawn(move || fs::read(bad).unwrap())
+        })
+        .collect();
+    wait_for(|| hanging.waiting() > 0);
+    // Those that wait in the socket are from before.
+    manager.set_nonblocking(true).unwrap();
+    while manager.recv(&mut [0; 16]).is_ok() {}
+    manager.set_nonblocking(false).unwrap();
+    for _ in 0..5 {
+        assert_eq!(hear(), "WATCHDOG=1");
+    }
+    assert!(readers.iter().all(|reader| !reader.is_finished()));
+    hanging.open();
+    for reader in readers {
+        assert_eq!(reader.join().unwrap(), [7; 20_000]);
+    }
+    signal(daemon.id(), "TERM");
+    assert!(daemon.wait().unwrap().success());
 }
 
 /// The bug: the timer, the end and a writer that needs room stored one array after the other, so that the first that hung

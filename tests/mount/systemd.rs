@@ -2,13 +2,14 @@
 //! are verified by scripts/test, and run in a container by scripts/test-systemd.
 
 use std::fs::{self, File};
-use std::io::{Read, Seek};
+use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::support::place::*;
+use crate::support::skip;
 
 struct Manager {
     socket: UnixDatagram,
@@ -99,6 +100,156 @@ fn a_daemon_says_which_process_it_is() {
     assert!(start(&place, &[]).wait().unwrap().success());
     assert_eq!(manager.hear().last(), Some(&format!("MAINPID={}", place.daemon())));
     assert!(place.umount().status.success());
+}
+
+/// A service with a manager that stores descriptors.
+struct Service {
+    manager: Child,
+    commands: ChildStdin,
+    replies: BufReader<ChildStdout>,
+}
+
+impl Service {
+    fn new(place: &Place, options: &[&str], variables: &[(&str, &str)]) -> Self {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/manager.py");
+        let name = format!("zarrfs-test-{}", place.folder.path().file_name().unwrap().display());
+        let mut command = Command::new("python3");
+        command.arg(script).arg(name).arg(PROGRAM).args(["mount", "--foreground"]).args(options);
+        command.arg(place.store()).arg(place.mountpoint());
+        command.env("FDSTORE", "100").envs(variables.iter().copied());
+        let mut manager = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (commands, replies) = (manager.stdin.take().unwrap(), manager.stdout.take().unwrap());
+        Service { manager, commands, replies: BufReader::new(replies) }
+    }
+
+    /// Has the manager carry out a command. Returns its reply.
+    fn ask(&mut self, command: &str) -> String {
+        writeln!(self.commands, "{command}").unwrap();
+        let mut reply = String::new();
+        self.replies.read_line(&mut reply).unwrap();
+        reply.trim_end().to_owned()
+    }
+
+    fn start(&mut self) {
+        self.ask("start");
+        self.ask("hear READY=1");
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // With it go the descriptors, and with them a mount without a daemon.
+        let _ = self.manager.kill();
+        let _ = self.manager.wait();
+    }
+}
+
+/// Whether the kernel can continue a session of this service, which has started.
+fn is_stored(service: &mut Service) -> bool {
+    let has = !service.ask("stored").is_empty();
+    if !has {
+        skip("a service that goes on without its daemon", "the kernel is older than Linux 6.9", false);
+    }
+    has
+}
+
+#[test]
+fn a_service_goes_on_with_what_its_manager_stores() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::demo();
+    let mut service = Service::new(&place, &["-o", "allow-other=off"], &[]);
+    service.start();
+    if !is_stored(&mut service) {
+        return;
+    }
+    assert_eq!(service.ask("stored"), "zarrfs.deaths zarrfs.device zarrfs.journal zarrfs.mark");
+    let expected = place.cat("climate/temperature");
+    let mut file = File::open(place.path("climate/temperature")).unwrap();
+    let mut read = vec![0; 1000];
+    file.read_exact(&mut read).unwrap();
+    let stale = |is_mounted: bool| {
+        let output = zarrfs(&["umount", "--stale", place.mountpoint().to_str().unwrap()]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(self::is_mounted(&place.mountpoint()), is_mounted);
+    };
+    // A crash, and a planned restart.
+    for (signal, end) in [("KILL", "-9"), ("USR2", "0"), ("KILL", "-9")] {
+        let before = place.daemon();
+        service.ask(&format!("signal {signal}"));
+        assert_eq!(service.ask("wait"), end, "{signal}");
+        stale(true);
+        service.start();
+        let mut part = vec![0; 1000];
+        file.read_exact(&mut part).unwrap();
+        read.extend(part);
+        assert_ne!(place.daemon(), before);
+    }
+    assert!(read == expected[..read.len()]);
+    drop(file);
+    service.ask("signal TERM");
+    assert_eq!(service.ask("wait"), "0");
+    assert_eq!(service.ask("stored"), "");
+    assert!(!is_mounted(&place.mountpoint()));
+}
+
+#[test]
+fn a_session_that_cannot_be_continued_is_made_anew() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::demo();
+    let mut service = Service::new(&place, &[], &[]);
+    service.start();
+    if !is_stored(&mut service) {
+        return;
+    }
+    let file = File::open(place.path("climate/temperature")).unwrap();
+    service.ask("spoil zarrfs.journal zarrfs session 0");
+    service.ask("signal KILL");
+    service.ask("wait");
+    service.ask("start");
+    assert_eq!(service.ask("wait"), "1");
+    assert_eq!(service.ask("stored"), "");
+    let read = std::os::unix::fs::FileExt::read_at(&file, &mut [0; 10], 0);
+    assert_eq!(read.unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
+    drop(file);
+    let output = zarrfs(&["umount", "--stale", place.mountpoint().to_str().unwrap()]);
+    assert!(output.status.success() && !is_mounted(&place.mountpoint()));
+    service.start();
+    assert_eq!(fs::read(place.path("small/answer")).unwrap(), place.cat("small/answer"));
+    // It was unmounted while there was no daemon.
+    service.ask("signal KILL");
+    service.ask("wait");
+    let mountpoint = place.mountpoint();
+    let unmount = Command::new("fusermount3").args(["-u", "-z"]).arg(&mountpoint).status();
+    assert!(unmount.unwrap().success());
+    service.start();
+    assert_eq!(fs::read(place.path("small/answer")).unwrap(), place.cat("small/answer"));
+    assert!(place.umount().status.success());
+    assert_eq!(service.ask("wait"), "0");
+    assert_eq!(service.ask("stored"), "");
+}
+
+#[test]
+fn the_watchdog_hears_of_a_mount_that_replies() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::demo();
+    let mut service = Service::new(&place, &["--writable"], &[("WATCHDOG_USEC", "400000")]);
+    service.start();
+    assert_eq!(service.ask("stored"), "", "what is written is only in the daemon");
+    for _ in 0..3 {
+        service.ask("hear WATCHDOG=1");
+    }
+    assert!(fs::metadata(place.path("__zarrfs__")).unwrap().is_dir());
+    service.ask("hear WATCHDOG=1");
+    // Without a session that is stored, a planned restart unmounts.
+    service.ask("signal USR2");
+    assert_eq!(service.ask("wait"), "0");
+    assert!(!is_mounted(&place.mountpoint()));
 }
 
 /// Returns the units, of the system and of a user.

@@ -14,6 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::error::{Error, Result};
 use crate::mount::daemon::exit_status::read_lost;
 use crate::mount::daemon::look::{Look, look_within};
+use crate::mount::daemon::mark;
 use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, MountEntry, mount_at, mounts, start_ticks, users_of};
 use crate::mount::daemon::utab;
 use crate::mount::fs::{CONFIG, INTERNALS, KeeperInfo, UNSAVED};
@@ -209,11 +210,11 @@ fn unmount_dead(mountpoint: &Path, entry: &MountEntry) -> Result<()> {
 }
 
 /// Detaches the mount of a crashed daemon (it replies ENOTCONN); leaves any other mount alone, without an
-/// error. Also removes what mounts that are gone have left for umount(8).
+/// error. A mount that another daemon is about to continue is not even looked at. Also removes what mounts that are gone have left for umount(8).
 pub fn unmount_stale(mountpoint: &Path) -> Result<()> {
     utab::forget_stale();
     let Ok(entry) = find(mountpoint) else { return Ok(()) };
-    if !is_dead(&entry.mountpoint) {
+    if mark::is_set(&entry) || !is_dead(&entry.mountpoint) {
         return Ok(());
     }
     detach(&entry.mountpoint, true)

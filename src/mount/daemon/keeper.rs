@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::mount::daemon::holder::{self, HeldFiles, KeeperHolder, MAX_HELD, OTHER_DESCRIPTORS};
 use crate::mount::daemon::procfs::start_ticks;
+use crate::mount::daemon::service::{Found, StoredSession};
 use crate::mount::fs::KeeperInfo;
 use crate::mount::journal::held::{DescriptorHolder, HeldDescriptors};
 use crate::mount::options::Options;
@@ -42,22 +43,74 @@ const SHORT_LIFE: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
+/// The exit code of a daemon that leaves its session to another one, as it was asked to.
+pub const LEFT: i32 = 75;
+
+/// Who has another daemon started when one dies.
+#[derive(Clone)]
+pub enum Keeper {
+    /// A process of this program.
+    Process(KeeperInfo),
+    /// The service manager.
+    ServiceManager(Arc<StoredSession>),
+}
+
+impl Keeper {
+    /// Returns the process of this program.
+    pub fn process(&self) -> Option<KeeperInfo> {
+        match self {
+            Keeper::Process(process) => Some(*process),
+            Keeper::ServiceManager(_) => None,
+        }
+    }
+
+    /// This process leaves the session to the next daemon. Returns the exit code that says so.
+    pub fn plan_end(&self) -> i32 {
+        match self {
+            Keeper::Process(_) => LEFT,
+            Keeper::ServiceManager(stored) => {
+                stored.plan_end();
+                0
+            }
+        }
+    }
+
+    /// The session has ended, or cannot be continued. A keeper's process learns that by the exit code.
+    pub fn forget(&self) {
+        if let Keeper::ServiceManager(stored) = self {
+            stored.forget();
+        }
+    }
+}
+
 /// What the first daemon of a session gets from its keeper.
 pub struct FirstCall {
     /// An empty file for the journal.
     pub journal: OwnedFd,
-    /// Takes the device.
-    device_to: UnixStream,
+    /// Takes the device; `None` for the service manager, which stores it.
+    device_to: Option<UnixStream>,
     /// Keeps descriptors for the next daemon.
     pub holder: Arc<dyn DescriptorHolder>,
     /// The keeper.
-    pub keeper: KeeperInfo,
+    pub keeper: Keeper,
 }
 
 impl FirstCall {
+    /// A session that the service manager will hold.
+    pub fn of_service_manager() -> io::Result<Self> {
+        let journal = sys::memory_file(c"zarrfs-session")?;
+        let stored = Arc::new(StoredSession::new()?);
+        let keeper = Keeper::ServiceManager(stored.clone());
+        Ok(FirstCall { journal, device_to: None, holder: stored, keeper })
+    }
+
     /// Gives the device to the keeper.
     pub fn hand_over(&self, device: &OwnedFd) -> io::Result<()> {
-        sys::send_descriptor(self.device_to.as_fd(), device.as_fd())
+        match (&self.device_to, &self.keeper) {
+            (Some(socket), _) => sys::send_descriptor(socket.as_fd(), device.as_fd()),
+            (None, Keeper::ServiceManager(stored)) => stored.store(device.as_fd(), self.journal.as_fd()),
+            (None, Keeper::Process(_)) => Ok(()),
+        }
     }
 }
 
@@ -74,7 +127,15 @@ pub struct NextCall {
     /// How many daemons of the session have died.
     pub deaths: u64,
     /// The keeper.
-    pub keeper: KeeperInfo,
+    pub keeper: Keeper,
+}
+
+impl From<Found> for NextCall {
+    fn from(found: Found) -> Self {
+        let Found { device, journal, held, deaths, stored } = found;
+        let keeper = Keeper::ServiceManager(stored.clone());
+        NextCall { device, journal, holder: stored, held, deaths, keeper }
+    }
 }
 
 /// What a daemon is asked to do.
@@ -93,16 +154,21 @@ pub struct Daemon {
     pub report: PipeWriter,
 }
 
-/// Returns whether a mount in the background has a keeper.
-pub fn is_wanted(options: &Options) -> bool {
-    // A service manager takes the daemon for the service. What a descriptor of the caller names cannot be opened again.
+/// Returns whether another daemon can continue a mount with these options.
+pub fn can_continue(options: &Options) -> bool {
+    // What a descriptor of the caller names cannot be opened again.
     let is_descriptor = |path: &Path| ["/dev/fd", "/proc"].iter().any(|folder| path.starts_with(folder));
     let paths = [options.store_path.as_deref(), options.overlay.as_deref(), options.log_file.as_deref()];
-    options.has_keeper
-        && !options.writable
-        && env::var_os("NOTIFY_SOCKET").is_none()
+    !options.writable
         && !is_descriptor(Path::new(&options.source))
+        && !is_descriptor(&options.mountpoint)
         && !paths.into_iter().flatten().any(is_descriptor)
+}
+
+/// Returns whether a mount in the background has a keeper.
+pub fn is_wanted(options: &Options) -> bool {
+    // A service manager takes the daemon for the service.
+    options.has_keeper && env::var_os("NOTIFY_SOCKET").is_none() && can_continue(options)
 }
 
 /// Returns whether a keeper has started this program to continue a session.
@@ -132,13 +198,14 @@ pub fn call_from_environment() -> Result<Daemon> {
         holder: Arc::new(holder),
         held,
         deaths,
-        keeper,
+        keeper: Keeper::Process(keeper),
     };
     Ok(Daemon { call: Call::Continue(call), report: adopted(report)?.into() })
 }
 
-/// Becomes the keeper of a mount. Returns in each process that is to become a daemon, and with an error where no process can be made.
-pub fn keep(mut report: PipeWriter) -> Result<Daemon> {
+/// Becomes the keeper of a mount, of which another daemon may have to store something before a planned restart. Returns in each process that
+/// is to become a daemon, and with an error where no process can be made.
+pub fn keep(mut report: PipeWriter, stores_first: bool) -> Result<Daemon> {
     let begun = Beginning::new().inspect_err(|error| {
         let _ = report.write_all(error.to_string().as_bytes());
     })?;
@@ -148,7 +215,8 @@ pub fn keep(mut report: PipeWriter) -> Result<Daemon> {
     let child = match sys::fork().map_err(cannot_start)? {
         Fork::Child => {
             let holder = Arc::new(held.holder().map_err(cannot_start)?);
-            let first = FirstCall { journal, device_to, holder, keeper };
+            let keeper = Keeper::Process(keeper);
+            let first = FirstCall { journal, device_to: Some(device_to), holder, keeper };
             return Ok(Daemon { call: Call::Mount(Some(first)), report: writer });
         }
         Fork::Parent(child) => child,
@@ -170,6 +238,7 @@ pub fn keep(mut report: PipeWriter) -> Result<Daemon> {
         short_lives: 0,
         deaths: 0,
         is_from_disk: false,
+        stores_first,
     };
     let mut daemon = RunningDaemon { pid: child, since: Instant::now() };
     loop {
@@ -295,6 +364,8 @@ struct Kept {
     deaths: u64,
     /// The next daemon runs the program on the disk.
     is_from_disk: bool,
+    /// A daemon stores before a planned restart.
+    stores_first: bool,
 }
 
 impl Kept {
@@ -311,6 +382,7 @@ impl Kept {
                     return;
                 }
                 Ok(None) => {}
+                Ok(Some(ProcessEnd::Exited(LEFT))) => return,
                 // It has ended the mount.
                 Ok(Some(ProcessEnd::Exited(_))) | Err(_) => std::process::exit(0),
             }
@@ -319,9 +391,11 @@ impl Kept {
             }
             self.held.receive();
             if self.signals.wait_at_most(Duration::ZERO) == Some(libc::SIGUSR2) {
-                // A daemon that only reads has nothing to store. What it has in hand goes to the next one.
-                is_planned = sys::signal_child(daemon.pid, libc::SIGKILL).is_ok();
                 self.is_from_disk = true;
+                // What a daemon that only reads has in hand goes to the next one.
+                let signal = if self.stores_first { libc::SIGUSR2 } else { libc::SIGKILL };
+                let is_sent = sys::signal_child(daemon.pid, signal).is_ok();
+                is_planned = is_sent && !self.stores_first;
             }
         }
     }
@@ -408,7 +482,7 @@ impl Kept {
             holder: Arc::new(self.held.holder().map_err(cannot_start)?),
             held: self.held.take(),
             deaths: self.deaths,
-            keeper: self.keeper,
+            keeper: Keeper::Process(self.keeper),
         };
         Ok(Daemon { call: Call::Continue(call), report })
     }

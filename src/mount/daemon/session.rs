@@ -10,7 +10,7 @@ use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
@@ -21,12 +21,15 @@ use crate::mount::daemon::attach;
 use crate::mount::daemon::exit_status::ExitStatus;
 use crate::mount::daemon::handshake::{self, Handshake};
 use crate::mount::daemon::keeper::{self, Call, Daemon, FirstCall, NextCall, READY};
+use crate::mount::daemon::mark;
 use crate::mount::daemon::pressure;
 use crate::mount::daemon::privileges::{CAP_SYS_ADMIN, MountThread, has_capability};
 use crate::mount::daemon::procfs::{mount_at, start_ticks, thread_count, thread_group};
 use crate::mount::daemon::sd_notify;
+use crate::mount::daemon::service;
 use crate::mount::daemon::shutdown::{ActiveMount, spawn};
 use crate::mount::daemon::syslog;
+use crate::mount::daemon::watchdog;
 use crate::mount::fs::error::Blocking;
 use crate::mount::fs::inode::ROOT;
 use crate::mount::fs::{DaemonInfo, FileSystem, KeeperInfo};
@@ -36,6 +39,7 @@ use crate::mount::fuse::invalidate::SharedNotifier;
 use crate::mount::fuse::passthrough::Passthrough;
 use crate::mount::fuse::resent::ResentRequests;
 use crate::mount::journal::Journal;
+use crate::mount::journal::held::DescriptorHolder;
 use crate::mount::journal::record::Record;
 use crate::mount::journal::state::{Beginning, SessionState};
 use crate::mount::options::{Options, session_threads};
@@ -66,6 +70,11 @@ pub fn run(
         syslog::flush();
         std::process::exit(code);
     }
+    if foreground && let Some(found) = service::take_session()? {
+        let signals = block_signals()?;
+        let started = start(options, open_store, Call::Continue(found.into()))?;
+        return serve(started, signals, None);
+    }
     attach::check_ownership(&options)?;
     let made = attach::make_mountpoint(&options)?;
     let run = || {
@@ -77,9 +86,16 @@ pub fn run(
     run().inspect_err(|_| attach::remove_folders(&made))
 }
 
+/// Returns whether this process is to continue a mount: then it must not look at the mount point, which waits for it.
+pub fn is_continuing() -> bool {
+    keeper::has_called() || service::has_session()
+}
+
 fn run_here(options: Options, open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>) -> Result<()> {
     let signals = block_signals()?;
-    let started = start(options, open_store, Call::Mount(None))?;
+    let is_stored = service::has_store() && keeper::can_continue(&options);
+    let first = is_stored.then(FirstCall::of_service_manager).transpose().map_err(cannot_begin)?;
+    let started = start(options, open_store, Call::Mount(first))?;
     serve(started, signals, None)
 }
 
@@ -100,7 +116,7 @@ fn run_in_background(
         Fork::Child => {
             drop(reader);
             let daemon = if keeper::is_wanted(&options) {
-                keeper::keep(writer)
+                keeper::keep(writer, options.writable)
             } else {
                 Ok(Daemon { call: Call::Mount(None), report: writer })
             };
@@ -193,6 +209,8 @@ fn serve(started: ReadySession, signals: SignalSet, report: Option<PipeWriter>) 
     spawn("zarrfs-ready", move || {
         if is_continued {
             log::warn!("continuing the mount on {}", ready_mount.mountpoint().display());
+            sd_notify::ready(&ready_mount.fs.options().source, report.is_some());
+            watchdog::start(&ready_mount.fs);
             return report.map_or((), report_ready);
         }
         wait_for_first_answer(&ready_mount);
@@ -200,6 +218,7 @@ fn serve(started: ReadySession, signals: SignalSet, report: Option<PipeWriter>) 
         let options = ready_mount.fs.options();
         ready_mount.registration.register(attach::source_name(options), &options.utab_words);
         sd_notify::ready(&ready_mount.fs.options().source, report.is_some());
+        watchdog::start(&ready_mount.fs);
         if let Some(report) = report {
             report_ready(report);
         }
@@ -208,7 +227,9 @@ fn serve(started: ReadySession, signals: SignalSet, report: Option<PipeWriter>) 
     mount.registration.end();
     mount.announce_stop();
     log::info!("the mount on {} has ended", mount.mountpoint().display());
-    mount.store_all()?;
+    let stored = mount.store_all();
+    mount.forget_session();
+    stored?;
     match ended {
         // A session thread that is just receiving a request when the last user leaves gets ECONNABORTED; so
         // does one with a connection that the administrator aborts, but then the mount is still attached.
@@ -223,7 +244,7 @@ fn serve(started: ReadySession, signals: SignalSet, report: Option<PipeWriter>) 
 }
 
 fn block_signals() -> Result<SignalSet> {
-    SignalSet::block(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1])
+    SignalSet::block(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2])
         .map_err(|error| Error::Usage(format!("cannot block signals: {error}")))
 }
 
@@ -264,7 +285,8 @@ impl Origin {
             }
             Call::Continue(call) => {
                 let file = fs::File::from(call.journal.try_clone().map_err(failed)?);
-                let (journal, mut state) = Journal::open(file)?;
+                let opened = Journal::open(file);
+                let (journal, mut state) = opened.inspect_err(|_| call.keeper.forget())?;
                 let Some(Beginning { mountpoint, request, reply }) = state.beginning.take() else {
                     return Err(Error::Usage("the session that is to be continued has not begun".to_owned()));
                 };
@@ -285,9 +307,10 @@ fn start(
     call: Call,
 ) -> Result<ReadySession> {
     make_room_for_descriptors();
-    let mount_thread = Arc::new(MountThread::start()?);
-    // Where root puts a user in the place of the store's, that user's own permissions in the store do not count.
+    // Where root puts a user in the place of the store's, that user's own permissions in the store do not count. Asked for while this
+    // thread has the capability that allows others.
     let is_guarded = attach::allows_others(&options)? && !options.ownership.gives_away();
+    let mount_thread = Arc::new(MountThread::start()?);
     let store = open_store(is_guarded)?;
     let mut origin = Origin::of(call, &mut options)?;
     let options = Arc::new(options);
@@ -304,9 +327,11 @@ fn start(
         Origin::New(Some((first, journal))) => fs.recovery().keep_journal(journal, first.holder.clone()),
         Origin::Former(former) => {
             let FormerSession { call, journal, state, .. } = former.as_mut();
+            call.held.remove(mark::NAME);
             let held = std::mem::take(&mut call.held);
-            fs.recovery().restore(journal, state, call.holder.clone(), held)?;
-            let _ = keeper.set(call.keeper);
+            let restored = fs.recovery().restore(journal, state, call.holder.clone(), held);
+            restored.inspect_err(|_| call.keeper.forget())?;
+            call.keeper.process().map(|process| keeper.set(process));
         }
     }
     fs.attributes(ROOT, Blocking::Yes).map_err(|failure| failure.into_error("the root of the store"))?;
@@ -361,8 +386,10 @@ fn begin_session(
         if can_resend {
             let mountpoint = mount.mountpoint().as_os_str().as_bytes().to_vec();
             journal.append(&Record::Session { mountpoint, request, reply });
+            mark_session(mount.mountpoint(), &*first.holder);
             first.hand_over(&device)?;
-            let _ = keeper.set(first.keeper);
+            first.keeper.process().map(|process| keeper.set(process));
+            mount.set_keeper(first.keeper);
         }
         Ok(session)
     };
@@ -372,7 +399,15 @@ fn begin_session(
     })
 }
 
-/// Continues the session of another daemon. A failure leaves the mount to the keeper.
+/// Has the mark of a mount held with its session.
+fn mark_session(mountpoint: &Path, holder: &dyn DescriptorHolder) {
+    let Ok(Some(entry)) = mount_at(mountpoint) else { return };
+    if let Err(error) = mark::set(&entry).and_then(|mark| holder.hold(mark::NAME, mark.as_fd())) {
+        log::debug!("cannot mark the mount: {error}; umount --stale waits if the daemon dies");
+    }
+}
+
+/// Continues the session of another daemon. A failure leaves the mount to the keeper's process.
 fn resume_session(fuse: Fuse, mount: &ActiveMount, former: &FormerSession) -> Result<Session<Fuse>> {
     let FormerSession { call, journal, state, handshake } = former;
     if let Ok(Some(entry)) = mount_at(mount.mountpoint()) {
@@ -380,7 +415,9 @@ fn resume_session(fuse: Fuse, mount: &ActiveMount, former: &FormerSession) -> Re
     }
     let resent = ResentRequests::new(journal.clone(), state.resent.clone(), call.deaths);
     let config = session_config();
-    handshake::resume(fuse.continuing(resent), &call.device, handshake, config).map_err(cannot_begin)
+    let session = handshake::resume(fuse.continuing(resent), &call.device, handshake, config);
+    mount.set_keeper(call.keeper.clone());
+    session.inspect_err(|_| call.keeper.forget()).map_err(cannot_begin)
 }
 
 /// Makes the kernel send the dirty pages of inodes, and waits until it has.
@@ -413,12 +450,21 @@ fn make_room_for_descriptors() {
 /// Returns when the first stat of the mount succeeds, and tunes what exists only from then on.
 fn wait_for_first_answer(mount: &ActiveMount) {
     let options = mount.fs.options();
-    match stat_apart(options.mountpoint.clone()) {
-        Ok(metadata) => {
-            mount.note_device(metadata.dev());
-            raise_read_ahead(metadata.dev());
+    if mount.is_kept() {
+        // A thread that waits for its own process would live on, and with it the process, until another daemon replies.
+        if let Ok(Some(entry)) = mount_at(&options.mountpoint) {
+            mount.note_entry(&entry);
+            raise_read_ahead(&entry.device);
         }
-        Err(error) => log::warn!("cannot stat the root of the mount: {error}"),
+    } else {
+        match stat_apart(options.mountpoint.clone()) {
+            Ok(metadata) => {
+                let device = format!("{}:{}", libc::major(metadata.dev()), libc::minor(metadata.dev()));
+                raise_read_ahead(&device);
+                mount.note_device(device);
+            }
+            Err(error) => log::warn!("cannot stat the root of the mount: {error}"),
+        }
     }
     log::info!("{} is mounted on {}", options.source, options.mountpoint.display());
 }
@@ -445,6 +491,7 @@ fn watch_signals(mount: &Arc<ActiveMount>, signals: &SignalSet) {
                 mount.fs.expire();
             }
             Ok(libc::SIGUSR1) => mount.fs.internal_files().log_metrics(),
+            Ok(libc::SIGUSR2) => mount.leave(),
             Ok(_) => mount.shut_down(),
             Err(error) => {
                 log::error!("cannot wait for signals: {error}");
@@ -455,9 +502,8 @@ fn watch_signals(mount: &Arc<ActiveMount>, signals: &SignalSet) {
 }
 
 /// More read-ahead than FUSE may request by itself (+60% in sequential reads), where we may write to sysfs.
-fn raise_read_ahead(device: u64) {
-    let (major, minor) = (libc::major(device), libc::minor(device));
-    let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+fn raise_read_ahead(device: &str) {
+    let path = format!("/sys/class/bdi/{device}/read_ahead_kb");
     if let Err(error) = fs::write(&path, READ_AHEAD_KIB.to_string()) {
         log::debug!("{path}: {error}; sequential reads may be slower");
     }

@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::mount::daemon::attach;
 use crate::mount::daemon::detach;
 use crate::mount::daemon::exit_status::ExitStatus;
+use crate::mount::daemon::keeper::Keeper;
 use crate::mount::daemon::privileges::MountThread;
 use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, MountEntry, mount_at, with_timeout};
 use crate::mount::daemon::sd_notify;
@@ -44,6 +45,8 @@ pub struct ActiveMount {
     notifier: Arc<OnceLock<Notifier>>,
     /// Its entry for umount(8).
     pub registration: Registration,
+    /// Who holds the session for another daemon; set once it does.
+    keeper: OnceLock<Keeper>,
     is_stopping: AtomicBool,
     is_announced: AtomicBool,
     /// As [`MountEntry::device`], once it is known: ours may have been unmounted and another file system
@@ -66,6 +69,7 @@ impl ActiveMount {
             exit_status,
             mount_thread,
             notifier,
+            keeper: OnceLock::new(),
             is_stopping,
             is_announced,
             device: OnceLock::new(),
@@ -77,15 +81,32 @@ impl ActiveMount {
         &self.fs.options().mountpoint
     }
 
-    /// The mount replies, with this device number.
-    pub fn note_device(&self, device: u64) {
-        let _ = self.device.set(format!("{}:{}", libc::major(device), libc::minor(device)));
+    /// The mount has this device number, `major:minor`.
+    pub fn note_device(&self, device: String) {
+        let _ = self.device.set(device);
     }
 
-    /// Another daemon has mounted it, as this entry.
+    /// The mount is this entry, if that is one of this program.
     pub fn note_entry(&self, entry: &MountEntry) {
         if entry.filesystem_type == FILESYSTEM_TYPE {
             let _ = self.device.set(entry.device.clone());
+        }
+    }
+
+    /// Somebody holds the session for another daemon.
+    pub fn set_keeper(&self, keeper: Keeper) {
+        let _ = self.keeper.set(keeper);
+    }
+
+    /// Returns whether somebody holds the session for another daemon.
+    pub fn is_kept(&self) -> bool {
+        self.keeper.get().is_some()
+    }
+
+    /// The mount has ended: no other daemon is to continue it.
+    pub fn forget_session(&self) {
+        if let Some(keeper) = self.keeper.get() {
+            keeper.forget();
         }
     }
 
@@ -108,6 +129,31 @@ impl ActiveMount {
         if spawn("zarrfs-shutdown", move || mount.wait_for_users()).is_err() {
             self.detach();
             self.exit();
+        }
+    }
+
+    /// SIGUSR2: stores what is dirty, and exits without unmounting, so that another daemon continues the mount. If nobody holds the session, the
+    /// mount ends as with SIGTERM.
+    pub fn leave(self: &Arc<Self>) {
+        let Some(keeper) = self.keeper.get().cloned() else { return self.shut_down() };
+        if self.is_stopping.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        log::info!("leaving the mount on {} to another daemon", self.mountpoint().display());
+        self.announce_stop();
+        let mount = self.clone();
+        let leave = move || {
+            // What cannot be stored stays in the session.
+            for (path, error) in mount.fs.store_all(mount.fs.options().stop_deadline) {
+                log::warn!("/{path} is not stored before the restart: {error}");
+            }
+            let code = keeper.plan_end();
+            syslog::flush();
+            std::process::exit(code);
+        };
+        if let Err(error) = spawn("zarrfs-leave", leave) {
+            log::error!("{error}");
+            self.is_stopping.store(false, Ordering::Release);
         }
     }
 
@@ -179,6 +225,9 @@ impl ActiveMount {
         if let Err(error) = &stored {
             log::error!("{error}");
         }
+        // Of a mount that was being left when the signal to end it came.
+        self.detach();
+        self.forget_session();
         self.registration.end();
         syslog::flush();
         std::process::exit(i32::from(stored.is_err()));

@@ -12,7 +12,8 @@ pub type HeldDescriptors = BTreeMap<String, OwnedFd>;
 
 /// Keeps descriptors for the next daemon of a session.
 ///
-/// A name has 1 to [`MAX_NAME_BYTES`] ASCII letters, digits, `.`, `_` and `-`.
+/// A name has 1 to [`MAX_NAME_BYTES`] ASCII letters, digits, `.`, `_` and `-`. Names that begin with `zarrfs.` are the daemon's own. All names
+/// together may have up to 100 KiB.
 pub trait DescriptorHolder: Send + Sync {
     /// Gives a descriptor under a name to whoever outlives this process, in the place of an earlier one with that name. When this returns,
     /// the next daemon will get it, whatever ends this one. Fails if too many are held. If there is nobody any more who could continue the

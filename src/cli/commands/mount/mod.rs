@@ -6,7 +6,7 @@ use clap::{Args, Parser, ValueEnum};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use zarrfs::array::Layout;
-use zarrfs::mount::daemon::{keeper, session, syslog};
+use zarrfs::mount::daemon::{session, syslog};
 use zarrfs::mount::options::{AllowOther, Options, Ownership};
 use zarrfs::store::overlay::{Access, resolved};
 use zarrfs::store::{StoreOptions, is_remote, is_repository, local_path};
@@ -180,7 +180,7 @@ impl Arguments {
             ));
         }
         // A daemon that continues a mount must not look at the mount point, which waits for it.
-        if !keeper::has_called()
+        if !session::is_continuing()
             && let Some(sentence) =
                 warnings::exchanged_arguments(&self.store, &self.mountpoint.to_string_lossy())
         {

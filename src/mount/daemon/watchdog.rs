@@ -1,0 +1,85 @@
+//! The watchdog of the service manager (`WatchdogSec=`): a daemon that replies no more is ended, and another one continues.
+//!
+//! A message is sent only after requests were answered from the mount's own tables, on the way that a session thread takes: the attributes of
+//! the root, a name, and a folder that is opened, listed and closed. A deadlock on the way is what the watchdog is for. A store that does
+//! not respond is not: none of these requests waits for it. They do not come from the kernel. A thread that waits there for
+//! its own process cannot be killed, so the service manager could start no other daemon.
+
+use std::env;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use crate::mount::daemon::sd_notify;
+use crate::mount::daemon::shutdown::spawn;
+use crate::mount::fs::error::{Blocking, Failure, FsResult};
+use crate::mount::fs::inode::ROOT;
+use crate::mount::fs::{FileSystem, INTERNALS};
+
+/// How many messages are sent in the time in which one must be.
+const MESSAGES: u32 = 4;
+
+/// Sends the messages, if the service manager waits for them, until the process or the file system ends.
+pub fn start(fs: &Arc<FileSystem>) {
+    let Some(interval) = interval() else { return };
+    let fs = Arc::downgrade(fs);
+    if let Err(error) = spawn("zarrfs-watchdog", move || watch(&fs, interval / MESSAGES)) {
+        log::error!("{error}: the watchdog will end this process");
+    }
+}
+
+/// Returns the time in which a message must come; `None` if none must.
+fn interval() -> Option<Duration> {
+    let is_for_us = env::var("WATCHDOG_PID").map_or(true, |pid| pid.parse() == Ok(std::process::id()));
+    let microseconds = env::var("WATCHDOG_USEC").ok()?.parse().ok().filter(|&time: &u64| time > 0)?;
+    is_for_us.then(|| Duration::from_micros(microseconds))
+}
+
+fn watch(fs: &Weak<FileSystem>, pause: Duration) {
+    while let Some(fs) = fs.upgrade() {
+        match answer(&fs) {
+            Ok(()) => sd_notify::send("WATCHDOG=1"),
+            Err(failure) => log::error!("the mount's own folder cannot be read: {}", errno_text(&failure)),
+        }
+        drop(fs);
+        thread::sleep(pause);
+    }
+}
+
+fn errno_text(failure: &Failure) -> String {
+    std::io::Error::from_raw_os_error(failure.errno()).to_string()
+}
+
+/// Answers some requests without the store.
+fn answer(fs: &FileSystem) -> FsResult<()> {
+    let replied = |result: FsResult<_>| match result {
+        // What is not in memory goes to a thread that may wait.
+        Err(Failure::WouldBlock) => Ok(None),
+        result => result.map(Some),
+    };
+    // A store that fails has replied, too.
+    let _ = fs.attributes(ROOT, Blocking::No);
+    let Some(folder) = replied(fs.lookup(ROOT, INTERNALS, Blocking::No))? else { return Ok(()) };
+    let handle = fs.open_folder(folder.attributes.inode)?;
+    let listed = fs.listing(handle, Blocking::No).map(drop);
+    fs.release(handle);
+    replied(listed.map(|()| folder)).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::mount::options::Options;
+    use crate::store::MemoryStore;
+
+    #[test]
+    fn requests_are_answered_and_leave_nothing_open() {
+        let store = Arc::new(MemoryStore::new());
+        let fs = FileSystem::new(Arc::new(Options::new("s", "/mnt")), store);
+        for _ in 0..3 {
+            answer(&fs).unwrap();
+        }
+        assert_eq!(fs.handles().len(), 0);
+    }
+}
