@@ -22,8 +22,8 @@ use zarrfs::mount::daemon::service;
 use zarrfs::nearest::nearest;
 
 use commands::{
-    attrs, cache, cat, check, commit, complete, completions, create, demo, import, info, log as history, ls,
-    man, mkgroup, mount, mv, overlay, preview, resize, restart, rm, umount, watch,
+    attrs, cache, cat, check, commit, complete, completions, consolidate, create, demo, import, info,
+    log as history, ls, man, mkgroup, mount, mv, overlay, preview, resize, restart, rm, umount, watch,
 };
 use exit::{Exit, Outcome};
 use options::{mount_words, removed, usage};
@@ -57,6 +57,7 @@ enum Command {
     Resize(resize::Arguments),
     Mv(mv::Arguments),
     Rm(rm::Arguments),
+    Consolidate(consolidate::Arguments),
     Overlay(overlay::Arguments),
     Commit(commit::Arguments),
     Log(history::Arguments),
@@ -122,6 +123,7 @@ fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
         Command::Resize(arguments) => arguments.run(),
         Command::Mv(arguments) => arguments.run(),
         Command::Rm(arguments) => arguments.run(),
+        Command::Consolidate(arguments) => arguments.run(),
         Command::Overlay(arguments) => arguments.run(),
         Command::Commit(arguments) => arguments.run(),
         Command::Log(arguments) => arguments.run(),

@@ -176,9 +176,9 @@ pub struct VersionedFile {
     pub file: VirtualFile,
 }
 
-/// Returns the name of a root that is an array, from the name of its store: without `.zip` and `.zarr`.
+/// Returns the name of a root that is an array, from the name of its store: without `.zip`, `.ozx` and `.zarr`.
 pub fn root_name(store_name: &str) -> String {
-    let name = store_name.strip_suffix(".zip").unwrap_or(store_name);
+    let name = [".zip", ".ozx"].iter().find_map(|end| store_name.strip_suffix(end)).unwrap_or(store_name);
     let name = name.strip_suffix(".zarr").unwrap_or(name);
     if matches!(name, "" | "." | "..") { "array".to_owned() } else { name.to_owned() }
 }

@@ -33,7 +33,7 @@ enum AncestorKind {
     Group(Arc<GroupMetadata>),
     /// An array, or a broken node. Nodes cannot be below it.
     Barren,
-    /// A service could not be asked, so it is unknown what is below.
+    /// A service could not be asked, or its archive has changed, so it is unknown what is below.
     Unread(Error),
     /// A folder without documents.
     Undocumented,
@@ -66,7 +66,8 @@ impl Lineage {
                     (AncestorKind::Group(group), versions)
                 }
                 Some(Documents { content: Content::Broken(fault), versions, .. })
-                    if store.is_remote() && matches!(fault.error, Error::Store { .. }) =>
+                    if store.is_remote()
+                        && matches!(fault.error, Error::Store { .. } | Error::Stale { .. }) =>
                 {
                     (AncestorKind::Unread(fault.error), versions)
                 }

@@ -73,6 +73,35 @@ fn zip_archive(objects: Objects<'_>, prefix: &str, method: ::zip::CompressionMet
     Subject { store, replace: None, _keep: Box::new(file) }
 }
 
+/// Returns an archive in a bucket.
+#[cfg(feature = "remote")]
+fn zip_at_service(objects: Objects<'_>, method: ::zip::CompressionMethod) -> Subject {
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    let mut writer = ::zip::ZipWriter::new(&mut bytes);
+    let options = ::zip::write::SimpleFileOptions::default().compression_method(method);
+    for (key, bytes) in objects {
+        writer.start_file(*key, options).unwrap();
+        writer.write_all(bytes).unwrap();
+    }
+    writer.finish().unwrap();
+    let Subject { store, replace, _keep } = service(&[("x/a.zip", bytes.get_ref())]);
+    let zip = ZipStore::open_object(&store, "x/a.zip", "", "a.zip".to_owned()).unwrap().unwrap();
+    drop(replace);
+    Subject { store: Arc::new(zip), replace: None, _keep }
+}
+
+/// Returns a folder of stores with one archive, as a store of the archive's members.
+fn archive_in_folder(objects: Objects<'_>) -> Subject {
+    let with_document: Vec<(&str, &[u8])> =
+        objects.iter().copied().chain([("zarr.json", &b"{}"[..])]).collect();
+    let Subject { _keep: file, .. } = zip_archive(&with_document, "", ::zip::CompressionMethod::Stored);
+    let file = file.downcast::<tempfile::NamedTempFile>().unwrap();
+    let bytes = std::fs::read(file.path()).unwrap();
+    let below: Vec<(&str, &[u8])> = vec![("stores/a.zip", &bytes), ("b.zarr/zarr.json", b"{}")];
+    let Subject { store, _keep, .. } = folder(&below);
+    Subject { store: Arc::new(ArchivesStore::new(store)), replace: None, _keep }
+}
+
 #[cfg(feature = "remote")]
 fn service(objects: Objects<'_>) -> Subject {
     use futures_util::FutureExt;
@@ -484,4 +513,67 @@ fn zip_store() {
         posix_contract(|objects| zip_archive(objects, "", method));
         contract(|objects| zip_archive(objects, "parent.zarr/", method));
     }
+}
+
+#[cfg(feature = "remote")]
+#[test]
+fn zip_store_at_a_service() {
+    for method in [::zip::CompressionMethod::Stored, ::zip::CompressionMethod::Deflated] {
+        contract(|objects| zip_at_service(objects, method));
+        odd_names(&|objects: Objects<'_>| zip_at_service(objects, method), &NAMES_OF_FILES);
+    }
+}
+
+#[test]
+fn archives_in_a_folder_of_stores() {
+    let shown = |subject: Subject| Subject { store: Arc::new(ArchivesStore::new(subject.store)), ..subject };
+    contract(|objects| shown(memory(objects)));
+    contract(|objects| shown(folder(objects)));
+    writable_contract(|objects| shown(memory(objects)));
+    #[cfg(feature = "remote")]
+    contract(|objects| shown(service(objects)));
+    let Subject { store, _keep, .. } = archive_in_folder(&[("t/c/0", b"01"), ("t/zarr.json", b"{}")]);
+    let names = |folder: &str| {
+        let entries = store.list(folder).unwrap().into_iter();
+        entries.map(|entry| (entry.name, entry.is_folder)).collect::<Vec<_>>()
+    };
+    assert_eq!(names("stores"), [("a.zip".to_owned(), true)]);
+    assert_eq!(names("stores/a.zip"), [("t".to_owned(), true), ("zarr.json".to_owned(), false)]);
+    assert_eq!(store.get("stores/a.zip/t/c/0", 9).unwrap().unwrap(), b"01");
+    assert_eq!(store.get("stores/a.zip/t/c/1", 9).unwrap(), None);
+    assert!(store.open("stores/a.zip").unwrap().is_none(), "a folder");
+    assert!(store.head("stores/a.zip").unwrap().unwrap().posix.unwrap().mode & 0o100 != 0);
+    let keys = ["stores/a.zip/t/c/0", "b.zarr/zarr.json", "stores/a.zip/none"];
+    let found: Vec<bool> = store.head_many(&keys).into_iter().map(|info| info.unwrap().is_some()).collect();
+    assert_eq!(found, [true, true, false]);
+}
+
+#[test]
+fn files_that_only_look_like_archives_stay_files() {
+    let Subject { store: zip, _keep: file, .. } =
+        zip_archive(&[("a/b", b"1")], "", ::zip::CompressionMethod::Stored);
+    drop(zip);
+    let file = file.downcast::<tempfile::NamedTempFile>().unwrap();
+    let other = std::fs::read(file.path()).unwrap();
+    let objects: Vec<(&str, &[u8])> = vec![
+        ("other.zip", &other),
+        ("text.zip", b"text"),
+        ("cut.zip", b"PK and nothing more"),
+        ("folder.zip/zarr.json", b"{}"),
+        ("g/zarr.json", b"{}"),
+        ("g/inside.zip", b"PK"),
+    ];
+    let Subject { store, _keep, .. } = folder(&objects);
+    let store = ArchivesStore::new(store);
+    for key in ["other.zip", "text.zip", "g/inside.zip"] {
+        assert_eq!(store.get(&format!("{key}/zarr.json"), 9).ok().flatten(), None, "{key}");
+        assert!(store.list(key).unwrap_or_default().is_empty(), "{key}");
+        assert!(store.open(key).unwrap().is_some(), "{key}");
+    }
+    assert!(store.get("cut.zip/zarr.json", 9).is_err(), "damaged");
+    assert_eq!(store.get("folder.zip/zarr.json", 9).unwrap().unwrap(), b"{}");
+    let is_folder = |folder: &str, name: &str| {
+        store.list(folder).unwrap().into_iter().find(|entry| entry.name == name).unwrap().is_folder
+    };
+    assert!(is_folder("", "cut.zip") && !is_folder("g", "inside.zip"));
 }

@@ -15,6 +15,7 @@
 //! ranges read from one [`Object`] come from the same stored object, even if the key is replaced meanwhile.
 
 mod ahead;
+mod archives;
 mod batch;
 mod directory;
 mod disk_cache;
@@ -28,6 +29,7 @@ mod object;
 mod open;
 mod options;
 pub mod overlay;
+mod pipeline;
 mod readers;
 mod references;
 #[cfg(feature = "remote")]
@@ -49,6 +51,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 pub use ahead::{Claim, MaybeClaim, Wanted};
+pub use archives::ArchivesStore;
 pub use batch::{GetReply, GetRequest, ObjectContent};
 pub use directory::{DirectoryStore, is_temporary_name};
 pub use disk_cache::{DiskCache, DiskCacheOptions, DiskCacheSummary, DiskCacheVerified};
@@ -63,6 +66,7 @@ pub use object::{ListEntry, Object, StatFs};
 use object::{copy_range, read_content};
 pub use open::{open, open_overlay, open_with, snapshots};
 pub use options::{StoreOptions, local_path};
+pub use pipeline::store_name;
 pub use readers::{Audience, Readers};
 pub use references::ReferenceStore;
 #[cfg(feature = "remote")]

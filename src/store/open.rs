@@ -8,17 +8,20 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::key::percent_encoded;
 use super::options::{DOCUMENTS, StoreOptions, local_path};
 use super::overlay::OverlayStore;
+use super::pipeline::{Pipeline, PipelineFormat};
 use super::references::ReferenceStore;
 #[cfg(feature = "remote")]
 use super::references::is_references_name;
-#[cfg(feature = "remote")]
-use super::remote_options::is_remote;
-use super::remote_options::repository;
 use super::remote_options::secrets::without_secrets;
+use super::remote_options::{is_remote, repository};
+use super::targets;
+use super::targets::place::TargetPlace;
 use super::versions::SnapshotInfo;
-use super::{DirectoryStore, Store, ZipStore};
+use super::zip::EXACT_ROOT;
+use super::{ArchivesStore, DirectoryStore, Store, ZipStore, join};
 use crate::error::{Error, Result};
 use crate::nearest::nearest;
 
@@ -55,11 +58,17 @@ fn open_base(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
     if let Some(inner) = repository(location) {
         return open_repository(inner, location, options);
     }
+    if let Some(pipeline) = Pipeline::parse(location)? {
+        return open_pipeline(&pipeline, location, options);
+    }
     #[cfg(feature = "remote")]
     if is_remote(location) {
         return Ok(match is_references_name(location) {
             true => Arc::new(ReferenceStore::open_url(location, options)?),
-            false => Arc::new(super::RemoteStore::open(location, &options.remote)?),
+            false => {
+                let store = super::RemoteStore::open(location, &options.remote)?;
+                Arc::new(ArchivesStore::new(Arc::new(store)))
+            }
         });
     }
     let path = local_path(location)?;
@@ -77,7 +86,10 @@ fn open_base(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
             return Err(is_local(&path));
         }
         let store = DirectoryStore::open(&path, options.follow_symlinks).map_err(refused)?;
-        return Ok(Arc::new(if options.for_others { store.guarded() } else { store }));
+        let store = Arc::new(if options.for_others { store.guarded() } else { store });
+        // Only a folder without documents of its own is a folder of stores.
+        let is_of_stores = DOCUMENTS.iter().all(|name| !path.join(name).exists());
+        return Ok(if is_of_stores { Arc::new(ArchivesStore::new(store)) } else { store });
     }
     if !metadata.is_file() {
         let kind = if metadata.file_type().is_fifo() { "a FIFO" } else { "not a regular file" };
@@ -92,6 +104,87 @@ fn open_base(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
         }
         Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(not_a_zip(&path, &error)),
         Err(error) => Err(refused(error)),
+    }
+}
+
+/// Opens what a pipeline names.
+fn open_pipeline(pipeline: &Pipeline<'_>, location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
+    let refused = |reason: String| Error::Usage(format!("{}: {reason}", without_secrets(location)));
+    let Some((last, before)) = pipeline.in_archives.split_last() else {
+        let base = pipeline.base.trim_end_matches('/');
+        // A path in a web server's URL is percent-encoded.
+        let path =
+            if base.starts_with("http") { percent_encoded(&pipeline.path) } else { pipeline.path.clone() };
+        let below = if path.is_empty() { base.to_owned() } else { format!("{base}/{path}") };
+        let store = open_base(&below, options)?;
+        check_format(store.as_ref(), pipeline.format).map_err(refused)?;
+        return Ok(store);
+    };
+    let root = join(last, &pipeline.path);
+    let root = root.trim_matches('/');
+    let no_archive = || refused("there is no such archive; check the location".to_owned());
+    let shown = || without_secrets(location);
+    let failed = |error: Error| match error {
+        Error::Usage(_) => error,
+        error => refused(error.to_string()),
+    };
+    let mut in_store: Option<(Arc<dyn Store>, String)> = None;
+    if is_remote(pipeline.base) {
+        let place = TargetPlace::parse(pipeline.base.trim_end_matches('/'), None);
+        let place = place.map_err(|refusal| Error::Usage(refusal.sentence(pipeline.base)))?;
+        in_store = Some(targets::open_remote(&place, pipeline.base, &options.remote)?);
+    } else if let Some(path_in_first) = before.first() {
+        let path = local_path(pipeline.base)?;
+        let first = ZipStore::open_below(&path, EXACT_ROOT, shown())
+            .map_err(|error| cannot_open_zip(&path, &error))?;
+        in_store = Some((Arc::new(first), path_in_first.clone()));
+    }
+    let Some((mut store, mut key)) = in_store else {
+        let path = local_path(pipeline.base)?;
+        if options.remote.disk_cache.is_some() {
+            return Err(is_local(&path));
+        }
+        let archive =
+            ZipStore::open_below(&path, root, shown()).map_err(|error| cannot_open_zip(&path, &error))?;
+        check_format(&archive, pipeline.format).map_err(refused)?;
+        return Ok(Arc::new(archive));
+    };
+    let skipped = usize::from(!is_remote(pipeline.base));
+    for path in before.iter().skip(skipped) {
+        let archive = ZipStore::open_object(&store, &key, EXACT_ROOT, shown()).map_err(failed)?;
+        (store, key) = (Arc::new(archive.ok_or_else(no_archive)?), path.clone());
+    }
+    let archive =
+        ZipStore::open_object(&store, &key, root, shown()).map_err(failed)?.ok_or_else(no_archive)?;
+    check_format(&archive, pipeline.format).map_err(refused)?;
+    Ok(Arc::new(archive))
+}
+
+/// Fails if the document that is read is not of the format that a pipeline names. Without any document, the store says later what it
+/// lacks.
+fn check_format(store: &dyn Store, format: Option<PipelineFormat>) -> std::result::Result<(), String> {
+    let Some(format) = format else { return Ok(()) };
+    let names = ["zarr.json", ".zarray", ".zgroup", ".zmetadata"];
+    let found = store.head_many(&names);
+    let has = |index: usize| matches!(found.get(index), Some(Ok(Some(_))));
+    let (is_v3, is_v2) = (has(0), has(1) || has(2) || has(3));
+    match format {
+        PipelineFormat::V3 if !is_v3 && is_v2 => {
+            Err("it is Zarr v2: write zarr2: instead of zarr3:".to_owned())
+        }
+        PipelineFormat::V2 if is_v3 && is_v2 => {
+            Err("it has documents of Zarr v2 and v3, of which v3's are read: write zarr3:".to_owned())
+        }
+        PipelineFormat::V2 if is_v3 => Err("it is Zarr v3: write zarr3: instead of zarr2:".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+fn cannot_open_zip(path: &Path, error: &io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::InvalidData => not_a_zip(path, error),
+        io::ErrorKind::NotFound if path.exists() => Error::Usage(format!("{}: {error}", path.display())),
+        _ => cannot_reach(path, error),
     }
 }
 

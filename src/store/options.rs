@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::key::percent_decoded;
 use super::overlay::OverlayOptions;
+use super::pipeline;
 use super::remote_options::secrets::without_secrets;
 use super::remote_options::{RemoteOptions, is_remote, repository};
 use super::versions::VersionChoice;
@@ -31,9 +32,10 @@ pub struct StoreOptions {
     pub version: VersionChoice,
 }
 
-/// Returns the path that a location names; it need not exist.
+/// Returns the path that a location names, without what a pipeline opens in it; it need not exist.
 pub fn local_path(location: &str) -> Result<PathBuf> {
     let location = repository(location).unwrap_or(location);
+    let (location, _) = pipeline::split(location);
     if location.is_empty() {
         return Err(Error::Usage("the store's name is empty; name a folder or a zip archive".to_owned()));
     }

@@ -17,6 +17,7 @@ mod cast_oracle;
 mod codec_oracle;
 mod companions;
 mod conformance;
+mod consolidated_oracle;
 mod corpus;
 mod filter_oracle;
 mod lossy;

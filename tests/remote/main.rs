@@ -29,3 +29,4 @@ mod scene;
 mod secrets;
 mod web;
 mod writing;
+mod zips;

@@ -7,6 +7,7 @@ pub mod check;
 pub mod commit;
 pub mod complete;
 pub mod completions;
+pub mod consolidate;
 pub mod create;
 pub mod demo;
 pub mod import;

@@ -35,7 +35,7 @@ const ICECHUNK: &str = "Icechunk repositories";
 /// Where the store is.
 #[derive(Args, Clone, Debug)]
 pub struct StoreArguments {
-    /// The store: a folder, a zip file, references, a URL (s3:, gs:, az:, http:, https:, file:), or icechunk+ followed by a folder or URL
+    /// The store: a folder, a zip file, references, a URL (s3:, gs:, az:, http:, https:, file:), any of these and |zip:PATH, or icechunk+ followed by a folder or URL
     #[arg(value_name = "STORE")]
     pub store: String,
 

@@ -9,6 +9,7 @@
 //! never names a missing node. If it cannot be changed, the change of the node is undone, so readers of consolidated metadata see every
 //! node. No node replaces another.
 
+pub mod consolidate;
 mod content;
 mod copies;
 mod dimensions;

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use crate::error::Error;
 use crate::formats::views::{FLAT, VIEWS};
 use crate::formats::{self, FOLDER};
 use crate::hierarchy::{Child, Node};
@@ -90,6 +91,10 @@ impl Entries {
         if let Some(path) = self.nodes.path_in(group, name, &self.root_name, blocking)? {
             match self.nodes.get(&path, blocking)?.node.as_deref() {
                 Some(Node::Group { .. }) => return Ok(Some(Entity::new(EntityKind::Group, path))),
+                // The archive that the node was in has changed, so it is unknown what has this name.
+                Some(Node::Broken { error: error @ Error::Stale { .. }, .. }) => {
+                    return Err(error.clone().into());
+                }
                 Some(Node::Array { .. } | Node::Broken { .. }) => {
                     return Ok(Some(Entity::new(EntityKind::Array, path)));
                 }

@@ -254,7 +254,15 @@ impl NodeCache {
 
     /// Returns whether a path is the root and the root is an array. Its folder has the files of this array only.
     pub fn is_root_array(&self, path: &str, blocking: Blocking) -> FsResult<bool> {
-        Ok(path.is_empty() && self.get("", blocking)?.is_array())
+        if !path.is_empty() {
+            return Ok(false);
+        }
+        let root = self.get("", blocking)?;
+        match root.node.as_deref() {
+            // The archive has changed, so it is unknown what the root is.
+            Some(Node::Broken { error: error @ Error::Stale { .. }, .. }) => Err(error.clone().into()),
+            _ => Ok(root.is_array()),
+        }
     }
 
     /// Returns the path of the node with a name in the folder of a group. The folder of a root that is an array has this array
@@ -340,7 +348,8 @@ impl NodeCache {
     /// Caches a node of a remote store. A node that has not changed stays the same one.
     fn insert_remote(&self, path: &str, found: RemoteNode, read_at: Instant) -> Arc<CachedNode> {
         let (version, is_settled) = (Some(found.version.version), found.version.is_settled());
-        let is_failure = matches!(found.node, Node::Broken { error: Error::Store { .. }, .. });
+        let is_failure =
+            matches!(found.node, Node::Broken { error: Error::Store { .. } | Error::Stale { .. }, .. });
         let cached = match self.peek(path) {
             Some(previous) if previous.version == version && previous.is_settled => {
                 previous.with_read_at(read_at)

@@ -85,7 +85,10 @@ impl MountParts {
 
 /// Returns the name of a root that is an array: the name of the store without `.zip` and `.zarr`.
 fn root_name(options: &Options) -> String {
-    let path_name = options.store_path.as_deref().and_then(|path| path.file_name()).and_then(|n| n.to_str());
-    let source_name = options.source.trim_end_matches('/').rsplit('/').next();
-    crate::formats::root_name(path_name.or(source_name).unwrap_or_default())
+    let source_name = crate::store::store_name(&options.source);
+    // A pipeline names what it opens in a path.
+    let is_of_path = !options.source.contains('|');
+    let path = options.store_path.as_deref().filter(|_| is_of_path);
+    let path_name = path.and_then(|path| path.file_name()).and_then(|n| n.to_str());
+    crate::formats::root_name(path_name.unwrap_or(source_name))
 }

@@ -36,6 +36,20 @@ pub(super) fn percent_decoded(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// Percent-encodes a key for the path of a URL.
+pub(super) fn percent_encoded(key: &str) -> String {
+    let mut text = String::with_capacity(key.len());
+    for byte in key.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                text.push(char::from(byte))
+            }
+            _ => text += &format!("%{byte:02X}"),
+        }
+    }
+    text
+}
+
 /// Fails if a string cannot be a key in any store.
 pub(super) fn check_key(key: &str, operation: &'static str) -> Result<()> {
     if is_key(key) {

@@ -19,14 +19,19 @@ use self::object::refused;
 use self::place::{PlaceError, TargetPlace};
 use crate::error::{Error, Result};
 use crate::store::directory::posix_stat;
+use crate::store::pipeline::Link;
 use crate::store::readers::{Audience, READ, Readers, SEARCH};
 use crate::store::remote_options::RedirectRule;
+use crate::store::zip::EXACT_ROOT;
 use crate::store::{
-    DirectoryStore, Info, MaybeClaim, RemoteOptions, StatFs, Store, StoreOptions, Wanted, without_secrets,
+    DirectoryStore, Info, MaybeClaim, RemoteOptions, StatFs, Store, StoreOptions, Wanted, ZipStore,
+    without_secrets,
 };
 
 /// The most services and buckets that are open at one time.
 const MAX_REMOTE_STORES: usize = 32;
+/// The most archives that are open at one time.
+const MAX_ARCHIVES: usize = 64;
 /// The default memory for transfers.
 const TRANSFER_BYTES: u64 = 64 << 20;
 
@@ -53,6 +58,8 @@ pub(in crate::store) struct Targets {
     folders: Vec<AllowedFolder>,
     prefixes: Arc<[AllowedPrefix]>,
     remote: Mutex<HashMap<String, Arc<dyn Store>>>,
+    /// The archives that are open, by their URL.
+    archives: Mutex<HashMap<String, Arc<ZipStore>>>,
     options: RemoteOptions,
     /// The location whose service the options describe.
     location: String,
@@ -73,6 +80,13 @@ impl Target {
     pub(in crate::store) fn name(&self) -> (usize, String) {
         (Arc::as_ptr(&self.store).cast::<()>() as usize, self.key.clone())
     }
+}
+
+/// Parses a target that is a member of an archive. Each archive is a target of its own, under the same rule.
+fn link(url: &str, key: &str) -> Result<Option<Link>> {
+    let wrong =
+        |reason| Error::corrupt(key, format!("it refers to {}, which {reason}", without_secrets(url)));
+    Link::parse(url).transpose().map_err(wrong)
 }
 
 /// The location of an allowed target.
@@ -115,6 +129,7 @@ impl Targets {
             base: base.clone(),
             folders,
             remote: Mutex::default(),
+            archives: Mutex::default(),
             options: RemoteOptions { redirects: redirects_within(&prefixes), ..options.remote.clone() },
             prefixes,
             location: match base {
@@ -150,6 +165,9 @@ impl Targets {
 
     /// Fails with EACCES unless the target may be opened. Opens nothing.
     pub(in crate::store) fn check(&self, url: &str, key: &str) -> Result<()> {
+        if let Some(link) = link(url, key)? {
+            return self.check(&link.archive, key);
+        }
         self.allowed(url, key).map(drop).or_else(|error| self.literal(url).map(drop).ok_or(error))
     }
 
@@ -196,6 +214,11 @@ impl Targets {
         key: &str,
         audience: Option<&Arc<Audience>>,
     ) -> Result<Target> {
+        if let Some(link) = link(url, key)? {
+            let archive = self.find(&link.archive, key, audience)?;
+            let store = self.archive(&link.archive, &archive, key, audience.is_some())?;
+            return Ok(Target { store, key: link.member });
+        }
         // fsspec takes a path literally. If no file has that name, the path may be encoded, as in any other URL.
         if let Some((folder, target)) = self.literal(url) {
             let literal = folder.target(target, (url, key), audience)?;
@@ -209,6 +232,25 @@ impl Targets {
                 Ok(Target { store: self.remote_store(&root, key)?, key: target })
             }
         }
+    }
+
+    /// Returns the archive that is a target. `is_guarded` means that the target's store checks the permissions of users.
+    fn archive(&self, url: &str, target: &Target, key: &str, is_guarded: bool) -> Result<Arc<ZipStore>> {
+        let failed = |error| object::target_error(key, url, error);
+        let is_missing = is_guarded && target.store.open(&target.key).map_err(failed)?.is_none();
+        let known = self.archives.lock().get(url).cloned();
+        if let Some(archive) = known.filter(|_| !is_missing) {
+            return Ok(archive);
+        }
+        let shown = without_secrets(url);
+        let opened = ZipStore::open_object(&target.store, &target.key, EXACT_ROOT, shown).map_err(failed)?;
+        let archive = Arc::new(opened.ok_or_else(|| object::missing(key, url))?);
+        let mut archives = self.archives.lock();
+        if archives.len() >= MAX_ARCHIVES {
+            archives.clear();
+        }
+        archives.insert(url.to_owned(), Arc::clone(&archive));
+        Ok(archive)
     }
 
     fn remote_store(&self, root: &str, key: &str) -> Result<Arc<dyn Store>> {

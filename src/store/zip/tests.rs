@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 use std::io::Write;
 
+use zip::CompressionMethod;
 use zip::write::{SimpleFileOptions, ZipWriter};
 
 use super::*;
@@ -103,6 +104,112 @@ fn a_changed_archive_is_stale() {
     other.write_all(b"PK and more").unwrap();
     other.set_len(10_000).unwrap();
     assert!(matches!(store.open("a"), Err(Error::Stale { .. })));
+}
+
+/// Returns the bytes of an archive with many members and one that is stored.
+fn bytes_of_many(members: usize) -> Vec<u8> {
+    let file = archive(|writer| {
+        for number in 0..members {
+            add(writer, &format!("folder/with/a/long/name/{number}"), b"x", CompressionMethod::Stored);
+        }
+        add(writer, "a", b"0123456789", CompressionMethod::Stored);
+    });
+    std::fs::read(file.path()).unwrap()
+}
+
+fn in_memory(bytes: &[u8]) -> Result<ZipStore> {
+    let outer = Arc::new(crate::store::MemoryStore::new());
+    outer.put("x/a.zip", bytes).unwrap();
+    let outer: Arc<dyn Store> = outer;
+    ZipStore::open_object(&outer, "x/a.zip", "", "memory".to_owned()).map(Option::unwrap)
+}
+
+#[test]
+fn archives_in_other_stores() {
+    // The second has a directory longer than what is read first.
+    for members in [1, 5000] {
+        let store = in_memory(&bytes_of_many(members)).unwrap();
+        assert_eq!(store.get("a", 10).unwrap().unwrap(), b"0123456789", "{members}");
+        assert_eq!(store.list("folder/with/a/long/name").unwrap().len(), members);
+    }
+    let inner = bytes_of_many(2);
+    for method in BOTH {
+        let outer = archive(|writer| add(writer, "sub/inner.zip", &inner, method));
+        let outer: Arc<dyn Store> = Arc::new(ZipStore::open(outer.path()).unwrap());
+        let store = ZipStore::open_object(&outer, "inner.zip", "", String::new()).unwrap().unwrap();
+        assert_eq!(store.get("a", 10).unwrap().unwrap(), b"0123456789", "{method}");
+    }
+    let folder = ZipStore::open_below(
+        archive(|writer| add(writer, "p/q/a", b"1", CompressionMethod::Stored)).path(),
+        "p/q",
+        String::new(),
+    );
+    assert_eq!(folder.unwrap().get("a", 1).unwrap().unwrap(), b"1");
+    let file = archive(|writer| add(writer, "p/q/a", b"1", CompressionMethod::Stored));
+    let error = ZipStore::open_below(file.path(), "q", String::new()).err().unwrap();
+    assert!(error.to_string().contains("no folder 'q'"), "{error}");
+}
+
+#[test]
+fn bytes_before_the_first_member_shift_everything() {
+    let shifted = [b"#!/bin/sh".as_slice(), &bytes_of_many(3)].concat();
+    assert_eq!(in_memory(&shifted).unwrap().get("a", 10).unwrap().unwrap(), b"0123456789");
+}
+
+#[test]
+fn zip64() {
+    let file = archive(|writer| {
+        let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
+        writer.start_file("a", options.large_file(true)).unwrap();
+        writer.write_all(b"0123456789").unwrap();
+    });
+    let store = ZipStore::open(file.path()).unwrap();
+    let object = store.open("a").unwrap().unwrap();
+    let mut part = [0; 3];
+    object.read_exact_at(7, &mut part).unwrap();
+    assert_eq!(&part, b"789");
+    // More members than the short record can count.
+    let many = bytes_of_many(70_000);
+    assert!(many.windows(4).any(|window| window == b"PK\x06\x06"), "not zip64");
+    for bytes in [many.clone(), [b"#!".as_slice(), &many].concat()] {
+        let store = in_memory(&bytes).unwrap();
+        assert_eq!(store.get("a", 10).unwrap().unwrap(), b"0123456789");
+    }
+}
+
+#[test]
+fn a_hostile_directory_reads_nothing_outside_it() {
+    let bytes = bytes_of_many(10);
+    let record = bytes.len() - 22;
+    let with = |at: usize, value: u32| {
+        let mut bytes = bytes.clone();
+        bytes[record + at..record + at + 4].copy_from_slice(&value.to_le_bytes());
+        in_memory(&bytes)
+    };
+    for (at, value) in [(12, u32::MAX - 1), (12, 0), (16, u32::MAX - 1), (16, 0), (8, u32::MAX)] {
+        if let Ok(store) = with(at, value) {
+            let found = store.get("a", 10);
+            assert!(!matches!(&found, Ok(Some(bytes)) if bytes != b"0123456789"), "{at} {value}: {found:?}");
+        }
+    }
+    // A zip64 record that says that the directory is longer than the limit.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let end = 600_u64 << 20;
+    file.as_file().set_len(end).unwrap();
+    let mut huge = Vec::new();
+    let mut record64 = [0; 56];
+    record64[..4].copy_from_slice(b"PK\x06\x06");
+    record64[40..48].copy_from_slice(&(550_u64 << 20).to_le_bytes());
+    huge.extend_from_slice(&record64);
+    huge.extend_from_slice(b"PK\x06\x07\0\0\0\0");
+    huge.extend_from_slice(&end.to_le_bytes());
+    huge.extend_from_slice(&1_u32.to_le_bytes());
+    huge.extend_from_slice(b"PK\x05\x06");
+    huge.extend_from_slice(&[255; 16]);
+    huge.extend_from_slice(&[0; 2]);
+    std::os::unix::fs::FileExt::write_all_at(file.as_file(), &huge, end).unwrap();
+    let error = ZipStore::open(file.path()).err().unwrap().to_string();
+    assert!(error.contains("longer than"), "{error}");
 }
 
 /// Each archive of the corpus contains what the folder next to it contains.

@@ -61,7 +61,7 @@ Examples:
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// The store: a folder, a zip file, references, a URL (s3:, gs:, az:, http:, https:, file:), or icechunk+ followed by a folder or URL
+    /// The store: a folder, a zip file, references, a URL (s3:, gs:, az:, http:, https:, file:), any of these and |zip:PATH, or icechunk+ followed by a folder or URL
     #[arg(value_name = "STORE")]
     pub store: String,
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::error::{Error, Result};
 use crate::store::Store;
 use crate::store::options::local_path;
+use crate::store::pipeline;
 use crate::store::remote_options::secrets::without_secrets;
 use crate::store::remote_options::{REPOSITORY, RemoteOptions, is_remote, is_repository};
 
@@ -52,7 +53,8 @@ impl BaseLocation {
             return refused(format!("{}: an overlay needs a path in UTF-8", canonical.display()));
         };
         let kind = if is_repository(location_given) { REPOSITORY } else { "" };
-        let location = format!("{kind}{location}");
+        let (_, steps) = pipeline::split(location_given);
+        let location = format!("{kind}{location}{steps}");
         Ok(BaseLocation { location, endpoint_url: None, region: None, branch: None, identity })
     }
 
