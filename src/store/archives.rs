@@ -44,6 +44,14 @@ enum Known {
     Other,
 }
 
+/// The requests of a batch that one store answers: the base, or an archive.
+struct Batch<Q> {
+    archive: Option<Arc<ZipStore>>,
+    /// Their places in the batch.
+    places: Vec<usize>,
+    requests: Vec<Q>,
+}
+
 /// What has a key.
 enum Place<'a> {
     /// The store.
@@ -157,8 +165,7 @@ impl ArchivesStore {
         ask: impl Fn(&dyn Store, &[Q]) -> Vec<Result<T>>,
     ) -> Vec<Result<T>> {
         let mut replies: Vec<Option<Result<T>>> = requests.iter().map(|_| None).collect();
-        let mut batches: Vec<(Option<Arc<ZipStore>>, Vec<usize>, Vec<Q>)> =
-            vec![(None, Vec::new(), Vec::new())];
+        let mut batches: Vec<Batch<Q>> = Vec::new();
         for (place, request) in requests.iter().enumerate() {
             let (archive, request) = match self.place(key(request)) {
                 Ok(Place::Base) => (None, inside(request, key(request))),
@@ -174,17 +181,16 @@ impl ArchivesStore {
                 (Some(one), Some(other)) => Arc::ptr_eq(one, other),
                 (one, other) => one.is_none() && other.is_none(),
             };
-            match batches.iter_mut().find(|(of, ..)| is_it(of)) {
-                Some((_, places, requests)) => {
-                    places.push(place);
-                    requests.push(request);
+            match batches.iter_mut().find(|batch| is_it(&batch.archive)) {
+                Some(batch) => {
+                    batch.places.push(place);
+                    batch.requests.push(request);
                 }
-                None => batches.push((archive, vec![place], vec![request])),
+                None => batches.push(Batch { archive, places: vec![place], requests: vec![request] }),
             }
         }
-        for (archive, places, requests) in batches {
+        for Batch { archive, places, requests } in batches {
             let answered = match &archive {
-                _ if requests.is_empty() => continue,
                 Some(archive) => ask(archive.as_ref(), &requests),
                 None => ask(self.base.as_ref(), &requests),
             };

@@ -48,18 +48,18 @@ pub(super) fn split(location: &str) -> (&str, &str) {
 
 /// Whether the name of a file or object is that of an archive.
 pub(super) fn is_archive_name(name: &str) -> bool {
-    let is_end = |end: &&str| {
+    let is_end = |end: &str| {
         let start = name.len().checked_sub(end.len()).filter(|start| *start > 0);
         start.and_then(|start| name.get(start..)).is_some_and(|last| last.eq_ignore_ascii_case(end))
     };
-    ARCHIVE_ENDS.iter().any(|end| is_end(&end))
+    ARCHIVE_ENDS.iter().any(|end| is_end(end))
 }
 
 /// Returns the name of the store at a location: the last part of the last path that is not empty.
 pub fn store_name(location: &str) -> &str {
     let (base, steps) = split(location);
     let paths = steps.split('|').filter_map(|step| Some(step.split_once(':')?.1.trim_matches('/')));
-    let named = paths.filter(|path| !path.is_empty()).last().unwrap_or(base.trim_end_matches('/'));
+    let named = paths.rev().find(|path| !path.is_empty()).unwrap_or(base.trim_end_matches('/'));
     named.rsplit('/').next().unwrap_or(named)
 }
 
