@@ -92,8 +92,6 @@ impl Writer for RemoteStore {
         let connection = self.connection.as_ref();
         let uploads = connection.uploads()?;
         let path = connection.path(key).map_err(|failure| failure.at(key, "write"))?;
-        let outdate = || connection.outdate(key, true);
-        outdate()?;
         let put =
             Put { connection, uploads, key, path, precondition: options.precondition, mark: new_mark() };
         options.announce(put.mark)?;
@@ -102,7 +100,7 @@ impl Writer for RemoteStore {
             if body.size_bytes() <= MAX_SINGLE_BYTES { put.at_once(&body) } else { put.in_parts(&body) };
         // Bytes that were transferred ahead may be older, even if the put seems to have failed.
         connection.ahead.forget(|known| known == key);
-        outdate().and(outcome)
+        connection.outdate(key, true).and(outcome)
     }
 
     fn has_mark(&self, key: &str, version: ObjectVersion, mark: VersionDigest) -> Result<bool> {
@@ -149,7 +147,7 @@ impl Writer for RemoteStore {
 }
 
 impl Connection {
-    /// Makes the disk cache forget an object that is put or deleted: before the request, whose reply may never come, and after
+    /// Makes the disk cache forget an object that is put or deleted: right before the request, whose reply may never come, and after
     /// its reply, because other processes may have asked meanwhile.
     fn outdate(&self, key: &str, is_there: bool) -> Result<()> {
         let outdated = self.path(key).and_then(|path| self.transfers.origin().outdate(&path, is_there));
@@ -218,6 +216,8 @@ impl Put<'_> {
                 PutStep::Ask(mode) => mode,
                 PutStep::Done(version) => return Ok(version),
             };
+            // Before each attempt: a look between them has told the cache what is there.
+            self.connection.outdate(self.key, true)?;
             let attributes = self.attributes();
             let options = object_store::PutOptions { mode, attributes, ..Default::default() };
             let store = self.connection.transfers.origin().client();

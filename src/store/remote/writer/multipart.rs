@@ -79,6 +79,7 @@ impl Put<'_> {
         let OrderedUpload { mut upload, failure, .. } = upload.inner.into_inner();
         let put = failure.map_or(Ok(()), Err).and_then(|()| {
             self.check()?;
+            self.connection.outdate(self.key, true)?;
             self.complete(upload.as_mut())
         });
         if put.is_err() {

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
@@ -20,7 +20,9 @@ use super::MAX_SINGLE_BYTES;
 use crate::error::{Error, Result};
 use crate::store::remote::RemoteStore;
 use crate::store::remote::test_services::lost;
-use crate::store::{Info, ObjectPart, ObjectVersion, Precondition, PutOptions, RemoteOptions, Store};
+use crate::store::{
+    DiskCacheOptions, Info, ObjectPart, ObjectVersion, Precondition, PutOptions, RemoteOptions, Store,
+};
 
 /// A fault of the next request that changes an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +39,8 @@ enum ServiceFault {
     ReplyLostAndReplacedBy(Vec<u8>),
     /// The service does not support the request.
     NotSupported,
+    /// The request is carried out, and the program is killed before it gets the reply.
+    Killed,
 }
 
 type ServiceFaults = Arc<Mutex<Vec<ServiceFault>>>;
@@ -48,6 +52,21 @@ struct Service {
     /// The number of multipart uploads that are neither completed nor aborted.
     uploads: Arc<AtomicUsize>,
     drops_metadata: AtomicBool,
+    program: Arc<Mutex<Program>>,
+}
+
+/// The program that uses the service.
+#[derive(Debug, Default)]
+struct Program {
+    store: Weak<RemoteStore>,
+    is_killed: bool,
+}
+
+impl Program {
+    fn kill(&mut self) {
+        self.is_killed = true;
+        self.store.upgrade().inspect(|store| store.abandon_cache());
+    }
 }
 
 #[derive(Debug)]
@@ -57,6 +76,7 @@ struct Upload {
     path: Path,
     faults: ServiceFaults,
     uploads: Arc<AtomicUsize>,
+    program: Arc<Mutex<Program>>,
     parts: usize,
 }
 
@@ -84,6 +104,11 @@ impl Service {
                 others(bytes).await.and(lost())
             }
             Some(ServiceFault::NotSupported) => Err(Remote::NotSupported { source: "no".into() }),
+            Some(ServiceFault::Killed) => {
+                put().await?;
+                self.program.lock().kill();
+                lost()
+            }
         }
     }
 }
@@ -116,9 +141,13 @@ impl ObjectStore for Service {
         self.uploads.fetch_add(1, Ordering::Relaxed);
         let (objects, path) = (Arc::clone(&self.objects), path.clone());
         let (faults, uploads) = (Arc::clone(&self.faults), Arc::clone(&self.uploads));
-        Ok(Box::new(Upload { inner, objects, path, faults, uploads, parts: 0 }))
+        let program = Arc::clone(&self.program);
+        Ok(Box::new(Upload { inner, objects, path, faults, uploads, program, parts: 0 }))
     }
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Reply<GetResult> {
+        if self.program.lock().is_killed {
+            return lost();
+        }
         self.objects.get_opts(path, options).await
     }
     fn delete_stream(&self, paths: BoxStream<'static, Reply<Path>>) -> BoxStream<'static, Reply<Path>> {
@@ -157,6 +186,10 @@ impl MultipartUpload for Upload {
         self.uploads.fetch_sub(1, Ordering::Relaxed);
         match self.faults.lock().pop() {
             Some(ServiceFault::ReplyLost) => lost(),
+            Some(ServiceFault::Killed) => {
+                self.program.lock().kill();
+                lost()
+            }
             _ => Ok(done),
         }
     }
@@ -171,16 +204,19 @@ impl MultipartUpload for Upload {
 
 struct Subject {
     service: Arc<Service>,
-    store: RemoteStore,
+    store: Arc<RemoteStore>,
 }
 
 impl Subject {
     fn new() -> Self {
+        Subject::with(&RemoteOptions::default())
+    }
+
+    fn with(options: &RemoteOptions) -> Self {
         let service = Arc::new(Service::default());
-        Subject {
-            store: RemoteStore::over(Arc::clone(&service) as _, "root", &RemoteOptions::default()).unwrap(),
-            service,
-        }
+        let store = Arc::new(RemoteStore::over(Arc::clone(&service) as _, "root", options).unwrap());
+        service.program.lock().store = Arc::downgrade(&store);
+        Subject { store, service }
     }
 
     fn put(&self, parts: &[ObjectPart<'_>], precondition: Precondition) -> Result<ObjectVersion> {
@@ -240,6 +276,41 @@ fn a_put_whose_reply_is_lost_is_ours() {
     assert!(error.to_string().contains("connection reset"), "{error}");
     assert_eq!(subject.content().len(), 1003);
     assert!(subject.put_bytes(b"any", Precondition::Any, &[ServiceFault::ReplyLost]).is_ok());
+}
+
+/// The bug: a look after the first attempt, or before the upload was completed, told the disk cache what was there before the put. A program
+/// that was killed right after that put left it, and the object was missing offline.
+#[test]
+fn the_cache_of_a_program_that_is_killed_knows_nothing_older_than_its_put() {
+    let long = vec![1; MAX_SINGLE_BYTES as usize + 1];
+    for (bytes, faults) in [
+        (&long[..9], vec![ServiceFault::Killed, ServiceFault::RequestLost]),
+        (&long[..9], vec![ServiceFault::Killed]),
+        (&long[..], vec![ServiceFault::Killed]),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let options = |is_offline| RemoteOptions {
+            disk_cache: Some(DiskCacheOptions {
+                folder: folder.path().join("cache"),
+                limit_bytes: Some(1 << 30),
+                is_offline,
+                must_keep: false,
+            }),
+            ..RemoteOptions::default()
+        };
+        let subject = Subject::with(&options(false));
+        assert_eq!(subject.store.get("a/c", 1 << 30).unwrap(), None);
+        assert!(subject.put_bytes(bytes, Precondition::Missing, &faults).is_err());
+        drop(subject.store);
+        let offline = RemoteStore::over(subject.service as _, "root", &options(true)).unwrap();
+        let found = offline.get("a/c", 1 << 30);
+        assert!(
+            found.is_err(),
+            "{} bytes, {faults:?}: {:?}",
+            bytes.len(),
+            found.map(|it| it.map(|it| it.len()))
+        );
+    }
 }
 
 #[test]
