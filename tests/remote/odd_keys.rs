@@ -79,6 +79,16 @@ fn what_is_next_to_odd_keys_is_listed_and_sound() {
     assert_eq!(fs::read(mount.path("a")).unwrap(), [1, 2, 3, 4]);
 }
 
+/// What a program on Windows has uploaded with its own separator: the groups and chunks are missing.
+#[test]
+fn names_with_backslashes_are_named_by_check() {
+    let (_folder, service) = bucket();
+    service.list_also(&[r"sub\zarr.json", r"sub\c\0"]);
+    let output = run(&service, &["check"]);
+    let said = text(&output.stderr);
+    assert!(said.contains("as a zip file made on Windows") && said.contains("zarr.json"), "{said}");
+}
+
 /// A folder may be a node: the exit code says that it was not seen.
 #[test]
 fn a_folder_that_cannot_be_asked_for_is_said_to_be_unseen() {

@@ -97,8 +97,6 @@ impl Arguments {
         for visit in roots.iter().flat_map(|root| tree.walk(root, usize::MAX)) {
             let path = &visit.path;
             match visit.node {
-                // A remote store would need one more request for each group, for a mistake that hardly occurs there.
-                Ok(Node::Group { .. }) if store.is_remote() => {}
                 Ok(Node::Group { .. }) => report.strays(path, &Strays::in_group(store.as_ref(), path)),
                 Ok(Node::Array { metadata, .. }) => {
                     if let Some(deviation) = metadata.deviation() {
