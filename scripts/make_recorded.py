@@ -5,7 +5,8 @@
 
 `arrays/` has one array for each codec, filter and kind of shard of the matrix, which zarr-python and tensorstore have read
 back; `companions/`, `views/` and `climate/` are stores of tests/programs. tests/formats/recorded.rs reads them, and says how
-the digests of companion files and views (tests/recorded/files.json) are renewed.
+the digests of companion files and views (tests/recorded/files.json) are renewed. image_codecs.zip and zarrs.zip (built with cargo) are for
+tests/formats/registry.rs.
 """
 
 import json
@@ -32,8 +33,31 @@ def run(*command):
     subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL)
 
 
+def pack(work, name):
+    """Writes the files of a folder to a zip file; returns how many."""
+    paths = sorted(os.path.join(folder, name) for folder, _, names in os.walk(work) for name in names)
+    with zipfile.ZipFile(os.path.join(RECORDED, name), "w") as archive:
+        for path in paths:
+            member = zipfile.ZipInfo(os.path.relpath(path, work), EPOCH)
+            with open(path, "rb") as file:
+                archive.writestr(member, file.read(), zipfile.ZIP_DEFLATED, 9)
+    return len(paths)
+
+
+def make_registry_stores():
+    """Makes image_codecs.zip and zarrs.zip."""
+    with tempfile.TemporaryDirectory() as work:
+        run("-W", "ignore", os.path.join(PROGRAMS, "image_codecs.py"), work)
+        pack(work, "image_codecs.zip")
+    manifest = os.path.join(ROOT, "tests", "bench", "Cargo.toml")
+    with tempfile.TemporaryDirectory() as work:
+        subprocess.run(["cargo", "run", "--locked", "--manifest-path", manifest, "--bin", "zarrs_arrays", "--", work], check=True)
+        pack(work, "zarrs.zip")
+
+
 def main():
     os.makedirs(RECORDED, exist_ok=True)
+    make_registry_stores()
     with tempfile.TemporaryDirectory() as work:
         def place(*parts):
             return os.path.join(work, *parts)
@@ -55,13 +79,8 @@ def main():
         with open(os.path.join(RECORDED, "expected.json"), "w") as file:
             json.dump(expected, file, separators=(",", ":"))
             file.write("\n")
-        with zipfile.ZipFile(os.path.join(RECORDED, "stores.zip"), "w") as archive:
-            paths = sorted(os.path.join(folder, name) for folder, _, names in os.walk(work) for name in names)
-            for path in paths:
-                member = zipfile.ZipInfo(os.path.relpath(path, work), EPOCH)
-                with open(path, "rb") as file:
-                    archive.writestr(member, file.read(), zipfile.ZIP_DEFLATED, 9)
-    print(f"{len(expected['arrays'])} arrays and {len(paths)} objects")
+        objects = pack(work, "stores.zip")
+    print(f"{len(expected['arrays'])} arrays and {objects} objects")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ pub mod config;
 mod encoded_bytes;
 mod error;
 mod fill_round_trip;
+mod imagecodecs;
+mod kerchunk;
 mod kernels;
 mod numcodecs;
 mod partial;
@@ -32,8 +34,10 @@ use serde_json::{Map, Value};
 use crate::metadata::{CodecFamily, CodecSpec, DataType, FillValue, MAX_CHUNK_BYTES};
 
 pub use array_to_array::unpack;
+pub use array_to_bytes::optional;
 pub use array_to_bytes::sharding::{self as sharding_indexed, index as shard_index};
 pub use array_to_bytes::vlen;
+pub use array_to_bytes::vlen_indexed;
 pub use bytes_to_bytes::checksum::jenkins_lookup3::lookup3;
 pub use encoded_bytes::EncodedBytes;
 pub use error::{CodecError, CodecResult};
@@ -131,6 +135,11 @@ pub trait ArrayToArray: Send + Sync {
     fn is_elementwise(&self) -> bool {
         false
     }
+    /// Returns whether the codec's output is bytes without a byte order, so that the codec `bytes` after it must not swap them
+    /// (`imagecodecs_floatpred`).
+    fn takes_stored_bytes(&self) -> bool {
+        false
+    }
     /// Returns whether the array's fill value must survive the codec (`cast_value`).
     fn must_keep_fill_value(&self) -> bool {
         false
@@ -153,6 +162,10 @@ pub trait ArrayToBytes: Send + Sync {
     }
     /// Returns the same codec for big-endian decoded elements, if that costs no more than a fix-up it already makes.
     fn with_big_endian_elements(&self) -> Option<Box<dyn ArrayToBytes>> {
+        None
+    }
+    /// Returns the same codec without a change of byte order, for elements that do not have one.
+    fn without_byte_order(&self) -> Option<Box<dyn ArrayToBytes>> {
         None
     }
     /// Returns the codec that encodes shards: see [`sharding_indexed::ShardingIndexed::downcast`].

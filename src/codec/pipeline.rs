@@ -106,6 +106,11 @@ impl Pipeline {
             ByteOrder::Little => SwapPlan::none(),
             ByteOrder::Big => SwapPlan::all(&decoded.data_type)?,
         };
+        if builder.array_codecs.last().is_some_and(|last| last.codec.takes_stored_bytes())
+            && let Some(unswapped) = array_to_bytes.codec.without_byte_order()
+        {
+            array_to_bytes.codec = unswapped;
+        }
         let shard_place =
             ShardPlace::find(&builder.specs, decoded, builder.array_codecs.len(), &array_to_bytes, &swap)?;
         let mut served_swap = swap;

@@ -4,7 +4,7 @@
 //! are numcodecs'. Uses `metadata`.
 
 use super::{Codec, CodecEntry, CodecError, CodecInput, CodecResult, Context};
-use super::{array_to_array, array_to_bytes, bytes_to_bytes, numcodecs};
+use super::{array_to_array, array_to_bytes, bytes_to_bytes, imagecodecs, kerchunk, numcodecs};
 use crate::metadata::{CodecFamily, CodecSpec};
 
 /// The table.
@@ -13,8 +13,11 @@ const CODECS: &[&CodecEntry] = &[
     &array_to_array::cast_value::ENTRY,
     &array_to_array::reshape::ENTRY,
     &array_to_array::scale_offset::ENTRY,
+    &array_to_array::squeeze::ENTRY,
     &array_to_array::transpose::ENTRY,
     &array_to_bytes::bytes::ENTRY,
+    &array_to_bytes::n5_default::ENTRY,
+    &array_to_bytes::optional::ENTRY,
     &array_to_bytes::packbits::ENTRY,
     &array_to_bytes::pcodec::ENTRY,
     &array_to_bytes::sharding::ENTRY,
@@ -27,12 +30,21 @@ const CODECS: &[&CodecEntry] = &[
     &bytes_to_bytes::checksum::crc32c::ENTRY,
     &bytes_to_bytes::checksum::fletcher32::ENTRY,
     &bytes_to_bytes::checksum::jenkins_lookup3::ENTRY,
+    &bytes_to_bytes::conditional::ENTRY,
     &bytes_to_bytes::gzip::ENTRY,
     &bytes_to_bytes::lz4::ENTRY,
     &bytes_to_bytes::lzma::ENTRY,
     &bytes_to_bytes::shuffle::ENTRY,
     &bytes_to_bytes::zlib::ENTRY,
     &bytes_to_bytes::zstd::ENTRY,
+    &imagecodecs::delta::ENTRY,
+    &imagecodecs::floatpred::ENTRY,
+    &imagecodecs::horizontal_delta::ENTRY,
+    &imagecodecs::lzf::ENTRY,
+    &imagecodecs::lzw::ENTRY,
+    &imagecodecs::packbits::ENTRY,
+    &kerchunk::fill_hdf_strings::ENTRY,
+    &kerchunk::record_member::ENTRY,
     &numcodecs::astype::ENTRY,
     &numcodecs::categorize::ENTRY,
     &numcodecs::delta::ENTRY,
@@ -43,7 +55,7 @@ const CODECS: &[&CodecEntry] = &[
 ];
 
 /// Codecs of views.
-const VIEW_CODECS: &[&CodecEntry] = &[&array_to_array::unpack::ENTRY];
+const VIEW_CODECS: &[&CodecEntry] = &[&array_to_array::unpack::ENTRY, &array_to_bytes::optional::MASK_ENTRY];
 
 /// Returns every codec that documents can name.
 pub fn entries() -> impl Iterator<Item = &'static CodecEntry> {

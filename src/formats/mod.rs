@@ -18,6 +18,7 @@ mod flat_array;
 mod geometry;
 pub mod json;
 mod jsonl;
+mod mask;
 mod mrc;
 mod nc;
 mod nifti;
@@ -138,6 +139,10 @@ pub trait Surroundings {
     /// chunks.
     fn open_array_to_read(&self, path: &str) -> Result<Arc<SharedArray>> {
         self.open_array(path)
+    }
+    /// Returns the open array with the bytes of a view of the array at a path.
+    fn open_view(&self, _view: View, path: &str) -> Result<Arc<SharedArray>> {
+        Err(Error::Stale { key: path.to_owned() })
     }
     /// Returns the node at a path, if all users who may read the subject's node may read that node's documents. If the view shows more than
     /// one array, the node is as the view shows it.

@@ -25,6 +25,8 @@ pub enum Numbers {
     F64,
     /// Two floats of this many bytes each.
     Complex(usize),
+    /// Two floats of at most 16 bits each, in this many bytes each.
+    SmallComplex(FloatFormat, usize),
 }
 
 impl Numbers {
@@ -38,6 +40,9 @@ impl Numbers {
         Some(match format.scalar {
             ScalarFormat::Integer(integer) if integer.is_signed => Numbers::Signed(size),
             ScalarFormat::Integer(_) => Numbers::Unsigned(size),
+            ScalarFormat::Float(float) if format.components == 2 && size <= 2 => {
+                Numbers::SmallComplex(float, size)
+            }
             ScalarFormat::Float(_) if format.components == 2 => Numbers::Complex(size),
             ScalarFormat::Float(_) if size == 4 => Numbers::F32,
             ScalarFormat::Float(_) if size == 8 => Numbers::F64,
@@ -51,7 +56,7 @@ impl Numbers {
             Numbers::Signed(size) | Numbers::Unsigned(size) | Numbers::Small(_, size) => size,
             Numbers::F32 => 4,
             Numbers::F64 | Numbers::Time => 8,
-            Numbers::Complex(size) => 2 * size,
+            Numbers::Complex(size) | Numbers::SmallComplex(_, size) => 2 * size,
         }
     }
 
@@ -78,15 +83,11 @@ impl Numbers {
             Numbers::F32 => words::<4>(bytes, order, |word| each(f64::from(f32::from_le_bytes(word)))),
             Numbers::F64 => words::<8>(bytes, order, |word| each(f64::from_le_bytes(word))),
             Numbers::Complex(part) => {
-                let mut real = None;
-                let mut component = |value: f64| match real.take() {
-                    None => real = Some(value),
-                    Some(real) => each(magnitude(real, value)),
-                };
-                match part {
-                    4 => words::<4>(bytes, order, |word| component(f32::from_le_bytes(word).into())),
-                    _ => words::<8>(bytes, order, |word| component(f64::from_le_bytes(word))),
-                }
+                let parts = if part == 4 { Numbers::F32 } else { Numbers::F64 };
+                parts.each(bytes, order, magnitudes(&mut each));
+            }
+            Numbers::SmallComplex(format, part) => {
+                Numbers::Small(format, part).each(bytes, order, magnitudes(&mut each));
             }
         }
     }
@@ -106,8 +107,21 @@ impl Numbers {
                 let units = i64::from_le_bytes(word);
                 each((units != i64::MIN).then_some(units.into()));
             }),
-            Numbers::Small(..) | Numbers::F32 | Numbers::F64 | Numbers::Complex(_) => {}
+            Numbers::Small(..)
+            | Numbers::F32
+            | Numbers::F64
+            | Numbers::Complex(_)
+            | Numbers::SmallComplex(..) => {}
         }
+    }
+}
+
+/// Returns a function that takes real and imaginary parts in turn, and calls `each` with the magnitude of each number.
+fn magnitudes(each: &mut dyn FnMut(f64)) -> impl FnMut(f64) {
+    let mut real = None;
+    move |part| match real.take() {
+        None => real = Some(part),
+        Some(real) => each(magnitude(real, part)),
     }
 }
 
@@ -236,6 +250,9 @@ mod tests {
         assert_eq!(read(&DataType::BFloat16, &[0x3f, 0x80], Big), [1.0]);
         let complex: Vec<u8> = [3f32, -4.0].iter().flat_map(|part| part.to_le_bytes()).collect();
         assert_eq!(read(&DataType::Complex64, &complex, Little), [5.0]);
+        assert_eq!(read(&DataType::ComplexFloat16, &[0, 0x42, 0, 0xc4], Little), [5.0]);
+        assert_eq!(read(&DataType::ComplexBFloat16, &[0x40, 0x40, 0xc0, 0x80], Big), [5.0]);
+        assert_eq!(read(&DataType::ComplexFloat4E2M1Fn, &[5, 14, 0, 1], Little), [5.0, 0.5]);
         let unit = TimeUnit { unit: "D".to_owned(), scale_factor: 1 };
         let nat = read(&DataType::DateTime64(unit.clone()), &i64::MIN.to_le_bytes(), Little);
         assert!(nat[0].is_nan());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 #[cfg(test)]
 use super::tagged;
-use super::{FOLDER, Format, csv, detached, json, jsonl, mrc, nc, nifti, npy, safetensors, tiff};
+use super::{FOLDER, Format, csv, detached, json, jsonl, mask, mrc, nc, nifti, npy, safetensors, tiff};
 use crate::array::VariableArray;
 use crate::metadata::ArrayMetadata;
 use crate::store::Store;
@@ -16,6 +16,7 @@ pub const FORMATS: &[&Format] = &[
     &detached::grads::FORMAT,
     JSON,
     &jsonl::FORMAT,
+    &mask::FORMAT,
     &detached::mhd::FORMAT,
     &mrc::FORMAT,
     &nc::FORMAT,

@@ -16,11 +16,12 @@ use crate::store::join;
 /// The folder of all views, below the root of the mount and below the folder of a format.
 pub const VIEWS: &str = "__views__";
 /// Views that are one file for each array, by the name of their folder.
-const BY_NAME: [(&str, View); 5] = [
+const BY_NAME: [(&str, View); 6] = [
     ("big-endian", View::BigEndian),
     ("c-order", View::COrder),
     ("f-order", View::FOrder),
     ("little-endian", View::LittleEndian),
+    ("mask", View::Mask),
     ("unpacked", View::Unpacked),
 ];
 /// The folder of the planes along the first axis.

@@ -148,14 +148,19 @@ fn names() {
         ("__reserved/zarr.json", V3_GROUP),
         (".../zarr.json", V3_GROUP),
         (".zgroup/zarr.json", V3_GROUP),
+        ("sub/zarr.json", V3_GROUP),
+        ("sub/zarr.json/zarr.json", V3_GROUP),
         ("a b%\n/zarr.json", V3_ARRAY),
         ("日本/zarr.json", V3_ARRAY),
         ("two/.zgroup", V2_GROUP),
         ("two/__fine/.zgroup", V2_GROUP),
         (&long_key, V2_GROUP),
     ]);
-    assert_eq!(outline(&tree), ["g ", "a a b%\n", "g two", "g two/__fine", "a 日本"]);
-    assert_consistent(&tree, &["__reserved", "...", ".zgroup", "two/__fine", &format!("two/{long}")]);
+    assert_eq!(outline(&tree), ["g ", "a a b%\n", "g sub", "g two", "g two/__fine", "a 日本"]);
+    assert_consistent(
+        &tree,
+        &["__reserved", "...", ".zgroup", "sub/zarr.json", "two/__fine", &format!("two/{long}")],
+    );
     for path in ["/", "two/", "a//b", "..", "two/../two", "two\0"] {
         assert!(tree.node(path).unwrap().is_none(), "{path:?}");
         assert!(tree.version(path).unwrap().is_none(), "{path:?}");

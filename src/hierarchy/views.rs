@@ -11,12 +11,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use serde_json::Map;
 
 use super::Node;
 use crate::array::{ByteOrder, Layout, Order};
-use crate::codec::unpack;
+use crate::codec::{optional, unpack};
 use crate::metadata::packing::{Packed, Packing};
-use crate::metadata::{ArrayMetadata, ChunkGrid, FillValue};
+use crate::metadata::{ArrayMetadata, ChunkGrid, DataType, FillValue};
 
 /// Another flat file of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,6 +30,8 @@ pub enum View {
     BigEndian,
     /// The least significant byte comes first.
     LittleEndian,
+    /// For each optional element whether it has a value: one byte, 1 or 0.
+    Mask,
     /// The unpacked numbers.
     Unpacked,
     /// The planes along an axis, one after the other.
@@ -50,7 +53,7 @@ impl View {
             View::FOrder => Layout { order: Order::F, ..own },
             View::BigEndian => Layout { byte_order: ByteOrder::Big, ..own },
             View::LittleEndian => Layout { byte_order: ByteOrder::Little, ..own },
-            View::Unpacked | View::Planes(_) | View::Plane { .. } => own,
+            View::Mask | View::Unpacked | View::Planes(_) | View::Plane { .. } => own,
         }
     }
 
@@ -101,6 +104,7 @@ impl View {
         match self {
             View::COrder | View::FOrder | View::LittleEndian => {}
             View::BigEndian => drop(metadata.data_type.components()?),
+            View::Mask => return Some(Cow::Owned(Arc::new(mask(metadata)?))),
             View::Unpacked => match Packing::read(metadata) {
                 Packing::None => {}
                 Packing::Packed(packed) => return Some(Cow::Owned(Arc::new(unpacked(metadata, &packed)?))),
@@ -168,6 +172,24 @@ fn unpacked(metadata: &ArrayMetadata, packed: &Packed) -> Option<ArrayMetadata> 
         ..metadata.clone()
     };
     unpacked.flat_size().map(|_| unpacked)
+}
+
+/// Returns the metadata of the mask of an array of optional elements. Their attributes are about values, so the mask has none.
+fn mask(metadata: &ArrayMetadata) -> Option<ArrayMetadata> {
+    let data_type = metadata.document.get("data_type")?.get("configuration")?;
+    let codecs = optional::mask_chain(&metadata.codecs, data_type).filter(|_| metadata.is_optional())?;
+    let mut document = metadata.document.clone();
+    // The elements of the mask are not optional.
+    document.shift_remove("data_type");
+    let has_value = u8::from(!metadata.fill_value.is_undefined);
+    Some(ArrayMetadata {
+        data_type: DataType::Bool,
+        fill_value: FillValue { bytes: vec![has_value], is_undefined: false },
+        codecs,
+        attributes: Map::new(),
+        document,
+        ..metadata.clone()
+    })
 }
 
 /// Returns the metadata of each plane along an axis. Planes have no codecs of their own.
@@ -260,6 +282,53 @@ mod tests {
         assert_eq!(unpacked.flat_size(), Some(96));
         assert!(View::Unpacked.node(&node("int16", json!({"scale_factor": "x"}))).is_none());
         assert!(matches!(View::Unpacked.node(&node("int16", json!({}))), Some(Cow::Borrowed(_))));
+    }
+
+    #[test]
+    fn values_and_masks_of_optional_elements() {
+        let document = |fill: Value, codecs: Value| {
+            json!({"zarr_format": 3, "node_type": "array", "shape": [2, 3], "fill_value": fill, "codecs": codecs,
+                "data_type": {"name": "optional", "configuration": {"name": "int16", "configuration": {}}},
+                "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1, 3]}},
+                "chunk_key_encoding": {"name": "default"}, "attributes": {"units": "K"}})
+        };
+        let codec = json!({"name": "zarrs.optional", "configuration": {"mask_codecs": ["bytes"],
+            "data_codecs": [{"name": "bytes", "configuration": {"endian": "big"}}]}});
+        let parsed =
+            |document: Value| crate::metadata::parse_v3("a/zarr.json", document.to_string().as_bytes());
+        let memory = MemoryStore::new();
+        let chunk = [&3u64.to_le_bytes()[..], &4u64.to_le_bytes(), &[1, 0, 1], &[0, 7, 0, 8]].concat();
+        memory.put("a/c/0/0", chunk).unwrap();
+        let store: Arc<dyn Store> = Arc::new(memory);
+        let engine = Engine::new(1 << 20, 1);
+        let read = |metadata: Arc<ArrayMetadata>| {
+            let array = Array::open(&engine, &store, "a", metadata, OWN).unwrap();
+            let mut bytes = vec![9; array.size_bytes() as usize];
+            array.read_at(0, &mut bytes).unwrap();
+            bytes
+        };
+        let version = ObjectVersion::numbered(0);
+        let info = Info { size_bytes: 0, modified: None, version, posix: None };
+        for (fill, value, has_value) in [(json!(null), 0, 0), (json!([5]), 5, 1)] {
+            let Ok(crate::metadata::Document::Array(array)) = parsed(document(fill, json!([codec]))) else {
+                unreachable!()
+            };
+            assert_eq!(array.proposals(), ["data type \"optional\""]);
+            let node = Node::Array { metadata: array.into(), info };
+            assert_eq!(read(metadata(&node).clone()), [7, 0, value, 0, 8, 0, value, 0, value, 0, value, 0]);
+            let mask = View::Mask.node(&node).unwrap();
+            assert_eq!(read(metadata(&mask).clone()), [1, 0, 1, has_value, has_value, has_value]);
+            assert!(metadata(&mask).attributes.is_empty() && View::Mask.node(&mask).is_none());
+        }
+        for (fill, codecs) in
+            [(json!(5), json!([codec])), (json!([]), json!([codec])), (json!(null), json!(["bytes"]))]
+        {
+            assert!(parsed(document(fill.clone(), codecs)).is_err(), "{fill}");
+        }
+        let mut plain = document(json!(5), json!([codec]));
+        plain["data_type"] = json!("int16");
+        assert!(parsed(plain).is_err());
+        assert!(View::Mask.node(&self::node("int16", json!({}))).is_none());
     }
 
     #[test]

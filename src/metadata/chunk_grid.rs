@@ -1,7 +1,7 @@
 //! Chunk grids: how a document cuts an array into chunks. The array layer has the arithmetic on them.
 //!
 //! Spec: v3 "Regular chunk grid", the registered extension "rectilinear"
-//! (`{"kind": "inline", "chunk_shapes": [4, [1, 2, [3, 5]]]}`), v2 "chunks". Uses `json`, `codec_spec`.
+//! (`{"kind": "inline", "chunk_shapes": [4, [1, 2, [3, 5]]]}`), `zarrs.regular_bounded` of the zarrs crate, v2 "chunks". Uses `json`, `codec_spec`.
 
 use serde_json::{Map, Value};
 
@@ -118,6 +118,14 @@ pub fn parse_v3(value: &Value, shape: &[u64]) -> ParseResult<ChunkGrid> {
             }
             json::unsigned_list(value).map(ChunkGrid::Regular).map_err(in_member("chunk_shape"))
         }
+        // zarrs' experimental grid: as "regular", but chunks end where the array does.
+        "zarrs.regular_bounded" => {
+            json::refuse_unknown(configuration, &["chunk_shape"])
+                .map_err(|error| error.within("configuration"))?;
+            let value = json::required(configuration, "chunk_shape")
+                .map_err(|error| error.within("configuration"))?;
+            bounded(value, shape).map_err(in_member("chunk_shape"))
+        }
         "rectilinear" => {
             json::refuse_unknown(configuration, &["kind", "chunk_shapes"])
                 .map_err(|error| error.within("configuration"))?;
@@ -135,6 +143,21 @@ pub fn parse_v3(value: &Value, shape: &[u64]) -> ParseResult<ChunkGrid> {
         }
         other => Err(ParseError::unsupported(format_args!("the chunk grid {}", json::shown_text(other)))),
     }
+}
+
+/// Reads a regular grid whose last chunk on each axis has the length that is left.
+fn bounded(value: &Value, shape: &[u64]) -> ParseResult<ChunkGrid> {
+    let axes = json::list(value)?;
+    if axes.len() != shape.len() {
+        let (grid, array) = (axes.len(), shape.len());
+        return Err(ParseError::invalid(format_args!("the grid has {grid} dimensions, the shape {array}")));
+    }
+    let runs = |(value, &n): (&Value, &u64)| {
+        let length = positive(value)?;
+        let runs = [(length, n / length), (n % length, 1)];
+        Ok(runs.into_iter().filter(|&(length, count)| length > 0 && count > 0).collect())
+    };
+    axes.iter().zip(shape).map(runs).collect::<ParseResult<_>>().map(ChunkGrid::Rectilinear)
 }
 
 fn rectilinear(value: &Value, shape: &[u64]) -> ParseResult<ChunkGrid> {
@@ -209,6 +232,19 @@ mod tests {
 
     fn regular(chunk_shape: Value) -> Value {
         json!({"name": "regular", "configuration": {"chunk_shape": chunk_shape}})
+    }
+
+    #[test]
+    fn a_bounded_grid_ends_with_the_array() {
+        let bounded = |chunk_shape: Value, shape: &[u64]| {
+            let configuration = json!({"chunk_shape": chunk_shape});
+            parse_v3(&json!({"name": "zarrs.regular_bounded", "configuration": configuration}), shape)
+        };
+        let grid = bounded(json!([4, 4, 4, 4]), &[10, 8, 3, 0]).unwrap();
+        let runs = vec![vec![(4, 2), (2, 1)], vec![(4, 2)], vec![(3, 1)], vec![]];
+        assert_eq!(grid, ChunkGrid::Rectilinear(runs));
+        assert_eq!(grid.check(&[10, 8, 3, 0], Some(2)), Ok(()));
+        assert!(bounded(json!([0]), &[4]).is_err() && bounded(json!([1, 1]), &[4]).is_err());
     }
 
     #[test]

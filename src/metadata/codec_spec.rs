@@ -63,7 +63,22 @@ pub fn v3_list(value: &Value) -> ParseResult<Vec<CodecSpec>> {
     if items.is_empty() {
         return Err(ParseError::invalid("the list is empty; it must hold an array-to-bytes codec"));
     }
-    items.iter().enumerate().map(|(i, item)| v3(item, i).map_err(|error| error.within(i))).collect()
+    let specs = items.iter().enumerate().map(|(i, item)| v3(item, i).map_err(|error| error.within(i)));
+    let specs: Vec<CodecSpec> = specs.collect::<ParseResult<_>>()?;
+    Ok(specs.into_iter().flat_map(rewritten).collect())
+}
+
+/// Returns the codecs that a codec of virtual-tiff stands for: `ChunkyCodec` is the elements in F order, then `bytes`. Any other codec
+/// stands for itself.
+fn rewritten(spec: CodecSpec) -> Vec<CodecSpec> {
+    if spec.name != "ChunkyCodec" {
+        return vec![spec];
+    }
+    let order = Map::from_iter([("order".to_owned(), Value::from("F"))]);
+    let transpose = CodecSpec { name: "transpose".to_owned(), configuration: order, ..spec.clone() };
+    let mut bytes = CodecSpec { name: "bytes".to_owned(), ..spec };
+    bytes.configuration.entry("endian").or_insert_with(|| Value::from("little"));
+    vec![transpose, bytes]
 }
 
 fn v3(value: &Value, index: usize) -> ParseResult<CodecSpec> {
@@ -108,6 +123,21 @@ mod tests {
     fn the_draft_name_endian_is_bytes() {
         let specs = v3_list(&json!([{"name": "endian", "configuration": {"endian": "big"}}])).unwrap();
         assert_eq!((specs[0].name.as_str(), &specs[0].configuration["endian"]), ("bytes", &json!("big")));
+    }
+
+    #[test]
+    fn interleaved_samples_of_tiff_are_a_transpose_and_bytes() {
+        let configured = json!({"name": "ChunkyCodec", "configuration": {"endian": "big"}});
+        for (codec, endian) in [(configured, "big"), (json!("ChunkyCodec"), "little")] {
+            let specs = v3_list(&json!([codec, "imagecodecs_lzw"])).unwrap();
+            let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+            assert_eq!(names, ["transpose", "bytes", "imagecodecs_lzw"]);
+            assert_eq!(
+                (&specs[0].configuration["order"], &specs[1].configuration["endian"]),
+                (&json!("F"), &json!(endian))
+            );
+            assert_eq!((specs[1].place.as_str(), specs[2].place.as_str()), ("codecs[0]", "codecs[1]"));
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::{ArrayMetadata, ChunkGrid, ZarrFormat, parse_array};
+use super::{ArrayMetadata, ChunkGrid, ChunkKeyEncoding, ChunkKeyScheme, ZarrFormat, parse_array};
 use crate::store::Form;
 
 /// Codecs with output that describes how it decodes.
@@ -59,7 +59,14 @@ fn array_form(metadata: &ArrayMetadata) -> Form {
             let _ = write!(text, " rectilinear {first:?}");
         }
     }
-    let _ = write!(text, " {} {:?}", metadata.chunk_keys.prefixed, metadata.chunk_keys.separator);
+    let ChunkKeyEncoding { scheme, separator, suffix, .. } = &metadata.chunk_keys;
+    let _ = write!(text, " {} {separator:?}", *scheme == ChunkKeyScheme::Default);
+    if let ChunkKeyScheme::Fanout { base } = scheme {
+        let _ = write!(text, " fanout {base}");
+    }
+    if !suffix.is_empty() {
+        let _ = write!(text, " suffix {suffix:?}");
+    }
     for codec in &metadata.codecs {
         let _ = write!(text, " {:?} ", codec.name);
         let name = codec.name.rsplit('.').next().unwrap_or(&codec.name);

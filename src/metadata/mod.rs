@@ -34,6 +34,7 @@ use serde_json::Value;
 
 use crate::error::Result;
 
+pub use chunk_keys::KeyMatch;
 pub use consolidated::{consolidated_children, consolidated_node};
 pub use data_type::v2::{Dtype, StoredDataType, parse as parse_dtype_v2};
 pub use data_type::v3::parse as parse_data_type_v3;
@@ -42,7 +43,10 @@ pub use fill_value::FillValue;
 pub use form::document_form;
 pub use json::edit as json_spans;
 pub use limits::{MAX_CHUNK_BYTES, MAX_DOCUMENT_BYTES, MAX_RANK};
-pub use node::{ArrayMetadata, ChunkGrid, ChunkKeyEncoding, CodecFamily, CodecSpec, Document, GroupMetadata};
+pub use node::{
+    ArrayMetadata, ChunkGrid, ChunkKeyEncoding, ChunkKeyScheme, CodecFamily, CodecSpec, Document,
+    GroupMetadata,
+};
 pub use zarr_format::ZarrFormat;
 
 /// Reads a v3 `zarr.json`. `key` is its store key, for error texts and `document_key`.
@@ -105,7 +109,7 @@ pub fn salvage(document: &[u8]) -> (Option<Value>, Option<u64>) {
 fn flat_size(document: &Value) -> Option<u64> {
     let shape = array::shape(document.get("shape")?).ok()?;
     let data_type = match (document.get("data_type"), document.get("dtype")) {
-        (Some(data_type), _) => data_type::v3::parse(data_type).ok()?,
+        (Some(data_type), _) => data_type::v3::parse_element_type(data_type).ok()?.data_type,
         (None, Some(dtype)) => match data_type::v2::parse(dtype).ok()? {
             data_type::v2::Dtype::Fixed(stored) => stored.data_type,
             data_type::v2::Dtype::Object => return None,

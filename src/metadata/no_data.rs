@@ -164,7 +164,7 @@ pub fn read_as(metadata: &ArrayMetadata) -> Option<DataType> {
 
 /// Returns the bytes of an element with this value.
 fn element(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
-    let is_complex = matches!(data_type, DataType::Complex64 | DataType::Complex128);
+    let is_complex = data_type.complex_part().is_some();
     let parse = |value: &Value| {
         if is_complex {
             FillValue::from_v3(data_type, &Value::from(vec![value.clone(), 0.into()])).ok()

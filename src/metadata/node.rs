@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::data_type::DataType;
+use super::data_type::{DataType, OPTIONAL};
 use super::fill_value::FillValue;
 use super::json;
 use super::zarr_format::ZarrFormat;
@@ -19,13 +19,29 @@ pub enum ChunkGrid {
 /// How chunk indices become keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkKeyEncoding {
-    /// `c/0/1` when true (v3 "default"), `0/1` when false ("v2").
-    pub prefixed: bool,
+    /// What precedes the numbers, and how each is written.
+    pub scheme: ChunkKeyScheme,
     /// `/` or `.`.
     pub separator: char,
     /// v2 only: the document does not name a separator. It means `.`, but stores with `/` keys exist, so a reader probes
     /// for them if there is no `.` key.
     pub separator_is_assumed: bool,
+    /// The end of every key, such as `.tiff` (the proposed encoding "suffix"); empty in most arrays.
+    pub suffix: String,
+}
+
+/// The form of a chunk key without its suffix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChunkKeyScheme {
+    /// `c/0/1`: v3 "default".
+    Default,
+    /// `0/1`: "v2".
+    V2,
+    /// `d0/0/d1/12/34/c`: the proposed encoding "fanout". Each number is written in digits of this base, which are decimal numbers.
+    Fanout {
+        /// One less than the most names in a folder.
+        base: u64,
+    },
 }
 
 /// The table of names in which a codec's name is looked up.
@@ -99,6 +115,34 @@ impl ArrayMetadata {
             && self.codecs == other.codecs
     }
 
+    /// Returns the extensions of the array that are proposals, and not registered. Their specifications may change, so the array is only
+    /// read.
+    pub fn proposals(&self) -> Vec<&'static str> {
+        let ChunkKeyEncoding { scheme, suffix, .. } = &self.chunk_keys;
+        let is_fanout = matches!(scheme, ChunkKeyScheme::Fanout { .. });
+        let grid = self.document.get("chunk_grid").and_then(|grid| grid.get("name").or(Some(grid)));
+        [
+            (
+                "chunk grid \"zarrs.regular_bounded\"",
+                grid.is_some_and(|name| name == "zarrs.regular_bounded"),
+            ),
+            ("chunk key encoding \"fanout\"", is_fanout),
+            ("chunk key encoding \"suffix\"", !suffix.is_empty()),
+            ("data type \"optional\"", self.is_optional()),
+        ]
+        .into_iter()
+        .filter_map(|(proposal, is_used)| is_used.then_some(proposal))
+        .collect()
+    }
+
+    /// Returns whether each element has a value or is null (the proposed data type "optional"). [`ArrayMetadata::data_type`] is that of the
+    /// values.
+    pub fn is_optional(&self) -> bool {
+        let name = self.document.get("data_type").and_then(|data_type| data_type.get("name"));
+        let is_optional = name.and_then(Value::as_str).is_some_and(|name| OPTIONAL.contains(&name));
+        is_optional && self.data_type.item_size().is_some()
+    }
+
     /// Returns the bytes of the flat file; `None` if the elements have no fixed size.
     pub fn flat_size(&self) -> Option<u64> {
         flat_size(&self.shape, self.data_type.item_size()?)
@@ -139,6 +183,10 @@ impl ArrayMetadata {
             return Some(format!(
                 "fill_value: the data type has no {fill}; it is read as 2^-127, as tensorstore does"
             ));
+        }
+        let has_empty_chunks = matches!(&self.chunk_grid, ChunkGrid::Regular(chunk) if chunk.contains(&0));
+        if self.zarr_format == ZarrFormat::V3 && has_empty_chunks {
+            return Some("chunk_grid: chunks of length 0, in a dimension without elements".to_owned());
         }
         is_number_for_bool
             .then(|| format!("fill_value: {fill} is not a bool of Zarr v3; it is read as {truth}"))

@@ -39,7 +39,7 @@ pub fn parse_array(
         data_type: element.data_type,
         fill_value,
         chunk_grid: layout.chunk_grid,
-        chunk_keys: ChunkKeyEncoding { prefixed: false, separator: '.', separator_is_assumed: false },
+        chunk_keys: ChunkKeyEncoding::v2('.', false),
         codecs: layout.codecs.into_iter().chain(compressor).collect(),
         attributes: attributes.members,
         attributes_error: attributes.error,

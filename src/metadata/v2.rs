@@ -181,7 +181,7 @@ fn parse_filters(filters: Option<&Value>) -> ParseResult<Vec<CodecSpec>> {
 }
 
 /// Returns the element of an array. Its `dtype` decides, except for `|O`: then it is the codec that turns objects into
-/// bytes, which becomes the chain's array-to-bytes codec. Objects after `categorize` are strings from a known list;
+/// bytes, which becomes the chain's array-to-bytes codec. Objects after `categorize` and `fill_hdf_strings` are strings from a known list;
 /// they are served as `U` with the width of the longest.
 fn element(
     dtype: &Value,
@@ -192,7 +192,7 @@ fn element(
         Dtype::Fixed(stored) => Ok(stored),
         Dtype::Object => {
             let first = filters.first().or(compressor);
-            if let Some(points) = first.and_then(longest_label) {
+            if let Some(points) = first.and_then(longest_text) {
                 let data_type = DataType::FixedLengthUtf32(points);
                 data_type.check()?;
                 return Ok(StoredDataType { data_type, big_endian: Vec::new() });
@@ -213,14 +213,19 @@ fn element(
     }
 }
 
-/// Returns the number of code points in the longest label of `categorize`, at least 1.
-fn longest_label(codec: &CodecSpec) -> Option<usize> {
-    if codec.name != "categorize" {
-        return None;
-    }
-    let labels = codec.configuration.get("labels")?.as_array()?;
-    let points = |label: &Value| label.as_str().map(|label| label.chars().count());
-    labels.iter().map(points).try_fold(1, |longest, points| Some(longest.max(points?)))
+/// Returns the number of code points in the longest string of a codec that names all of them (`categorize`, `fill_hdf_strings`), at least 1.
+fn longest_text(codec: &CodecSpec) -> Option<usize> {
+    let texts: Vec<&Value> = match (codec.name.as_str(), codec.configuration.get("id_map")) {
+        ("categorize", _) => codec.configuration.get("labels")?.as_array()?.iter().collect(),
+        // Records with strings are not strings.
+        ("fill_hdf_strings", _) if codec.configuration.get("dtype")?.as_str()?.contains('[') => return None,
+        ("fill_hdf_strings", None | Some(Value::Null)) => Vec::new(),
+        ("fill_hdf_strings", Some(Value::Object(texts))) => texts.values().collect(),
+        ("fill_hdf_strings", Some(text)) => vec![text],
+        _ => return None,
+    };
+    let points = |text: &Value| text.as_str().map(|text| text.chars().count());
+    texts.into_iter().map(points).try_fold(1, |longest, points| Some(longest.max(points?)))
 }
 
 /// Reads the dimension names of xarray and NCZarr, if they fit the rank.

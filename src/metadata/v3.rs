@@ -8,7 +8,8 @@
 
 use serde_json::{Map, Value};
 
-use super::data_type::{ByteOrder, DataType};
+use super::data_type::v3::ElementType;
+use super::data_type::{ByteOrder, DataType, OPTIONAL};
 use super::json::parse_error::{ParseError, ParseResult};
 use super::node::is_zero_without_sign;
 use super::{ArrayMetadata, Document, FillValue, GroupMetadata, ZarrFormat};
@@ -86,15 +87,20 @@ fn parse_array(key: &str, mut members: Map<String, Value>) -> ParseResult<ArrayM
     let attributes = take_attributes(&mut members)?;
     let member = |name: &'static str| json::required(&members, name);
     let shape = array::shape(member("shape")?)?;
-    let data_type = data_type::v3::parse(member("data_type")?).map_err(|error| error.within("data_type"))?;
+    let element_type =
+        data_type::v3::parse_element_type(member("data_type")?).map_err(|error| error.within("data_type"))?;
+    let ElementType { data_type, is_optional } = element_type;
     let chunk_grid = chunk_grid::parse_v3(member("chunk_grid")?, &shape)
         .and_then(|grid| grid.check(&shape, data_type.item_size()).map(|()| grid))
         .map_err(|error| error.within("chunk_grid"))?;
     let chunk_keys = chunk_keys::parse_v3(member("chunk_key_encoding")?)
         .map_err(|error| error.within("chunk_key_encoding"))?;
     let codecs = codec_spec::v3_list(member("codecs")?).map_err(|error| error.within("codecs"))?;
+    check_optional(is_optional, &data_type, &codecs)?;
     let stored_fill = member("fill_value")?;
-    let mut fill_value = if is_zero_without_sign(&data_type, stored_fill) {
+    let mut fill_value = if is_optional {
+        optional_fill(&data_type, stored_fill).map_err(|error| error.within("fill_value"))?
+    } else if is_zero_without_sign(&data_type, stored_fill) {
         FillValue::zeros(&data_type)
     } else {
         FillValue::from_v3(&data_type, stored_fill).map_err(|error| error.within("fill_value"))?
@@ -129,6 +135,33 @@ fn parse_array(key: &str, mut members: Map<String, Value>) -> ParseResult<ArrayM
     };
     array::check_size(&metadata)?;
     Ok(metadata)
+}
+
+/// Fails unless the codec "optional", which has the names of the data type, encodes the elements if, and only if, they are optional.
+fn check_optional(is_optional: bool, data_type: &DataType, codecs: &[super::CodecSpec]) -> ParseResult<()> {
+    let has_codec = codecs.iter().any(|codec| OPTIONAL.contains(&codec.name.as_str()));
+    match (is_optional, has_codec) {
+        (true, false) => {
+            let reason = "\"optional\" without the codec \"optional\" in \"codecs\" itself";
+            Err(ParseError::unsupported(reason).within("data_type"))
+        }
+        (false, true) if data_type.item_size().is_some() => {
+            Err(ParseError::invalid("codecs: the codec \"optional\" is for the data type \"optional\" alone"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Reads the fill value of optional elements: null, or a list of one value.
+fn optional_fill(data_type: &DataType, stored: &Value) -> ParseResult<FillValue> {
+    match stored.as_array().map(Vec::as_slice) {
+        Some([value]) => FillValue::from_v3(data_type, value),
+        None if stored.is_null() => Ok(FillValue::undefined(data_type)),
+        _ => {
+            let found = json::shown(stored);
+            Err(ParseError::invalid(format_args!("must be null or a list of one value, not {found}")))
+        }
+    }
 }
 
 /// Takes `attributes` out of a document. If the member is absent or null, there are no attributes.
@@ -219,6 +252,13 @@ mod tests {
         assert_eq!(array.attributes["units"], "K");
         assert!(!array.document.contains_key("attributes") && array.document.contains_key("codecs"));
         assert!(array.skipped.is_empty() && array.attributes_error.is_none());
+    }
+
+    #[test]
+    fn chunks_of_length_0_are_read_and_reported() {
+        let grid = json!({"name": "regular", "configuration": {"chunk_shape": [0, 3]}});
+        let array = array(json!({"shape": [0, 6], "chunk_grid": grid}));
+        assert!(array.deviation().is_some_and(|sentence| sentence.contains("length 0")));
     }
 
     /// tensorstore's default for a type that has no zero.

@@ -19,6 +19,11 @@ fn documents() -> Vec<Value> {
         json!({"id": "blosc", "cname": "zlib", "clevel": 5, "shuffle": 1, "blocksize": 0}),
         json!({"id": "bz2"}),
         json!({"id": "gzip", "level": 5}),
+        json!({"id": "imagecodecs_deflate"}),
+        json!({"id": "imagecodecs_lzf"}),
+        json!({"id": "imagecodecs_lzf", "header": false}),
+        json!({"id": "imagecodecs_lzw"}),
+        json!({"id": "imagecodecs_packbits"}),
         json!({"id": "lz4"}),
         json!({"id": "lzma"}),
         json!({"id": "lzma", "format": 2}),
@@ -40,6 +45,8 @@ fn documents() -> Vec<Value> {
         json!({"id": "delta", "dtype": "<f4", "astype": "<i2"}),
         json!({"id": "fixedscaleoffset", "offset": 1, "scale": 7, "dtype": "<f4", "astype": "|u1"}),
         json!({"id": "fletcher32"}),
+        json!({"id": "imagecodecs_delta", "dtype": "<f4", "shape": [20, 30], "axis": 0}),
+        json!({"id": "imagecodecs_floatpred", "dtype": "<f4", "shape": [20, 30]}),
         json!({"id": "jenkins_lookup3"}),
         json!({"id": "packbits"}),
         json!({"id": "quantize", "digits": 2, "dtype": "<f4", "astype": "<f2"}),
@@ -62,6 +69,11 @@ fn documents() -> Vec<Value> {
         json!([nested]),
         json!([sharding, {"name": "gzip", "configuration": {"level": 1}}]),
         json!([{"name": "zfp", "configuration": {"mode": "reversible"}}]),
+        json!([bytes, {"name": "conditional", "configuration": {"codecs": ["numcodecs.shuffle", "numcodecs.zlib"]}}]),
+        json!([{"name": "n5_default", "configuration": {"codecs": [
+            {"name": "transpose", "configuration": {"order": [1, 0]}},
+            {"name": "bytes", "configuration": {"endian": "big"}}, {"name": "gzip", "configuration": {"level": 1}}]}}]),
+        json!([{"name": "zarrs.squeeze"}, bytes]),
         json!([{"name": "numcodecs.delta", "configuration": {"dtype": "f4"}}, bytes, {"name": "numcodecs.shuffle"}]),
     ] {
         documents.push(v3(json!("float32"), &shape, json!(0), codecs));

@@ -30,6 +30,7 @@ mod numcodecs_fixtures;
 mod previews;
 mod recorded;
 mod references;
+mod registry;
 mod slices;
 mod tables;
 mod text_forms;

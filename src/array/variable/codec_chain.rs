@@ -16,6 +16,7 @@ use crate::array::variable::element_row::{ChunkLayout, ElementRow, next_index, r
 use crate::codec::shard_index::ShardIndex;
 use crate::codec::sharding_indexed::ShardingIndexed;
 use crate::codec::vlen::Vlen;
+use crate::codec::vlen_indexed::VlenIndexed;
 use crate::codec::{
     ArrayToBytes, BytesToBytes, Codec, CodecError, CodecInput, CodecResult, EncodedSize, Representation,
     check_chain_length, registry,
@@ -32,6 +33,8 @@ pub struct VariableChain {
 enum ChainEnd {
     /// The elements of the chunk.
     Elements { vlen: Vlen, chunk: ChunkLayout },
+    /// The elements of the chunk, after their offsets.
+    Indexed { vlen: Vlen, chunk: ChunkLayout, codec: Box<VlenIndexed> },
     /// Inner chunks, all of one shape.
     Shard {
         /// `sharding_indexed` over elements of one byte.
@@ -78,7 +81,11 @@ impl VariableChain {
                 if is_known || spec.must_understand {
                     bytes_codecs.push((spec.name.clone(), bytes_codec(spec).map_err(at(spec))?));
                 }
-            } else if let Some(found) = Vlen::find(spec.family, &spec.name) {
+            } else if VlenIndexed::is_named(spec) {
+                let chunk = layout(&shape, &axes)?;
+                let codec = Box::new(VlenIndexed::build(spec, chunk.count).map_err(at(spec))?);
+                inside = Some(ChainEnd::Indexed { vlen, chunk, codec });
+            } else if let Some(found) = Vlen::find(spec.family, &spec.name, vlen) {
                 if found != vlen {
                     let reason = format!("codec \"{}\" does not match the data type", spec.name);
                     return Err(at(spec)(CodecError::unsupported(reason)));
@@ -125,6 +132,17 @@ impl VariableChain {
             ChainEnd::Elements { vlen, chunk } => {
                 let elements = vlen.decode(bytes, chunk.count).map_err(corrupt(into.key))?;
                 into.elements.put(origin, chunk, &elements, into.held, into.key)
+            }
+            ChainEnd::Indexed { vlen, chunk, codec } => {
+                into.reserve(codec.index_bytes())?;
+                let index = codec.decode_index(bytes).map_err(corrupt(into.key))?;
+                reserve(into.held, index.data_bytes(), into.key)?;
+                let data = codec.decode_data(&index).map_err(corrupt(into.key))?;
+                let elements = index.elements(&data).map_err(corrupt(into.key))?;
+                vlen.check(&elements).map_err(corrupt(into.key))?;
+                into.elements.put(origin, chunk, &elements, into.held, into.key)?;
+                into.held.shrink(index.data_bytes() + codec.index_bytes() as u64);
+                Ok(())
             }
             ChainEnd::Shard { codec, steps, inner } => {
                 let Some(sharding) = ShardingIndexed::downcast(codec.as_ref()) else {

@@ -62,6 +62,11 @@ impl VariableArray {
         let vlen = match &metadata.data_type {
             DataType::VariableLength(VariableLength::Utf8) => Vlen::Utf8,
             DataType::VariableLength(VariableLength::Bytes) => Vlen::Bytes,
+            DataType::VariableLength(VariableLength::Other(name)) if name == "optional" => {
+                let reason =
+                    "optional elements of elements that are optional themselves or have no fixed size";
+                return Err(Error::unsupported(document_key, reason));
+            }
             DataType::VariableLength(VariableLength::Other(name)) => {
                 return Err(Error::unsupported(document_key, format!("a text form of {name}")));
             }

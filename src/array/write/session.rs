@@ -127,6 +127,10 @@ impl WriteSession {
             let reason = format!("writing: codec \"{codec}\" is unknown and was skipped for reading");
             return Err(Error::unsupported(document_key, reason));
         }
+        if let Some(proposal) = served.metadata().proposals().first() {
+            let reason = format!("writing: the {proposal} is a proposal, so the array is read-only");
+            return Err(Error::unsupported(document_key, reason));
+        }
         let chunk_bytes = served.grid().largest_chunk_bytes();
         if chunk_bytes > MAX_CHUNK_BYTES {
             let reason = format!("writing chunks of {chunk_bytes} bytes (at most {MAX_CHUNK_BYTES})");

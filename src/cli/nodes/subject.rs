@@ -6,7 +6,7 @@ use std::time::Instant;
 use zarrfs::array::{Engine, Layout};
 use zarrfs::error::{Error, Result};
 use zarrfs::formats::{self, CompanionPlace, Subject, Surroundings};
-use zarrfs::hierarchy::{Child, Node, NodeState, OpenArrays, SharedArray, Tree};
+use zarrfs::hierarchy::{Child, Node, NodeState, OpenArrays, SharedArray, Tree, View};
 
 /// Calls `work` with a node whose companions are, as far as it sees, in the node's own folder.
 pub fn with_subject<T>(
@@ -45,6 +45,14 @@ impl Surroundings for WholeTree<'_> {
         let stale = || Error::Stale { key: path.to_owned() };
         let node = self.tree.node(path)?.ok_or_else(stale)?;
         let shared = self.arrays.of(None, &path.into());
+        self.arrays.open(&shared, NodeState { node: Some(&node), version: None, read_at: Instant::now() })?;
+        Ok(shared)
+    }
+
+    fn open_view(&self, view: View, path: &str) -> Result<Arc<SharedArray>> {
+        let stale = || Error::Stale { key: path.to_owned() };
+        let node = self.tree.node(path)?.ok_or_else(stale)?;
+        let shared = self.arrays.of(Some(view), &path.into());
         self.arrays.open(&shared, NodeState { node: Some(&node), version: None, read_at: Instant::now() })?;
         Ok(shared)
     }

@@ -6,5 +6,6 @@ pub mod bitround;
 pub mod cast_value;
 pub mod reshape;
 pub mod scale_offset;
+pub mod squeeze;
 pub mod transpose;
 pub mod unpack;

@@ -125,8 +125,10 @@ fn encoded_shape(input: &[u64], lengths: &[Length]) -> Result<Vec<u64>, String> 
     Ok(shape)
 }
 
-struct Reshape {
-    encoded: Representation,
+/// The same elements with another shape.
+pub struct Reshape {
+    /// The array after encoding.
+    pub encoded: Representation,
 }
 
 impl Reshape {

@@ -142,6 +142,11 @@ impl ArrayToBytes for BytesCodec {
         Some(Box::new(flipped))
     }
 
+    fn without_byte_order(&self) -> Option<Box<dyn ArrayToBytes>> {
+        let (swap, other_swap) = (SwapPlan::none(), SwapPlan::none());
+        Some(Box::new(BytesCodec { swap, other_swap, ..self.clone() }))
+    }
+
     fn encoded_items(&self) -> Option<&Items> {
         self.items.as_ref()
     }

@@ -26,11 +26,20 @@ pub enum Vlen {
 }
 
 impl Vlen {
-    /// Returns the codec with a name of v3's `codecs` or an id of v2's `filters`.
-    pub fn find(family: CodecFamily, name: &str) -> Option<Vlen> {
+    /// Returns the codec with a name of v3's `codecs` or an id of v2's `filters`. The zarrs crate has a name in addition that is for
+    /// elements of any type; they are of the type `elements`.
+    pub fn find(family: CodecFamily, name: &str, elements: Vlen) -> Option<Vlen> {
+        let name = match family {
+            CodecFamily::V3 => {
+                let name = name.strip_prefix("https://codec.zarrs.dev/array_to_bytes/").unwrap_or(name);
+                name.strip_prefix("numcodecs.").unwrap_or(name)
+            }
+            _ => name,
+        };
         match (family, name) {
-            (_, "vlen-utf8") | (CodecFamily::V3, "numcodecs.vlen-utf8") => Some(Vlen::Utf8),
-            (_, "vlen-bytes") | (CodecFamily::V3, "numcodecs.vlen-bytes") => Some(Vlen::Bytes),
+            (_, "vlen-utf8") | (CodecFamily::V3, "vlen_utf8") => Some(Vlen::Utf8),
+            (_, "vlen-bytes") | (CodecFamily::V3, "vlen_bytes") => Some(Vlen::Bytes),
+            (CodecFamily::V3, "zarrs.vlen_v2" | "vlen_v2") => Some(elements),
             _ => None,
         }
     }
@@ -73,6 +82,15 @@ impl Vlen {
         match rest.len() {
             0 => Ok(found),
             left => Err(self.error(format_args!("{left} bytes after the last element"))),
+        }
+    }
+
+    /// Fails if an element is not of this type.
+    pub fn check(self, elements: &[&[u8]]) -> CodecResult<()> {
+        let is_wrong = |element: &&[u8]| self == Vlen::Utf8 && std::str::from_utf8(element).is_err();
+        match elements.iter().position(is_wrong) {
+            Some(index) => Err(self.error(format_args!("element {index} is not UTF-8"))),
+            None => Ok(()),
         }
     }
 
@@ -143,10 +161,18 @@ mod tests {
 
     #[test]
     fn names() {
-        assert_eq!(Vlen::find(CodecFamily::V2, "vlen-utf8"), Some(Vlen::Utf8));
-        assert_eq!(Vlen::find(CodecFamily::V3, "numcodecs.vlen-bytes"), Some(Vlen::Bytes));
-        assert_eq!(Vlen::find(CodecFamily::V2, "numcodecs.vlen-bytes"), None);
-        assert_eq!(Vlen::find(CodecFamily::V2, "vlen-array"), None);
+        let find = |family, name| Vlen::find(family, name, Vlen::Bytes);
+        assert_eq!(find(CodecFamily::V2, "vlen-utf8"), Some(Vlen::Utf8));
+        assert_eq!(find(CodecFamily::V3, "numcodecs.vlen-bytes"), Some(Vlen::Bytes));
+        assert_eq!(
+            find(CodecFamily::V3, "https://codec.zarrs.dev/array_to_bytes/vlen_utf8"),
+            Some(Vlen::Utf8)
+        );
+        assert_eq!(find(CodecFamily::V3, "zarrs.vlen_v2"), Some(Vlen::Bytes));
+        for name in ["numcodecs.vlen-bytes", "vlen-array", "zarrs.vlen_v2", "vlen_utf8"] {
+            assert_eq!(find(CodecFamily::V2, name), None);
+        }
+        assert_eq!(find(CodecFamily::V3, "zarrs.vlen"), None);
     }
 
     proptest! {

@@ -17,8 +17,8 @@ use crate::codec::{BytesToBytes, Codec, CodecEntry, CodecError, CodecResult, Con
 
 /// The codec's names and constructor.
 pub const ENTRY: CodecEntry = CodecEntry {
-    v3: &["numcodecs.bz2", "bz2", "https://codec.zarrs.dev/bytes_to_bytes/bz2"],
-    v2: &["bz2"],
+    v3: &["numcodecs.bz2", "bz2", "imagecodecs_bz2", "https://codec.zarrs.dev/bytes_to_bytes/bz2"],
+    v2: &["bz2", "imagecodecs_bz2"],
     build,
 };
 

@@ -7,6 +7,7 @@ pub mod blosc;
 pub mod bounded_stream;
 pub mod bz2;
 pub mod checksum;
+pub mod conditional;
 pub mod deflate;
 pub mod gzip;
 pub mod lz4;

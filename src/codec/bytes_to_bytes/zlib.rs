@@ -11,9 +11,9 @@
 use super::deflate::{Wrapper, codec};
 use crate::codec::CodecEntry;
 
-/// `zlib` and its numcodecs spelling.
+/// `zlib` and its spellings in numcodecs and imagecodecs.
 pub const ENTRY: CodecEntry = CodecEntry {
-    v3: &["zlib", "numcodecs.zlib"],
-    v2: &["zlib"],
+    v3: &["zlib", "numcodecs.zlib", "imagecodecs_zlib", "imagecodecs_deflate"],
+    v2: &["zlib", "imagecodecs_zlib", "imagecodecs_deflate"],
     build: |context| codec::build(context, Wrapper::Zlib),
 };

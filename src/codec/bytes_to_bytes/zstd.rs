@@ -24,7 +24,11 @@ use crate::codec::{
 };
 
 /// `zstd` and its numcodecs spelling.
-pub const ENTRY: CodecEntry = CodecEntry { v3: &["zstd", "numcodecs.zstd"], v2: &["zstd"], build };
+pub const ENTRY: CodecEntry = CodecEntry {
+    v3: &["zstd", "numcodecs.zstd", "imagecodecs_zstd"],
+    v2: &["zstd", "imagecodecs_zstd"],
+    build,
+};
 
 struct Zstd {
     level: i32,

@@ -107,8 +107,8 @@ fn coordinate_positions(source: &GeometrySource<'_>, name: &str, index: usize) -
 }
 
 fn values(source: &GeometrySource<'_>, path: &str, metadata: &Arc<ArrayMetadata>) -> Option<PositionValues> {
-    let numbers =
-        Numbers::for_type(&metadata.data_type).filter(|numbers| !matches!(numbers, Numbers::Complex(_)))?;
+    let numbers = Numbers::for_type(&metadata.data_type)
+        .filter(|numbers| !matches!(numbers, Numbers::Complex(_) | Numbers::SmallComplex(..)))?;
     let subject = source.subject;
     let order = subject.layout().byte_order;
     let array = subject.arrays.build(path, metadata, &subject.audience).ok()?;

@@ -53,6 +53,7 @@ pub(super) fn members(
     };
     let mut sidecar = describe(place, metadata, subject.layout(), availability);
     if array.is_ok() {
+        add_mask(subject, metadata, &mut sidecar)?;
         add_companions(subject, &mut sidecar)?;
     }
     match subject.view {
@@ -63,6 +64,22 @@ pub(super) fn members(
         Some((view, stored)) => describe_view(&mut sidecar, view, stored),
     }
     Ok(sidecar)
+}
+
+/// Adds what a sidecar says about elements that may be null: what their bytes are, and the file that says which ones are null.
+fn add_mask(subject: &Subject<'_>, metadata: &ArrayMetadata, sidecar: &mut Map<String, Value>) -> Result<()> {
+    if !metadata.is_optional() {
+        return Ok(());
+    }
+    let bytes_of_null = if metadata.fill_value.is_undefined { "zeros" } else { "fill_value" };
+    let mut optional = Map::from_iter([("null_elements".to_owned(), json!(bytes_of_null))]);
+    if subject.view.is_none()
+        && let Some(mask) = subject.formats.iter().find(|format| format.name == "mask")
+    {
+        optional.insert("mask".into(), json!(subject.companion_file(mask)?));
+    }
+    sidecar.insert("optional".into(), Value::Object(optional));
+    Ok(())
 }
 
 /// Adds what a sidecar says about a view. Its member `zarr` describes the stored array.
@@ -129,6 +146,10 @@ fn describe(
         }
     }
     sidecar.insert("zarr".into(), zarr(metadata));
+    let proposals = metadata.proposals();
+    if !proposals.is_empty() {
+        sidecar.insert("proposals".into(), json!(proposals));
+    }
     if let Availability::Readable { slab_bytes } = availability {
         let hint = order_hint(metadata, layout.order);
         sidecar.insert("scan".into(), json!({"slab_bytes": slab_bytes, "order_hint": hint}));

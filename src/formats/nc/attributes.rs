@@ -294,10 +294,10 @@ impl ArrayElementType<'_> {
 
     /// Converts a number to the array's type and byte order.
     fn element(&self, value: &Value) -> Option<Vec<u8>> {
-        use DataType::{Complex64, Complex128, FixedLengthUtf32, NullTerminatedBytes, Raw, Struct};
-        if let Complex64 | Complex128 | FixedLengthUtf32(_) | NullTerminatedBytes(_) | Raw(_) | Struct(_) =
-            self.data_type
-        {
+        use DataType::{FixedLengthUtf32, NullTerminatedBytes, Raw, Struct};
+        let has_no_attributes =
+            matches!(self.data_type, FixedLengthUtf32(_) | NullTerminatedBytes(_) | Raw(_) | Struct(_));
+        if has_no_attributes || self.data_type.complex_part().is_some() {
             return None;
         }
         let parsed = FillValue::from_v3(self.data_type, value).ok();

@@ -40,6 +40,10 @@ pub fn resize(
     remove_leftovers(writer, path);
     let stored = Stored::read(store, path)?;
     let old = &stored.metadata;
+    if let Some(proposal) = old.proposals().first() {
+        let reason = format!("resizing: the {proposal} is a proposal, so the array is read-only");
+        return Err(Error::unsupported(&old.document_key, reason));
+    }
     if old.shape.len() != shape.len() {
         let (is, wanted) = (old.shape.len(), shape.len());
         return Err(Error::Usage(format!("'{path}' has {is} dimensions, and the new shape {wanted}")));

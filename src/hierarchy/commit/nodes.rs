@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::hierarchy::{DOCUMENT_NAMES, Node, Tree};
 use crate::metadata::json::edit;
-use crate::metadata::{ArrayMetadata, ChunkGrid, MAX_DOCUMENT_BYTES, parse_array};
+use crate::metadata::{ArrayMetadata, ChunkGrid, ChunkKeyScheme, MAX_DOCUMENT_BYTES, parse_array};
 use crate::store::overlay::{ARRAY_DOCUMENTS, Change, ChangeKind, ChangeOutcome, OverlayStore, Removal};
 use crate::store::{Info, Store, join};
 
@@ -184,7 +184,8 @@ pub fn has_another_shape(store: &OverlayStore, path: &str, node: &NodeChanges) -
 fn grid_index<'a>(array: &'a ArrayMetadata, path: &str, key: &str) -> Option<(Vec<u64>, &'a [u64])> {
     let ChunkGrid::Regular(lengths) = &array.chunk_grid else { return None };
     let name = if path.is_empty() { key } else { key.strip_prefix(path)?.strip_prefix('/')? };
-    let numbers = name.split(['/', '.']).skip(usize::from(array.chunk_keys.prefixed));
+    let numbers =
+        name.split(['/', '.']).skip(usize::from(array.chunk_keys.scheme == ChunkKeyScheme::Default));
     let numbers: Vec<u64> = numbers.map(|number| number.parse().ok()).collect::<Option<_>>()?;
     (numbers.len() == array.shape.len()).then_some((numbers, lengths))
 }

@@ -25,6 +25,9 @@ pub const MAX_ITEM_BYTES: usize = 16 << 20;
 /// The most runs of [`Component`]s that a data type may have.
 pub const MAX_COMPONENTS: usize = 1 << 16;
 
+/// The names of the proposed type of elements that may be null. The zarrs crate writes the second one.
+pub const OPTIONAL: [&str; 2] = ["optional", "zarrs.optional"];
+
 /// NumPy's codes of time units.
 pub const TIME_UNITS: [&str; 14] =
     ["generic", "Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as"];
@@ -102,6 +105,18 @@ pub enum DataType {
     BFloat16,
     Float32,
     Float64,
+    ComplexFloat4E2M1Fn,
+    ComplexFloat6E2M3Fn,
+    ComplexFloat6E3M2Fn,
+    ComplexFloat8E3M4,
+    ComplexFloat8E4M3,
+    ComplexFloat8E4M3B11Fnuz,
+    ComplexFloat8E4M3Fnuz,
+    ComplexFloat8E5M2,
+    ComplexFloat8E5M2Fnuz,
+    ComplexFloat8E8M0Fnu,
+    ComplexFloat16,
+    ComplexBFloat16,
     Complex64,
     Complex128,
     /// `r*`, `raw_bytes`, v2 `V`: this many bytes, never swapped.

@@ -64,7 +64,7 @@ const E8M0: ScalarFormat = ScalarFormat::Float(FloatFormat {
 });
 
 /// The table. A float is given by the bits of its exponent and mantissa, its bias and its special values.
-pub static NUMBER_FORMATS: [NumberFormat; 30] = [
+pub static NUMBER_FORMATS: [NumberFormat; 42] = [
     row(DataType::Bool, "bool", "b1", unsigned(1)),
     row(DataType::Int2, "int2", "i1", signed(2)),
     row(DataType::Int4, "int4", "i1", signed(4)),
@@ -93,6 +93,33 @@ pub static NUMBER_FORMATS: [NumberFormat; 30] = [
     row(DataType::BFloat16, "bfloat16", "V2", float(8, 7, 127, Ieee)),
     row(DataType::Float32, "float32", "f4", ScalarFormat::FLOAT32),
     row(DataType::Float64, "float64", "f8", ScalarFormat::FLOAT64),
+    complex(DataType::ComplexFloat4E2M1Fn, "complex_float4_e2m1fn", "V2", float(2, 1, 1, Specials::None)),
+    complex(DataType::ComplexFloat6E2M3Fn, "complex_float6_e2m3fn", "V2", float(2, 3, 1, Specials::None)),
+    complex(DataType::ComplexFloat6E3M2Fn, "complex_float6_e3m2fn", "V2", float(3, 2, 3, Specials::None)),
+    complex(DataType::ComplexFloat8E3M4, "complex_float8_e3m4", "V2", float(3, 4, 3, Ieee)),
+    complex(DataType::ComplexFloat8E4M3, "complex_float8_e4m3", "V2", float(4, 3, 7, Ieee)),
+    complex(
+        DataType::ComplexFloat8E4M3B11Fnuz,
+        "complex_float8_e4m3b11fnuz",
+        "V2",
+        float(4, 3, 11, NanIsNegativeZero),
+    ),
+    complex(
+        DataType::ComplexFloat8E4M3Fnuz,
+        "complex_float8_e4m3fnuz",
+        "V2",
+        float(4, 3, 8, NanIsNegativeZero),
+    ),
+    complex(DataType::ComplexFloat8E5M2, "complex_float8_e5m2", "V2", float(5, 2, 15, Ieee)),
+    complex(
+        DataType::ComplexFloat8E5M2Fnuz,
+        "complex_float8_e5m2fnuz",
+        "V2",
+        float(5, 2, 16, NanIsNegativeZero),
+    ),
+    complex(DataType::ComplexFloat8E8M0Fnu, "complex_float8_e8m0fnu", "V2", E8M0),
+    complex(DataType::ComplexFloat16, "complex_float16", "V4", float(5, 10, 15, Ieee)),
+    complex(DataType::ComplexBFloat16, "complex_bfloat16", "V4", float(8, 7, 127, Ieee)),
     complex(DataType::Complex64, "complex64", "c8", ScalarFormat::FLOAT32),
     complex(DataType::Complex128, "complex128", "c16", ScalarFormat::FLOAT64),
 ];
@@ -115,6 +142,13 @@ impl DataType {
     pub fn real_format(&self) -> Option<ScalarFormat> {
         let format = self.number_format()?;
         (format.components == 1 && *self != DataType::Bool).then_some(format.scalar)
+    }
+
+    /// Returns the type of the real part and of the imaginary part of a complex type.
+    pub fn complex_part(&self) -> Option<&'static DataType> {
+        let complex = self.number_format().filter(|format| format.components == 2)?;
+        let part = NUMBER_FORMATS.iter().find(|row| row.components == 1 && row.scalar == complex.scalar);
+        part.map(|row| &row.data_type)
     }
 
     /// Returns the format of an integer type.

@@ -1,13 +1,13 @@
 //! Data types as v3 names them: `"float32"`, `{"name": "numpy.datetime64", "configuration": {…}}`.
 //!
-//! Spec: v3 "Data types", and the registered extensions: bfloat16, the float8 family and smaller, int2 to uint4,
+//! Spec: v3 "Data types", and the registered extensions: bfloat16, the float8 family and smaller, complex numbers of them, int2 to uint4,
 //! numpy.datetime64, numpy.timedelta64, fixed_length_utf32, struct and the older structured, string, bytes. The names
 //! null_terminated_bytes and raw_bytes are zarr-python's. Uses `data_type`, `codec_spec`, `json`.
 
 use serde_json::{Map, Value};
 
 use super::numeric::NUMBER_FORMATS;
-use super::{DataType, Field, TimeUnit, VariableLength};
+use super::{DataType, Field, OPTIONAL, TimeUnit, VariableLength};
 use crate::metadata::codec_spec::extension;
 use crate::metadata::json;
 use crate::metadata::json::parse_error::{ParseError, ParseResult};
@@ -18,6 +18,29 @@ pub fn parse(value: &Value) -> ParseResult<DataType> {
     let data_type = any(value)?;
     data_type.check()?;
     Ok(data_type)
+}
+
+/// The type of an array's elements.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ElementType {
+    /// The type; of optional elements that of their values.
+    pub data_type: DataType,
+    /// Whether elements may be null: the proposed type "optional".
+    pub is_optional: bool,
+}
+
+/// Reads v3's `data_type` of an array. It is [`parse`], and in addition elements that are a value of one size or null.
+pub fn parse_element_type(value: &Value) -> ParseResult<ElementType> {
+    let whole = extension(value)?;
+    if OPTIONAL.contains(&whole.name) {
+        let values = value.get("configuration").map(parse);
+        if let Some(Ok(data_type)) = values
+            && data_type.item_size().is_some()
+        {
+            return Ok(ElementType { data_type, is_optional: true });
+        }
+    }
+    Ok(ElementType { data_type: parse(value)?, is_optional: false })
 }
 
 fn any(value: &Value) -> ParseResult<DataType> {
@@ -48,7 +71,9 @@ fn configured(name: &str, configuration: &Map<String, Value>) -> ParseResult<Dat
             items.iter().map(field).collect::<ParseResult<_>>().map(DataType::Struct)
         }
         // The configuration, which is not read here, has the type that is optional.
-        "optional" => Ok(DataType::VariableLength(VariableLength::Other(name.to_owned()))),
+        name if OPTIONAL.contains(&name) => {
+            Ok(DataType::VariableLength(VariableLength::Other(OPTIONAL[0].to_owned())))
+        }
         _ => {
             let data_type = by_name(name).ok_or_else(|| {
                 ParseError::unsupported(format_args!("the data type {}", json::shown_text(name)))
@@ -117,7 +142,7 @@ mod tests {
     use crate::metadata::ByteOrder;
     use serde_json::json;
 
-    const NAMES: [(&str, usize); 30] = [
+    const NAMES: [(&str, usize); 42] = [
         ("bool", 1),
         ("int2", 1),
         ("int4", 1),
@@ -146,6 +171,18 @@ mod tests {
         ("bfloat16", 2),
         ("float32", 4),
         ("float64", 8),
+        ("complex_float4_e2m1fn", 2),
+        ("complex_float6_e2m3fn", 2),
+        ("complex_float6_e3m2fn", 2),
+        ("complex_float8_e3m4", 2),
+        ("complex_float8_e4m3", 2),
+        ("complex_float8_e4m3b11fnuz", 2),
+        ("complex_float8_e4m3fnuz", 2),
+        ("complex_float8_e5m2", 2),
+        ("complex_float8_e5m2fnuz", 2),
+        ("complex_float8_e8m0fnu", 2),
+        ("complex_float16", 4),
+        ("complex_bfloat16", 4),
         ("complex64", 8),
         ("complex128", 16),
     ];
@@ -164,9 +201,15 @@ mod tests {
 
     #[test]
     fn numpy_names() {
-        for (name, descr) in
-            [("bfloat16", "|V2"), ("float8_e5m2", "|V1"), ("int4", "|i1"), ("uint2", "|u1"), ("r24", "|V3")]
-        {
+        for (name, descr) in [
+            ("bfloat16", "|V2"),
+            ("complex_bfloat16", "|V4"),
+            ("complex_float8_e5m2", "|V2"),
+            ("float8_e5m2", "|V1"),
+            ("int4", "|i1"),
+            ("uint2", "|u1"),
+            ("r24", "|V3"),
+        ] {
             assert_eq!(parse(&json!(name)).unwrap().numpy_descr(ByteOrder::Big), json!(descr));
         }
         for (name, descr) in [("complex128", ">c16"), ("bool", "|b1"), ("float16", ">f2")] {

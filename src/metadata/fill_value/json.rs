@@ -19,6 +19,10 @@ impl FillValue {
 
 fn scalar(data_type: &DataType, bytes: &[u8]) -> Value {
     use DataType::*;
+    if let Some(part) = data_type.complex_part() {
+        let (real, imaginary) = bytes.split_at(bytes.len() / 2);
+        return Value::Array(vec![scalar(part, real), scalar(part, imaginary)]);
+    }
     match data_type {
         Bool => Value::Bool(bytes.first().is_some_and(|&byte| byte != 0)),
         Float32 => {
@@ -28,11 +32,6 @@ fn scalar(data_type: &DataType, bytes: &[u8]) -> Value {
         Float64 => {
             let value = f64::from_bits(little_endian(bytes));
             float(value, value.to_bits() == 0x7ff8_0000_0000_0000, bytes)
-        }
-        Complex64 | Complex128 => {
-            let part = if *data_type == Complex64 { Float32 } else { Float64 };
-            let (real, imaginary) = bytes.split_at(bytes.len() / 2);
-            Value::Array(vec![scalar(&part, real), scalar(&part, imaginary)])
         }
         Raw(_) => Value::Array(bytes.iter().map(|&byte| Value::from(byte)).collect()),
         NullTerminatedBytes(_) => Value::String(STANDARD.encode(without_padding(bytes))),
@@ -145,6 +144,11 @@ mod tests {
             (json!("int4"), "-8", json!(-8)),
             (json!("uint64"), "18446744073709551615", json!(u64::MAX)),
             (json!("complex64"), "[NaN, -Infinity]", json!(["NaN", "-Infinity"])),
+            (json!("complex_float32"), "[1, -2.5]", json!([1.0, -2.5])),
+            (json!("complex_float16"), "[\"0x7e01\", 0.1]", json!(["0x7e01", 0.0999755859375])),
+            (json!("complex_bfloat16"), "[-Infinity, 1.0078125]", json!(["-Infinity", 1.0078125])),
+            (json!("complex_float8_e8m0fnu"), "[0.5, NaN]", json!([0.5, "NaN"])),
+            (json!("complex_float4_e2m1fn"), "[6.0, -0.5]", json!([6.0, -0.5])),
             (json!("r16"), "\"AQI=\"", json!([1, 2])),
             (
                 json!({"name": "null_terminated_bytes", "configuration": {"length_bytes": 5}}),
@@ -180,7 +184,8 @@ mod tests {
         #[test]
         fn every_element_comes_back_from_its_json_form(bytes in proptest::collection::vec(any::<u8>(), 16)) {
             for name in ["int8", "uint16", "int32", "uint64", "float16", "bfloat16", "float32", "float64", "complex64",
-                "complex128", "r72", "float8_e5m2", "float8_e4m3fnuz", "float8_e8m0fnu", "int64"]
+                "complex128", "r72", "float8_e5m2", "float8_e4m3fnuz", "float8_e8m0fnu", "int64", "complex_float16",
+                "complex_bfloat16", "complex_float8_e3m4", "complex_float8_e4m3b11fnuz", "complex_float8_e5m2fnuz"]
             {
                 let data_type = parse_data_type_v3(&json!(name)).unwrap();
                 let bytes = bytes[..data_type.item_size().unwrap()].to_vec();

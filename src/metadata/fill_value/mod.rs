@@ -98,6 +98,9 @@ fn scalar(value: &Value) -> &Value {
 /// Appends the canonical bytes of one element.
 fn append(data_type: &DataType, value: &Value, version: ZarrFormat, bytes: &mut Vec<u8>) -> ParseResult<()> {
     use DataType::*;
+    if let Some(part) = data_type.complex_part() {
+        return append_complex(part, value, version, bytes);
+    }
     match data_type {
         Raw(size) => append_raw(*size, value, version, bytes),
         NullTerminatedBytes(size) => {
@@ -105,7 +108,6 @@ fn append(data_type: &DataType, value: &Value, version: ZarrFormat, bytes: &mut 
             append_padded(&content, *size, value, bytes)
         }
         FixedLengthUtf32(points) => append_utf32(*points, scalar(value), version, bytes),
-        Complex64 | Complex128 => append_complex(data_type, value, version, bytes),
         Struct(fields) => append_struct(fields, value, version, bytes),
         VariableLength(kind) => append_variable_length(kind, scalar(value), version, bytes),
         _ => number::append(data_type, scalar(value), version != ZarrFormat::V3, bytes),
@@ -180,13 +182,13 @@ fn append_utf32(points: usize, value: &Value, version: ZarrFormat, bytes: &mut V
     append_padded(&content, points.saturating_mul(4), value, bytes)
 }
 
+/// Appends a real and an imaginary part of the type `part`.
 fn append_complex(
-    data_type: &DataType,
+    part: &DataType,
     value: &Value,
     version: ZarrFormat,
     bytes: &mut Vec<u8>,
 ) -> ParseResult<()> {
-    let part = if *data_type == DataType::Complex64 { DataType::Float32 } else { DataType::Float64 };
     let zero = Value::from(0);
     let (real, imaginary) = match value.as_array().map(Vec::as_slice) {
         Some([real, imaginary]) => (real, imaginary),
@@ -199,8 +201,8 @@ fn append_complex(
             )));
         }
     };
-    number::append(&part, real, version != ZarrFormat::V3, bytes)?;
-    number::append(&part, imaginary, version != ZarrFormat::V3, bytes)
+    number::append(part, real, version != ZarrFormat::V3, bytes)?;
+    number::append(part, imaginary, version != ZarrFormat::V3, bytes)
 }
 
 /// Appends a struct. It is base64 of the packed element, or an object with a value for each field, or a list of the

@@ -194,6 +194,9 @@ mod tests {
             ("-0.0", 0x8000_0000),
             ("-0", 0x8000_0000),
             ("0.1", 0x3dcc_cccd),
+            // Between two floats: to the one whose last bit is 0.
+            ("16777217", 0x4b80_0000),
+            ("16777219", 0x4b80_0002),
             ("1e39", 0x7f80_0000),
             ("\"NaN\"", 0x7fc0_0000),
             ("NaN", 0x7fc0_0000),
@@ -212,6 +215,7 @@ mod tests {
             assert_eq!(number(v2(json!(">f4"), fill)), bits, "{fill}");
         }
         assert_eq!(number(v3(json!("float64"), "\"0x7ff8000000000001\"")), 0x7ff8_0000_0000_0001);
+        assert_eq!(number(v3(json!("float64"), "9007199254740993")), 0x4340_0000_0000_0000);
         assert_eq!(number(v3(json!("float64"), "\"NaN\"")), 0x7ff8_0000_0000_0000);
         assert_eq!(number(v3(json!("float64"), "1e400")), f64::INFINITY.to_bits());
         for fill in [

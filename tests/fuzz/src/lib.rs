@@ -46,6 +46,10 @@ pub fn chains() -> Vec<(String, Value)> {
         ("blosc-zstd", json!({"id": "blosc", "cname": "zstd", "clevel": 5, "shuffle": 2, "blocksize": 0})),
         ("bz2", json!({"id": "bz2"})),
         ("gzip", json!({"id": "gzip"})),
+        ("imagecodecs-lzf", json!({"id": "imagecodecs_lzf"})),
+        ("imagecodecs-lzf-raw", json!({"id": "imagecodecs_lzf", "header": false})),
+        ("imagecodecs-lzw", json!({"id": "imagecodecs_lzw"})),
+        ("imagecodecs-packbits", json!({"id": "imagecodecs_packbits"})),
         ("lz4", json!({"id": "lz4"})),
         ("lzma", json!({"id": "lzma"})),
         ("lzma-alone", json!({"id": "lzma", "format": 2})),
@@ -68,6 +72,10 @@ pub fn chains() -> Vec<(String, Value)> {
         ("delta", "<i4", json!({"id": "delta", "dtype": "<i4", "astype": "<i2"})),
         ("fixedscaleoffset", "<f4", json!({"id": "fixedscaleoffset", "offset": 1, "scale": 7, "dtype": "<f4", "astype": "<i2"})),
         ("fletcher32", "<f4", json!({"id": "fletcher32"})),
+        ("imagecodecs-delta", "<i2", json!({"id": "imagecodecs_delta", "dtype": "<i2", "shape": [6, 40], "axis": 0})),
+        ("imagecodecs-floatpred", "<f4", json!({"id": "imagecodecs_floatpred", "dtype": "<f4", "shape": [6, 40]})),
+        ("fill_hdf_strings", "|O", json!({"id": "fill_hdf_strings", "dtype": "S2", "id_map": {"a": "one", "b": "two"}})),
+        ("record_member", "<i2", json!({"id": "record_member", "member": "y", "dtype": [["x", "<f4"], ["y", "<i2"]]})),
         ("jenkins_lookup3", "<f4", json!({"id": "jenkins_lookup3"})),
         ("packbits-v2", "|b1", json!({"id": "packbits"})),
         ("quantize", "<f4", json!({"id": "quantize", "digits": 2, "dtype": "<f4", "astype": "<f2"})),
@@ -85,6 +93,10 @@ pub fn chains() -> Vec<(String, Value)> {
         ("scale_offset", "int16", json!([{"name": "scale_offset", "configuration": {"offset": 3, "scale": 1}}, bytes])),
         ("cast_value", "float32", json!([{"name": "cast_value", "configuration": {"data_type": "uint8", "scalar_map": map}}, "bytes"])),
         ("zfp", "float32", json!([{"name": "numcodecs.zfpy", "configuration": {"mode": 4, "tolerance": 0.1}}])),
+        ("conditional", "int32", json!([bytes, {"name": "conditional", "configuration": {"codecs": ["numcodecs.shuffle", "zstd"]}}])),
+        ("squeeze", "int32", json!([{"name": "zarrs.squeeze"}, bytes])),
+        ("n5_default", "int32", json!([{"name": "n5_default", "configuration": {"codecs":
+            [{"name": "transpose", "configuration": {"order": [1, 0]}}, big, "zstd"]}}])),
         ("sharding-end", "int32", json!([sharding([3, 10], json!([bytes, {"name": "zstd"}]), "end")])),
         ("sharding-start", "int32", json!([sharding([3, 10], json!([bytes, "crc32c"]), "start")])),
         ("sharding-nested", "int32", json!([sharding([3, 20], json!([sharding([3, 5], json!([bytes]), "start")]), "end")])),
@@ -92,6 +104,10 @@ pub fn chains() -> Vec<(String, Value)> {
     ] {
         found.push((name.to_owned(), v3(data_type, codecs)));
     }
+    let mut optional = v3("int32", json!([{"name": "optional", "configuration": {"mask_codecs": ["packbits"], "data_codecs": [bytes]}}]));
+    optional["data_type"] = json!({"name": "optional", "configuration": {"name": "int32"}});
+    optional["fill_value"] = json!(null);
+    found.push(("optional".to_owned(), optional));
     found
 }
 

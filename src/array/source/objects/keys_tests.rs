@@ -7,11 +7,7 @@ use crate::metadata::ChunkKeyEncoding;
 use crate::store::MemoryStore;
 
 fn keys() -> Keys {
-    Keys::new(
-        "a",
-        ChunkKeyEncoding { prefixed: false, separator: '.', separator_is_assumed: true },
-        AxisOrder::new(2, false, None),
-    )
+    Keys::new("a", ChunkKeyEncoding::v2('.', true), AxisOrder::new(2, false, None))
 }
 
 fn store(objects: &[&str]) -> MemoryStore {

@@ -10,6 +10,7 @@ use crate::array::geometry::axis_order::AxisOrder;
 use crate::array::source::objects::keys::Keys;
 use crate::array::source::objects::strays::Strays;
 use crate::error::{Error, Result};
+use crate::metadata::{ChunkKeyEncoding, KeyMatch};
 use crate::store::{ListEntry, Store, join};
 
 /// Counts of the stored objects of an array.
@@ -41,9 +42,7 @@ struct FolderWalk<'a> {
     axes: Vec<&'a Axis>,
     /// How the numbers in keys become those of the served axes.
     axis_order: &'a AxisOrder,
-    /// Whether `c` precedes the numbers.
-    is_prefixed: bool,
-    separator: char,
+    encoding: ChunkKeyEncoding,
     found: &'a mut dyn FnMut(u64) -> ControlFlow<()>,
     failed: &'a mut dyn FnMut(&str, &Error),
     /// Takes what is not an object of the grid, if the caller wants that.
@@ -86,13 +85,12 @@ impl ObjectListing<'_> {
             path: keys.path(),
             axes,
             axis_order: keys.axis_order(),
-            is_prefixed: encoding.prefixed,
-            separator: encoding.separator,
+            encoding,
             found,
             failed,
             strays,
         };
-        let _ = walk.folder(keys.path(), &[]);
+        let _ = walk.folder(keys.path(), "");
     }
 
     /// Returns the elements that the object at a key stores, as a range on each axis of the array. `None` if no object
@@ -101,10 +99,12 @@ impl ObjectListing<'_> {
         let (keys, axes) = (self.keys, self.own_axes());
         let encoding = keys.encoding(self.store, axes.len())?;
         let below = if keys.path().is_empty() { Some(key) } else { key.strip_prefix(keys.path()) };
-        let parts = below.unwrap_or_default().trim_start_matches('/').split(encoding.separator);
-        let parts: Vec<String> = parts.map(str::to_owned).collect();
-        let index = index(&parts, encoding.prefixed, &axes).filter(|index| index.len() == axes.len());
-        Ok(index.map(|index| axes.iter().zip(index).map(|(axis, number)| axis.elements(number)).collect()))
+        let name = below.unwrap_or_default().trim_start_matches('/');
+        let index = match encoding.parse(name, axes.len()) {
+            Some(KeyMatch::Chunk(index)) if is_within(&index, &axes) => index,
+            _ => return Ok(None),
+        };
+        Ok(Some(axes.iter().zip(index).map(|(axis, number)| axis.elements(number)).collect()))
     }
 
     /// Returns the elements of an object, as a range on each axis of the array.
@@ -121,12 +121,12 @@ impl ObjectListing<'_> {
 }
 
 impl FolderWalk<'_> {
-    /// Visits the objects in a folder; `parts` are the parts of its name below the array.
-    fn folder(&mut self, folder: &str, parts: &[String]) -> ControlFlow<()> {
+    /// Visits the objects in a folder; `below` is its name below the array.
+    fn folder(&mut self, folder: &str, below: &str) -> ControlFlow<()> {
         let store = self.store;
         let mut flow = ControlFlow::Continue(());
         let listed: Result<()> = store.each_name(folder, &mut |entry| {
-            flow = self.entry(folder, parts, entry);
+            flow = self.entry(folder, below, entry);
             flow
         });
         if let Err(error) = listed {
@@ -135,20 +135,16 @@ impl FolderWalk<'_> {
         flow
     }
 
-    fn entry(&mut self, folder: &str, parts: &[String], entry: ListEntry) -> ControlFlow<()> {
-        let mut parts = parts.to_vec();
-        match self.separator {
-            '/' => parts.push(entry.name.clone()),
-            separator => parts.extend(entry.name.split(separator).map(str::to_owned)),
-        }
-        let Some(index) = index(&parts, self.is_prefixed, &self.axes) else {
-            return self.stray(folder, entry);
-        };
-        let is_whole = index.len() == self.axes.len();
-        match (entry.is_folder, is_whole, self.separator) {
-            (true, false, '/') => self.folder(&join(folder, &entry.name), &parts),
+    fn entry(&mut self, folder: &str, below: &str, entry: ListEntry) -> ControlFlow<()> {
+        let name = join(below, &entry.name);
+        let found = self.encoding.parse(&name, self.axes.len()).filter(|found| {
+            let (KeyMatch::Chunk(index) | KeyMatch::Folder(index)) = found;
+            is_within(index, &self.axes)
+        });
+        match (found, entry.is_folder) {
+            (Some(KeyMatch::Folder(_)), true) => self.folder(&join(folder, &entry.name), &name),
             // A file is where a folder should be. The store reports that for the first object below it.
-            (false, true, _) | (false, false, '/') => {
+            (Some(KeyMatch::Chunk(index) | KeyMatch::Folder(index)), false) => {
                 let number = self.number(index);
                 (self.found)(number)
             }
@@ -172,21 +168,7 @@ impl FolderWalk<'_> {
     }
 }
 
-/// Returns the numbers of the first axes that these parts of a key give. `None` if no key of the grid begins with them.
-fn index(parts: &[String], is_prefixed: bool, axes: &[&Axis]) -> Option<Vec<u64>> {
-    let numbers = match (is_prefixed, parts.split_first()) {
-        (true, Some((prefix, numbers))) => (prefix == "c").then_some(numbers)?,
-        (true, None) => return None,
-        (false, _) if axes.is_empty() => (parts == ["0"]).then_some(&[])?,
-        (false, _) => parts,
-    };
-    if numbers.len() > axes.len() {
-        return None;
-    }
-    let number = |(part, axis): (&String, &&Axis)| {
-        let number: u64 = part.parse().ok()?;
-        // A number has no sign and no leading zero.
-        (number < axis.count() && number.to_string() == *part).then_some(number)
-    };
-    numbers.iter().zip(axes).map(number).collect()
+/// Returns whether a grid with these axes has these first numbers of an index.
+fn is_within(index: &[u64], axes: &[&Axis]) -> bool {
+    index.iter().zip(axes).all(|(&number, axis)| number < axis.count())
 }

@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use crate::metadata::ChunkKeyEncoding;
+use crate::metadata::{ChunkKeyEncoding, ChunkKeyScheme, KeyMatch};
 use crate::store::{ListEntry, Store, join};
 
 /// The most strays that are counted.
@@ -92,7 +92,7 @@ impl Strays {
     pub fn reason(&self) -> Option<String> {
         let most = self.causes.iter().zip(CAUSES).max_by_key(|(count, _)| **count)?.1;
         let (separator, is_prefixed) = match &self.expected {
-            Some((encoding, _)) => (encoding.separator, encoding.prefixed),
+            Some((encoding, _)) => (encoding.separator, encoding.scheme == ChunkKeyScheme::Default),
             None => ('/', false),
         };
         Some(match most {
@@ -172,14 +172,19 @@ impl Strays {
         if name.contains('\\') {
             return StrayCause::Backslash;
         }
-        let Some((ChunkKeyEncoding { prefixed, separator, .. }, rank)) = &self.expected else {
-            return StrayCause::Unknown;
+        let Some((encoding, rank)) = &self.expected else { return StrayCause::Unknown };
+        let is_key =
+            |encoding: ChunkKeyEncoding| matches!(encoding.parse(name, *rank), Some(KeyMatch::Chunk(_)));
+        let with = |scheme, separator| ChunkKeyEncoding { scheme, separator, ..encoding.clone() };
+        let scheme = match encoding.scheme {
+            ChunkKeyScheme::Default => ChunkKeyScheme::V2,
+            ChunkKeyScheme::V2 | ChunkKeyScheme::Fanout { .. } => ChunkKeyScheme::Default,
         };
-        if is_key_like(name, *prefixed, *separator, *rank) {
+        if is_key(encoding.clone()) {
             StrayCause::Outside
-        } else if is_key_like(name, *prefixed, other(*separator), *rank) {
+        } else if is_key(with(encoding.scheme, other(encoding.separator))) {
             StrayCause::Separator
-        } else if ['/', '.'].iter().any(|separator| is_key_like(name, !prefixed, *separator, *rank)) {
+        } else if ['/', '.'].into_iter().any(|separator| is_key(with(scheme, separator))) {
             StrayCause::Prefix
         } else {
             StrayCause::Unknown
@@ -191,26 +196,13 @@ fn other(separator: char) -> char {
     if separator == '/' { '.' } else { '/' }
 }
 
-/// Returns whether a name has the form of a chunk's key in an encoding.
-fn is_key_like(name: &str, is_prefixed: bool, separator: char, rank: usize) -> bool {
-    let numbers = match (is_prefixed, rank) {
-        (true, 0) => return name == "c",
-        (false, 0) => return name == "0",
-        (true, _) => name.strip_prefix('c').and_then(|rest| rest.strip_prefix(separator)),
-        (false, _) => Some(name),
-    };
-    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    numbers.is_some_and(|numbers| {
-        numbers.split(separator).count() == rank && numbers.split(separator).all(is_number)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn reason(prefixed: bool, separator: char, rank: usize, name: &str) -> Option<String> {
-        let encoding = ChunkKeyEncoding { prefixed, separator, separator_is_assumed: false };
+        let scheme = if prefixed { ChunkKeyScheme::Default } else { ChunkKeyScheme::V2 };
+        let encoding = ChunkKeyEncoding { scheme, ..ChunkKeyEncoding::v2(separator, false) };
         let mut strays = Strays::in_array(encoding, rank);
         strays.add_object(name.to_owned());
         strays.reason()

@@ -115,7 +115,7 @@ impl ElementKind {
             return text.unwrap_or_else(|| "NaT".to_owned());
         }
         match self.numbers {
-            Numbers::F32 | Numbers::Small(..) => format!("{:?}", value as f32),
+            Numbers::F32 | Numbers::Small(..) | Numbers::SmallComplex(..) => format!("{:?}", value as f32),
             Numbers::F64 | Numbers::Complex(_) => format!("{value:?}"),
             Numbers::Signed(_) | Numbers::Unsigned(_) | Numbers::Time => format!("{value}"),
         }

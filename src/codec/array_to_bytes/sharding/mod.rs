@@ -305,7 +305,7 @@ impl ArrayToBytes for ShardingIndexed {
 }
 
 /// Fills `out`, a whole number of elements, with the bytes of one.
-fn fill_with(element: &[u8], out: &mut [u8]) {
+pub fn fill_with(element: &[u8], out: &mut [u8]) {
     match element {
         [] => {}
         [byte, rest @ ..] if rest.iter().all(|other| other == byte) => out.fill(*byte),

@@ -6,7 +6,7 @@ use super::Wrapper;
 use super::resume::ResumableInflate;
 use crate::codec::config::Configuration;
 use crate::codec::{
-    BoundedEncoder, BytesToBytes, Codec, CodecResult, Context, EncodedSize, ResumableDecoder,
+    BoundedEncoder, BytesToBytes, Codec, CodecError, CodecResult, Context, EncodedSize, ResumableDecoder,
 };
 
 struct Deflate {
@@ -18,10 +18,16 @@ struct Deflate {
 pub fn build(context: &Context<'_>, wrapper: Wrapper) -> CodecResult<Codec> {
     context.bytes()?;
     let mut configuration = Configuration::new(context);
-    // Only encoding uses it. -1 is zlib's word for its default, 6; absent is numcodecs' default.
-    let level = configuration.integer("level", -1..=9)?.unwrap_or(1);
+    let is_of_imagecodecs = context.name.starts_with("imagecodecs_");
+    if is_of_imagecodecs && configuration.boolean("raw")? == Some(true) {
+        return Err(CodecError::unsupported(format_args!("codec \"{}\" without a header", context.name)));
+    }
+    // Only encoding uses it. -1 is zlib's word for its default, 6; absent is numcodecs' default. libdeflate, which imagecodecs uses, has
+    // slower levels.
+    let last = if is_of_imagecodecs { 12 } else { 9 };
+    let level = configuration.integer("level", -1..=last)?.unwrap_or(1);
     configuration.finish()?;
-    let level = if level < 0 { 6 } else { level as i32 };
+    let level = if level < 0 { 6 } else { level.min(9) as i32 };
     Ok(Codec::BytesToBytes(Box::new(Deflate { wrapper, level })))
 }
 

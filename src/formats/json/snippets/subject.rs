@@ -32,7 +32,7 @@ pub(super) enum SnippetElement {
     Text(usize),
     /// This many code points of 4 bytes.
     Utf32(usize),
-    /// Structs and raw bits.
+    /// Structs, raw bits, and complex numbers that no language has.
     Bytes(usize),
 }
 
@@ -57,6 +57,9 @@ impl<'a> SnippetSubject<'a> {
             DataType::NullTerminatedBytes(_) => SnippetElement::Text(size),
             DataType::FixedLengthUtf32(points) => SnippetElement::Utf32(*points),
             DataType::Raw(_) | DataType::Struct(_) | DataType::VariableLength(_) => {
+                SnippetElement::Bytes(size)
+            }
+            narrow if narrow.complex_part().is_some() && narrow.numeric_type().is_none() => {
                 SnippetElement::Bytes(size)
             }
             _ => match self.data_type.numeric_type().map(NumericType::class) {

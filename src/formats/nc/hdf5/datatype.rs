@@ -111,7 +111,10 @@ fn number(format: &NumberFormat, order: ByteOrder) -> Option<Vec<u8>> {
     let size = format.scalar.width() as u8;
     match format.scalar {
         ScalarFormat::Integer(integer) => Some(fixed_point(size, integer.is_signed, order)),
-        ScalarFormat::Float(float) if format.components == 2 => complex(ieee_float(float, order)?, size),
+        // The complex types that readers of HDF5 know.
+        ScalarFormat::Float(float) if format.components == 2 => {
+            complex(ieee_float(float, order).filter(|_| size >= 4)?, size)
+        }
         ScalarFormat::Float(float) => ieee_float(float, order),
     }
 }

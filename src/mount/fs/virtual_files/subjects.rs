@@ -128,6 +128,10 @@ impl Surroundings for ReaderSurroundings<'_> {
         self.subjects.served.shared_array(view, path).map_err(|failure| failure.into_error(path))
     }
 
+    fn open_view(&self, view: View, path: &str) -> Result<Arc<SharedArray>> {
+        self.subjects.served.shared_array(Some(view), path).map_err(|failure| failure.into_error(path))
+    }
+
     fn open_array_to_read(&self, path: &str) -> Result<Arc<SharedArray>> {
         self.subjects.served.array_for_readers(path).map_err(|failure| failure.into_error(path))
     }
