@@ -102,7 +102,7 @@ def records(folder):
         for chunk in range(3):
             with open(os.path.join(folder, name, str(chunk)), "wb") as file:
                 file.write(whole[chunk * 20 : chunk * 20 + 20].tobytes())
-        elements = np.concatenate([codec.decode(whole[chunk * 20 : chunk * 20 + 20].tobytes()) for chunk in range(3)])
+        elements = codec.decode(whole.tobytes())
         document = {
             "zarr_format": 2,
             "shape": [60],

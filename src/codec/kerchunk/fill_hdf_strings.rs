@@ -111,3 +111,52 @@ impl ItemReader for FillHdfStrings {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::codec::{BytesToBytes, EncodedSize, registry};
+    use crate::metadata::{CodecFamily, CodecSpec};
+    use serde_json::json;
+
+    fn codec(configuration: Value) -> CodecResult<Box<dyn BytesToBytes>> {
+        let spec = CodecSpec {
+            family: CodecFamily::V2,
+            name: "fill_hdf_strings".to_owned(),
+            configuration: configuration.as_object().unwrap().clone(),
+            must_understand: true,
+            place: "filters[0]".to_owned(),
+        };
+        let items = Items { shape: vec![2], data_type: DataType::FixedLengthUtf32(2), is_big_endian: false };
+        let size = EncodedSize::Exact(16);
+        match registry::build(&spec, CodecInput::Bytes { size, item_size: 8, items: Some(&items) })? {
+            Codec::BytesToBytes(codec) => Ok(codec),
+            _ => panic!("not bytes to bytes"),
+        }
+    }
+
+    #[test]
+    fn strings_by_identifier() {
+        let by_identifier = codec(json!({"dtype": "S3", "id_map": {"a": "é", "abc": "xy"}})).unwrap();
+        let decoded = by_identifier.decode(b"a\0\0abc", 16).unwrap();
+        assert_eq!(&*decoded, b"\xe9\0\0\0\0\0\0\0x\0\0\0y\0\0\0");
+        let error = by_identifier.decode(b"a\0\0b\xff\0", 16).unwrap_err().to_string();
+        assert!(error.contains("has no string \"b"), "{error}");
+        assert!(by_identifier.decode(b"a\0", 16).is_err());
+        let same = codec(json!({"dtype": "|S3", "id_map": "z"})).unwrap();
+        assert_eq!(&*same.decode(b"abcdef", 16).unwrap(), b"z\0\0\0\0\0\0\0z\0\0\0\0\0\0\0");
+        let empty = codec(json!({"dtype": "S3", "id_map": null})).unwrap();
+        assert_eq!(&*empty.decode(b"abc", 8).unwrap(), [0; 8]);
+    }
+
+    #[test]
+    fn other_dtypes_are_refused() {
+        for dtype in ["S0", "i4", "[('a', 'S16'), ('b', '<i4')]", "S99999999999", "U4"] {
+            assert!(codec(json!({"dtype": dtype})).err().unwrap().is_unsupported, "{dtype}");
+        }
+        for id_map in [json!({"a": 1}), json!([1])] {
+            assert!(codec(json!({"dtype": "S3", "id_map": id_map})).is_err());
+        }
+    }
+}

@@ -85,3 +85,48 @@ impl ItemReader for RecordMember {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::codec::{BytesToBytes, CodecInput, registry};
+    use crate::metadata::{CodecFamily, CodecSpec};
+    use serde_json::json;
+
+    fn codec(member: &str, item_size: usize) -> CodecResult<Box<dyn BytesToBytes>> {
+        let configuration =
+            json!({"member": member, "dtype": [["x", "<i4"], ["y", ">u2", [2]], ["z", "|u1"]]});
+        let spec = CodecSpec {
+            family: CodecFamily::V2,
+            name: "record_member".to_owned(),
+            configuration: configuration.as_object().unwrap().clone(),
+            must_understand: true,
+            place: "filters[0]".to_owned(),
+        };
+        let size = EncodedSize::Exact(3 * item_size as u64);
+        match registry::build(&spec, CodecInput::Bytes { size, item_size, items: None })? {
+            Codec::BytesToBytes(codec) => Ok(codec),
+            _ => panic!("not bytes to bytes"),
+        }
+    }
+
+    #[test]
+    fn one_member_of_each_record() {
+        let records: Vec<u8> = (0..27).collect();
+        let middle = codec("y", 4).unwrap();
+        assert_eq!(&*middle.decode(&records, 12).unwrap(), [4, 5, 6, 7, 13, 14, 15, 16, 22, 23, 24, 25]);
+        assert_eq!(middle.encoded_size(EncodedSize::Exact(12)), EncodedSize::Exact(27));
+        assert_eq!(&*codec("z", 1).unwrap().decode(&records, 3).unwrap(), [8, 17, 26]);
+        assert!(middle.decode(&records[..26], 12).is_err() && middle.decode(&records, 11).is_err());
+        assert!(middle.encode(&[0; 12]).unwrap_err().is_unsupported);
+    }
+
+    #[test]
+    fn members_that_do_not_fit_are_refused() {
+        for (member, item_size, reason) in [("w", 4, "do not have"), ("x", 2, "has 4 bytes")] {
+            let error = codec(member, item_size).err().unwrap().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+}

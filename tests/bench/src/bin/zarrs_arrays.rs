@@ -51,8 +51,18 @@ fn write_fixed(folder: &Path, name: &str, document: &Value, elements: Vec<u8>) -
 }
 
 fn complex(folder: &Path) -> Outcome {
-    let small = ["float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz",
-        "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"];
+    let small = [
+        "float4_e2m1fn",
+        "float6_e2m3fn",
+        "float6_e3m2fn",
+        "float8_e3m4",
+        "float8_e4m3",
+        "float8_e4m3b11fnuz",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+    ];
     for part in small.into_iter().chain(["float16", "bfloat16", "float32", "float64"]) {
         let size = match part {
             "float16" | "bfloat16" => 4,
@@ -60,7 +70,13 @@ fn complex(folder: &Path) -> Outcome {
             "float64" => 16,
             _ => 2,
         };
-        let bits = if part.contains('4') && part.starts_with("float4") { 4 } else if part.starts_with("float6") { 6 } else { 8 };
+        let bits = if part.contains('4') && part.starts_with("float4") {
+            4
+        } else if part.starts_with("float6") {
+            6
+        } else {
+            8
+        };
         let elements = sample(5 * 7 * size, bits);
         let data_type = json!(format!("complex_{part}"));
         let fill = json!(["0x", "0x"].map(|prefix| format!("{prefix}{}", "01".repeat(size / 2))));
@@ -98,11 +114,18 @@ fn optional(folder: &Path) -> Outcome {
 }
 
 fn strings(folder: &Path) -> Outcome {
-    let vlen = |location: &str, data_type: &str| json!({"name": "zarrs.vlen", "configuration": {
+    let vlen = |location: &str, data_type: &str| {
+        json!({"name": "zarrs.vlen", "configuration": {
         "data_codecs": [{"name": "bytes"}, {"name": "gzip", "configuration": {"level": 1}}],
-        "index_codecs": [bytes("little"), {"name": "crc32c"}], "index_data_type": data_type, "index_location": location}});
-    for (name, codec) in [("vlen_start", vlen("start", "uint32")), ("vlen_end", vlen("end", "uint64")), ("vlen_v2", json!({"name": "zarrs.vlen_v2"}))] {
-        let strings: Vec<String> = (0..35).map(|number| "é".repeat(number % 5) + &number.to_string()).collect();
+        "index_codecs": [bytes("little"), {"name": "crc32c"}], "index_data_type": data_type, "index_location": location}})
+    };
+    for (name, codec) in [
+        ("vlen_start", vlen("start", "uint32")),
+        ("vlen_end", vlen("end", "uint64")),
+        ("vlen_v2", json!({"name": "zarrs.vlen_v2"})),
+    ] {
+        let strings: Vec<String> =
+            (0..35).map(|number| "é".repeat(number % 5) + &number.to_string()).collect();
         let text: String = strings.iter().map(|string| format!("\"{string}\"\n")).collect();
         fs::write(folder.join(format!("{name}.jsonl")), text)?;
         let (mut data, mut offsets) = (Vec::new(), vec![0]);
@@ -125,11 +148,16 @@ fn places(folder: &Path) -> Outcome {
     for (name, separator) in [("suffix_slash", "/"), ("suffix_dot", ".")] {
         let mut suffix = plain.clone();
         let configuration = json!({"separator": separator, "suffix": ".tiff"});
-        suffix["chunk_key_encoding"] = json!({"name": "zarrs.default_suffix", "configuration": configuration});
+        suffix["chunk_key_encoding"] =
+            json!({"name": "zarrs.default_suffix", "configuration": configuration});
         write_fixed(folder, name, &suffix, elements.clone())?;
     }
-    let mut squeezed = document(json!("uint16"), json!(7), json!([{"name": "zarrs.squeeze", "configuration": {}},
-        {"name": "transpose", "configuration": {"order": [1, 0]}}, bytes("big")]));
+    let mut squeezed = document(
+        json!("uint16"),
+        json!(7),
+        json!([{"name": "zarrs.squeeze", "configuration": {}},
+        {"name": "transpose", "configuration": {"order": [1, 0]}}, bytes("big")]),
+    );
     squeezed["shape"] = json!([5, 1, 7]);
     squeezed["chunk_grid"]["configuration"]["chunk_shape"] = json!([2, 1, 3]);
     write_fixed(folder, "squeeze", &squeezed, elements)
