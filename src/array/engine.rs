@@ -160,6 +160,22 @@ impl Engine {
         self.writers.resources.unstored_log().map(|log| log.former_paths()).unwrap_or_default()
     }
 
+    /// Returns whether another process has written to the array at a path and not stored it, and the array was not opened yet.
+    pub fn has_former(&self, path: &str) -> bool {
+        self.writers.resources.unstored_log().is_some_and(|log| log.has_former(path))
+    }
+
+    /// Gives up what another process has written to the array at a path and not stored, because there is no such array any more.
+    pub fn drop_former(&self, path: &str) {
+        let Some(log) = self.writers.resources.unstored_log() else { return };
+        for array in log.former(path) {
+            log::error!(
+                "{path}: the array is gone, and what was written to it before the daemon died is lost"
+            );
+            log.forget_former(array.number);
+        }
+    }
+
     /// Stores the chunks that no write has touched for `writeback_delay`. The timer does this each second; a simulation
     /// without a timer calls it.
     pub fn store_settled(&self, writeback_delay: Duration) {

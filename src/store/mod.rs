@@ -79,7 +79,7 @@ pub use remote_options::secrets::{
 pub use remote_options::{RemoteOptions, is_remote, is_repository};
 pub use traffic::{DiskCacheCounts, Latencies, LatencyCounts, ReadCounts, Traffic};
 pub use version::{ObjectVersion, VersionDigest};
-pub use writer::{Announce, ObjectPart, Precondition, PutOptions, StagedFolder, Writer};
+pub use writer::{Announce, LockKeeper, ObjectPart, Precondition, PutOptions, StagedFolder, Writer};
 pub use zip::ZipStore;
 
 use crate::error::Result;
@@ -169,6 +169,9 @@ pub trait Store: Send + Sync {
     fn writer(&self) -> Option<&dyn Writer> {
         None
     }
+
+    /// Has the locks of writers kept for another process from now on. A store without locks does nothing.
+    fn keep_locks(&self, _keeper: &Arc<dyn LockKeeper>) {}
 
     /// Returns the half with snapshots and branches, if the store keeps versions.
     fn versions(&self) -> Option<&dyn Versions> {

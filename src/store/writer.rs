@@ -4,7 +4,9 @@
 //! a file that is renamed before its data are written can be empty after a power cut. [`Writer::sync`] makes the names durable.
 
 use std::fmt;
+use std::io;
 use std::ops::Range;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::{Info, Object, ObjectVersion, Posix, VersionDigest};
 use crate::error::{Error, Result};
@@ -97,6 +99,18 @@ pub struct StagedFolder {
     pub key: String,
     /// The lock that shows other writers that this one is alive.
     pub lock: Box<dyn Send + Sync>,
+}
+
+/// Keeps locks for another process that continues the work of this one.
+pub trait LockKeeper: Send + Sync {
+    /// Keeps the lock of an open file, under a name.
+    fn keep(&self, name: &str, file: BorrowedFd<'_>) -> io::Result<()>;
+
+    /// Gives up the lock with this name, which was unlocked.
+    fn release(&self, name: &str);
+
+    /// Returns the file that the process before this one has locked, which is kept under this name.
+    fn take(&self, name: &str) -> Option<OwnedFd>;
 }
 
 /// The half of a store that replaces and deletes objects. The other methods are for folders on disk: an object store, where a

@@ -22,7 +22,7 @@ use zarrfs::mount::options::Options;
 use crate::support::handles::Handles;
 use crate::support::{level, library};
 
-const CALLER: Caller = Caller { uid: 0, gid: 0, thread: 0 };
+const CALLER: Caller = Caller { uid: 0, gid: 0, thread: 0, request: 0 };
 const FOLDERS: [&str; 4] = ["", "g", "h", "g/h"];
 const NAMES: [&str; 9] = ["a", "b", "g", "h", "a.json", "b.json", "a.npy", "g.npy", "s"];
 const FILL: u8 = 7;
@@ -244,7 +244,7 @@ impl Model {
     }
 
     fn rmdir(&mut self, group: &str, name: &str) {
-        let removed = errno(self.fs.names().remove_folder(self.inode(group).unwrap(), name));
+        let removed = errno(self.fs.names().remove_folder(self.inode(group).unwrap(), name, CALLER));
         let path = join(group, name);
         let below = format!("{path}/");
         let expected = match self.find(group, name) {

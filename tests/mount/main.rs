@@ -26,6 +26,7 @@ mod python_module;
 mod references;
 mod replaced;
 mod restarts;
+mod restarts_of_writers;
 mod scale;
 mod semantics;
 mod silent;

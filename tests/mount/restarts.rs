@@ -31,12 +31,12 @@ fn config(place: &Place) -> serde_json::Value {
     serde_json::from_str(&fs::read_to_string(place.path("__zarrfs__/config.json")).unwrap()).unwrap()
 }
 
-fn keeper(place: &Place) -> Option<u32> {
+pub fn keeper(place: &Place) -> Option<u32> {
     config(place)["keeper"].as_u64().map(|pid| pid.try_into().unwrap())
 }
 
 /// Whether mounts here have keepers.
-fn has_keepers(place: &Place) -> bool {
+pub fn has_keepers(place: &Place) -> bool {
     let has = keeper(place).is_some();
     if !has {
         skip("a mount that goes on without its daemon", "the kernel is older than Linux 6.9", false);
@@ -80,14 +80,14 @@ END",
     ),
 ];
 
-fn start_reader(place: &Place, script: &str) -> Child {
+pub fn start_reader(place: &Place, script: &str) -> Child {
     let script = format!("until [ -e stop ]; do ( {script}\n) || exit 1; done; exit 0");
     let mut command = Command::new("timeout");
     command.args(["900", "bash", "-c", &script]).current_dir(place.folder.path());
     command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-fn finish_readers(place: &Place, readers: Vec<(&str, Child)>) {
+pub fn finish_readers(place: &Place, readers: Vec<(&str, Child)>) {
     fs::write(place.folder.path().join("stop"), "").unwrap();
     for (name, reader) in readers {
         let output = reader.wait_with_output().unwrap();
@@ -97,7 +97,7 @@ fn finish_readers(place: &Place, readers: Vec<(&str, Child)>) {
 }
 
 /// Waits for a daemon other than this one.
-fn next_daemon(place: &Place, before: u32) -> u32 {
+pub fn next_daemon(place: &Place, before: u32) -> u32 {
     let mut daemon = before;
     wait_for(|| {
         daemon = place.daemon();
@@ -106,14 +106,14 @@ fn next_daemon(place: &Place, before: u32) -> u32 {
     daemon
 }
 
-fn end(place: &Place, processes: &[u32]) {
+pub fn end(place: &Place, processes: &[u32]) {
     let output = place.umount();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(processes.iter().all(|&pid| !is_running(pid)), "umount returned before {processes:?} had ended");
 }
 
 /// Somewhere in a range, from the seed of the tests and a number.
-fn some(range: std::ops::Range<u64>, number: u64) -> u64 {
+pub fn some(range: std::ops::Range<u64>, number: u64) -> u64 {
     let seed = level::seed().bytes().fold(number.wrapping_mul(0x9e37_79b9_7f4a_7c15), |sum, byte| {
         (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });

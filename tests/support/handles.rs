@@ -62,7 +62,7 @@ pub trait Handles {
         data: &[u8],
         is_page: bool,
     ) -> FsResult<AcceptedWrite> {
-        let write = FileWrite { offset, data, is_page, blocking: Blocking::Yes };
+        let write = FileWrite { offset, data, is_page, blocking: Blocking::Yes, request: 0 };
         self.fs().file(handle)?.write(write).map(BegunWrite::finish)
     }
 
@@ -73,7 +73,7 @@ pub trait Handles {
         data: &'a [u8],
         is_page: bool,
     ) -> FsResult<Option<BegunWrite<'a>>> {
-        let write = FileWrite { offset, data, is_page, blocking: Blocking::No };
+        let write = FileWrite { offset, data, is_page, blocking: Blocking::No, request: 0 };
         unless_it_blocks(self.fs().file(handle)?.write(write))
     }
 

@@ -575,7 +575,20 @@ impl DirtyChunks {
         keep(std::mem::take(&mut state.bytes));
         // A thread that waits for this lock finds the chunk retired and looks again; by then the map no longer has it.
         state.is_retired = true;
-        self.state.chunks.lock().dirty.remove(&number);
+        let mut chunks = self.state.chunks.lock();
+        chunks.dirty.remove(&number);
+        self.record_clean(&chunks);
+    }
+
+    /// Records that the array has nothing that is not stored, if that is so: then another daemon need not open it. The caller holds the map's
+    /// lock, so that no write makes a chunk dirty meanwhile.
+    fn record_clean(&self, chunks: &DirtyMap) {
+        if let Some(log) = self.log()
+            && chunks.dirty.is_empty()
+            && chunks.zero.is_none()
+        {
+            drop(self.record(Kind::AllStored, 0, log.last_settled()));
+        }
     }
 
     /// Records that a chunk was stored while a writer wrote to it. The bytes that were written before are those of
@@ -593,6 +606,7 @@ impl DirtyChunks {
         if chunks.zero.as_ref().is_some_and(|mark| mark.settled.len() as u64 >= objects) {
             chunks.zero = None;
             drop(self.record(Kind::ZeroEnded, 0, 0));
+            self.record_clean(&chunks);
         }
     }
 

@@ -61,7 +61,7 @@ impl ArrayWriter {
                 })),
                 Kind::ZeroStored => self.dirty.restore_zero_stored(record.header.chunk),
                 Kind::ZeroEnded => self.dirty.restore_zero_ended(),
-                Kind::ChunkBytes | Kind::Array | Kind::Stored | Kind::Ended => {}
+                Kind::ChunkBytes | Kind::Array | Kind::Stored | Kind::AllStored | Kind::Ended => {}
             }
         }
         Ok(())

@@ -26,13 +26,14 @@ use crate::mount::daemon::procfs::start_ticks;
 use crate::mount::daemon::service::{Found, StoredSession};
 use crate::mount::fs::KeeperInfo;
 use crate::mount::journal::held::{DescriptorHolder, HeldDescriptors};
+use crate::mount::journal::{CRASH, KILL};
 use crate::mount::options::Options;
 use crate::sys::{self, Fork, ProcessEnd, SignalSet};
 
 /// The first byte of a report if the mount replies. Any other report is the reason of the failure.
 pub const READY: u8 = 0;
 /// The variable that gives a program the descriptors of the device, the journal, the report, the holder's socket and the list of what is held;
-/// then the number of deaths, and the process of the keeper.
+/// then the severity of the deaths, and the process of the keeper.
 const VARIABLE: &str = "ZARRFS_SESSION";
 /// How many daemons may die in a short time before the keeper gives up.
 const MAX_DEATHS: f64 = 20.0;
@@ -124,8 +125,8 @@ pub struct NextCall {
     pub holder: Arc<dyn DescriptorHolder>,
     /// What it has kept of the daemons before, and goes on holding.
     pub held: HeldDescriptors,
-    /// How many daemons of the session have died.
-    pub deaths: u64,
+    /// The severity of all deaths of daemons in this session.
+    pub severity: u64,
     /// The keeper.
     pub keeper: Keeper,
 }
@@ -134,7 +135,9 @@ impl From<Found> for NextCall {
     fn from(found: Found) -> Self {
         let Found { device, journal, held, deaths, stored } = found;
         let keeper = Keeper::ServiceManager(stored.clone());
-        NextCall { device, journal, holder: stored, held, deaths, keeper }
+        // A service manager does not say how a daemon has died.
+        let severity = deaths.saturating_mul(CRASH / 2);
+        NextCall { device, journal, holder: stored, held, severity, keeper }
     }
 }
 
@@ -159,8 +162,7 @@ pub fn can_continue(options: &Options) -> bool {
     // What a descriptor of the caller names cannot be opened again.
     let is_descriptor = |path: &Path| ["/dev/fd", "/proc"].iter().any(|folder| path.starts_with(folder));
     let paths = [options.store_path.as_deref(), options.overlay.as_deref(), options.log_file.as_deref()];
-    !options.writable
-        && !is_descriptor(Path::new(&options.source))
+    !is_descriptor(Path::new(&options.source))
         && !is_descriptor(&options.mountpoint)
         && !paths.into_iter().flatten().any(is_descriptor)
 }
@@ -180,7 +182,7 @@ pub fn has_called() -> bool {
 pub fn call_from_environment() -> Result<Daemon> {
     let words = env::var(VARIABLE).unwrap_or_default();
     let numbers: Vec<u64> = words.split(',').filter_map(|word| word.parse().ok()).collect();
-    let &[device, journal, report, socket, held, deaths, pid] = numbers.as_slice() else {
+    let &[device, journal, report, socket, held, severity, pid] = numbers.as_slice() else {
         return Err(Error::Usage(format!("{VARIABLE} is for programs that a keeper starts: unset it")));
     };
     let adopted = |number: u64| {
@@ -197,7 +199,7 @@ pub fn call_from_environment() -> Result<Daemon> {
         journal: adopted(journal)?,
         holder: Arc::new(holder),
         held,
-        deaths,
+        severity,
         keeper: Keeper::Process(keeper),
     };
     Ok(Daemon { call: Call::Continue(call), report: adopted(report)?.into() })
@@ -236,7 +238,7 @@ pub fn keep(mut report: PipeWriter, stores_first: bool) -> Result<Daemon> {
         tokens: MAX_DEATHS,
         counted_at: Instant::now(),
         short_lives: 0,
-        deaths: 0,
+        severity: 0,
         is_from_disk: false,
         stores_first,
     };
@@ -360,8 +362,8 @@ struct Kept {
     counted_at: Instant,
     /// How many daemons in a row have died soon.
     short_lives: u32,
-    /// How many daemons have died.
-    deaths: u64,
+    /// The severity of all deaths.
+    severity: u64,
     /// The next daemon runs the program on the disk.
     is_from_disk: bool,
     /// A daemon stores before a planned restart.
@@ -378,6 +380,8 @@ impl Kept {
                     if is_planned {
                         return;
                     }
+                    let severity = if signal == libc::SIGKILL { KILL } else { CRASH };
+                    self.severity += severity;
                     self.count_death(daemon.since.elapsed(), &format!("was ended by signal {signal}"));
                     return;
                 }
@@ -392,7 +396,7 @@ impl Kept {
             self.held.receive();
             if self.signals.wait_at_most(Duration::ZERO) == Some(libc::SIGUSR2) {
                 self.is_from_disk = true;
-                // What a daemon that only reads has in hand goes to the next one.
+                // What the daemon has in hand goes to the next one, and so does what it has not stored.
                 let signal = if self.stores_first { libc::SIGUSR2 } else { libc::SIGKILL };
                 let is_sent = sys::signal_child(daemon.pid, signal).is_ok();
                 is_planned = is_sent && !self.stores_first;
@@ -402,7 +406,6 @@ impl Kept {
 
     /// Counts a death, and waits if daemons die soon after they begin. Ends this process, and with it the mount, if too many die.
     fn count_death(&mut self, life: Duration, how: &str) {
-        self.deaths += 1;
         let since = self.counted_at.elapsed().as_secs_f64();
         self.tokens = (self.tokens + since / SECONDS_FOR_A_DEATH).min(MAX_DEATHS) - 1.0;
         self.counted_at = Instant::now();
@@ -481,7 +484,7 @@ impl Kept {
             journal: self.journal.try_clone().map_err(cannot_start)?,
             holder: Arc::new(self.held.holder().map_err(cannot_start)?),
             held: self.held.take(),
-            deaths: self.deaths,
+            severity: self.severity,
             keeper: Keeper::Process(self.keeper),
         };
         Ok(Daemon { call: Call::Continue(call), report })
@@ -507,7 +510,7 @@ impl Kept {
         Command::new(&self.program)
             .arg0(name)
             .args(arguments)
-            .env(VARIABLE, format!("{words},{},{}", self.deaths, self.keeper.pid))
+            .env(VARIABLE, format!("{words},{},{}", self.severity, self.keeper.pid))
             .exec()
     }
 }

@@ -11,8 +11,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use fuser::{Config, INodeNo, Session, SessionACL};
 
@@ -50,6 +51,10 @@ pub use crate::mount::daemon::detach::{unmount, unmount_stale};
 
 /// The initial size of the descriptor table.
 const DESCRIPTORS: i32 = 1024;
+/// A daemon that continues a session serves its first request at the latest after this time.
+const RESUME_PATIENCE: Duration = Duration::from_secs(5);
+/// The time between two attempts to open what a daemon before has not stored.
+const RESUME_PAUSE: Duration = Duration::from_secs(1);
 /// The kernel's read-ahead for sequential readers, where we may set it: a few requests, so that one is
 /// decoded or gathered while another one is copied.
 const READ_AHEAD_KIB: u32 = 2048;
@@ -223,6 +228,9 @@ fn serve(started: ReadySession, signals: SignalSet, report: Option<PipeWriter>) 
             report_ready(report);
         }
     })?;
+    if is_continued {
+        resume_writing(&mount.fs)?;
+    }
     let ended = session.run();
     mount.registration.end();
     mount.announce_stop();
@@ -241,6 +249,25 @@ fn serve(started: ReadySession, signals: SignalSet, report: Option<PipeWriter>) 
         }
         Ok(()) => Ok(()),
     }
+}
+
+/// Opens what a daemon before has written and not stored. Waits for that a moment, and goes on with it if the store does not respond.
+fn resume_writing(fs: &Arc<FileSystem>) -> Result<()> {
+    let (fs, (first, tried)) = (Arc::downgrade(fs), mpsc::channel());
+    spawn("zarrfs-resume", move || {
+        while let Some(fs) = fs.upgrade() {
+            let is_done = fs.recovery().resume_writing();
+            drop(fs);
+            // Nobody waits any more if it has taken long.
+            let _ = first.send(());
+            if is_done {
+                return;
+            }
+            thread::sleep(RESUME_PAUSE);
+        }
+    })?;
+    let _ = tried.recv_timeout(RESUME_PATIENCE);
+    Ok(())
 }
 
 fn block_signals() -> Result<SignalSet> {
@@ -324,7 +351,7 @@ fn start(
     let fs = Arc::new(FileSystem::for_daemon(options.clone(), store, daemon));
     match &mut origin {
         Origin::New(None) => {}
-        Origin::New(Some((first, journal))) => fs.recovery().keep_journal(journal, first.holder.clone()),
+        Origin::New(Some((first, journal))) => fs.recovery().keep_journal(journal, first.holder.clone())?,
         Origin::Former(former) => {
             let FormerSession { call, journal, state, .. } = former.as_mut();
             call.held.remove(mark::NAME);
@@ -413,7 +440,7 @@ fn resume_session(fuse: Fuse, mount: &ActiveMount, former: &FormerSession) -> Re
     if let Ok(Some(entry)) = mount_at(mount.mountpoint()) {
         mount.note_entry(&entry);
     }
-    let resent = ResentRequests::new(journal.clone(), state.resent.clone(), call.deaths);
+    let resent = ResentRequests::new(journal.clone(), state.resent.clone(), call.severity);
     let config = session_config();
     let session = handshake::resume(fuse.continuing(resent), &call.device, handshake, config);
     mount.set_keeper(call.keeper.clone());

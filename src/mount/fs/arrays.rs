@@ -142,6 +142,10 @@ impl ServedArrays {
 
     /// Stores what was written to the array of a view, because views read the store.
     fn flush_viewed_array(&self, shared: &SharedArray) -> FsResult<()> {
+        if shared.view.is_some() && self.arrays.engine().has_former(&shared.path) {
+            // A daemon before has not stored all of it.
+            self.shared_array(None, &shared.path).map_err(|failure| failure.into_error(&shared.path))?;
+        }
         if shared.view.is_some()
             && let Some(open) = self.arrays.current(None, &shared.path)
             && let Ok(array) = &open.array

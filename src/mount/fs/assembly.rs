@@ -12,7 +12,8 @@ use crate::mount::fs::names::open::ScratchFiles;
 use crate::mount::fs::names::permissions::NodePermissions;
 use crate::mount::fs::names::table::NameTable;
 use crate::mount::fs::parts::MountParts;
-use crate::mount::fs::recovery::{Recovery, Reopening};
+use crate::mount::fs::recovery::intents::NameIntents;
+use crate::mount::fs::recovery::{Recovery, RecoveryParts, Reopening};
 use crate::mount::fs::stat::FileAttributes;
 use crate::mount::fs::virtual_files::generated::GeneratedFiles;
 use crate::mount::fs::virtual_files::internals::{DaemonInfo, InternalFiles};
@@ -44,9 +45,22 @@ impl FileSystem {
         let array_files = Arc::new(ArrayFiles::new(&parts));
         let virtual_files = Arc::new(VirtualFiles::new(&parts));
         let GeneratedFiles { companions, drafts, .. } = generated;
-        let MountParts { options, engine, arrays, nodes, inodes, handles, log, gate, cache_policy, .. } =
-            parts;
+        let MountParts {
+            options,
+            engine,
+            arrays,
+            served,
+            nodes,
+            inodes,
+            handles,
+            log,
+            gate,
+            cache_policy,
+            ..
+        } = parts;
+        let intents = Arc::new(NameIntents::default());
         let names = NameChanges {
+            intents: intents.clone(),
             nodes: nodes.clone(),
             inodes: inodes.clone(),
             arrays,
@@ -68,8 +82,20 @@ impl FileSystem {
             companions: companions.clone(),
             entries: entries.clone(),
             cache_policy: cache_policy.clone(),
+            served,
+            scratch_files: scratch_files.clone(),
+            drafts: drafts.clone(),
         };
-        let recovery = Recovery::new(inodes.clone(), handles.clone(), reopening);
+        let recorded = RecoveryParts {
+            inodes: inodes.clone(),
+            handles: handles.clone(),
+            names: table.clone(),
+            intents,
+            engine: engine.clone(),
+            store: nodes.store().clone(),
+            is_writable: options.writable,
+        };
+        let recovery = Recovery::new(recorded, reopening);
         FileSystem {
             extended_attributes: ExtendedAttributes::new(nodes.clone(), table, drafts.clone()),
             options,

@@ -219,7 +219,7 @@ impl OpenFile for CommitFile {
 
     fn write<'a>(
         &self,
-        FileWrite { offset, data, is_page, blocking }: FileWrite<'a>,
+        FileWrite { offset, data, is_page, blocking, .. }: FileWrite<'a>,
     ) -> FsResult<BegunWrite<'a>> {
         let _entered = self.commits.gate.enter_to_write(is_page, blocking)?;
         if !self.writes {

@@ -10,7 +10,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -21,9 +21,9 @@ use crate::formats::virtual_file::VirtualFile;
 use crate::formats::{CompanionPlace, Format, Role, views};
 use crate::hierarchy::{OpenArray, OpenArrays, SharedArray, View};
 use crate::mount::fs::array_files::written_end::WrittenEnd;
-use crate::mount::fs::array_identity::ArrayIdentity;
 use crate::mount::fs::error::{Failure, FsResult};
 use crate::mount::fs::page_cache::cache_mode::PageCacheUsers;
+use crate::mount::fs::recovery::array_identity::ArrayIdentity;
 use crate::mount::metrics::ArrayCounters;
 
 /// The inode of the mount's root.
@@ -156,6 +156,8 @@ pub struct Inode {
     pub copies_compared: AtomicBool,
     /// For companion files: what its handles read, while any is open.
     pub snapshot: Mutex<Weak<VirtualFile>>,
+    /// For companion files: the size that the kernel has got last, `u64::MAX` if none.
+    known_size: AtomicU64,
     /// For arrays: what a daemon that takes the session over compares.
     pub identity: ArrayIdentity,
     /// Lookups find another inode of its entity, and no file of it is opened any more. The open ones are served.
@@ -174,9 +176,15 @@ impl Inode {
             page_cache_users: Arc::default(),
             copies_compared: AtomicBool::new(false),
             snapshot: Mutex::default(),
+            known_size: AtomicU64::new(u64::MAX),
             identity: ArrayIdentity::default(),
             is_closed_to_opens: AtomicBool::new(false),
         })
+    }
+
+    /// Returns the size that the kernel has got last of a companion file; `None` if it got none.
+    pub fn known_size(&self) -> Option<u64> {
+        Some(self.known_size.load(Ordering::Acquire)).filter(|&size| size != u64::MAX)
     }
 
     /// Returns whether another array has taken its place. Every use of a stale inode is ESTALE.
@@ -240,6 +248,8 @@ pub enum InodeChange<'a> {
     Added(&'a Inode),
     /// Another file has taken the place of this one.
     Retired(u64),
+    /// The kernel gets another size of a companion file: the number and the size.
+    Sized(u64, u64),
     /// The kernel learns the number of a transient inode once more.
     LookedUp(u64),
     /// The kernel has forgotten a transient inode, whose number it had learnt this many times.
@@ -254,6 +264,8 @@ pub struct FormerInode {
     pub entity: Entity,
     /// How often the kernel has learnt its number, if it is transient.
     pub lookups: u64,
+    /// The size that the kernel has of a companion file.
+    pub size_bytes: Option<u64>,
     /// Another file has taken its place.
     pub is_retired: bool,
     /// No file of it may be opened any more.
@@ -330,7 +342,7 @@ impl InodeTable {
 
     /// Adds an inode from before a restart of the daemon, in the order of their numbers; `None` if the number belongs to another one.
     pub fn restore(&self, former: FormerInode) -> Option<Arc<Inode>> {
-        let FormerInode { number, entity, lookups, is_retired, is_closed_to_opens } = former;
+        let FormerInode { number, entity, lookups, size_bytes, is_retired, is_closed_to_opens } = former;
         let inode = if entity.is_transient() {
             let mut inner = self.inner.write();
             let inode = Inode::new(number, entity.clone(), &self.arrays);
@@ -342,6 +354,7 @@ impl InodeTable {
         } else {
             self.inner.write().add(entity, &self.arrays)
         };
+        inode.known_size.store(size_bytes.unwrap_or(u64::MAX), Ordering::Release);
         if is_retired {
             self.retire(&inode);
         }
@@ -352,6 +365,13 @@ impl InodeTable {
         // The chunks that its pages were made of are not known any more.
         inode.page_cache_users.drops.mark_outdated();
         (inode.number == number).then_some(inode)
+    }
+
+    /// Records the size of a companion file that the kernel is about to get.
+    pub fn record_size(&self, inode: &Inode, size_bytes: u64) {
+        if inode.known_size.swap(size_bytes, Ordering::AcqRel) != size_bytes {
+            self.report(InodeChange::Sized(inode.number, size_bytes));
+        }
     }
 
     /// Reserves the numbers of transient inodes up to `last`, which the kernel may know.

@@ -10,7 +10,6 @@
 //! the inode of a replaced array fails with ESTALE.
 
 pub mod array_files;
-mod array_identity;
 pub mod arrays;
 mod assembly;
 pub mod attributes;
@@ -250,7 +249,7 @@ impl FileSystem {
                 self.open_generated(inode.clone(), flags, cancellation)?
             }
         };
-        self.recovery.record_open(&inode, opened.handle, opened.is_direct, opened.backing.is_some());
+        self.recovery.record_open(inode.number, opened.handle, opened.is_direct, opened.backing.is_some());
         Ok(opened)
     }
 
@@ -315,7 +314,11 @@ impl FileSystem {
         caller: Caller,
     ) -> FsResult<(Stat, OpenReply)> {
         match self.names.create(folder, name, mode, flags, caller)? {
-            CreatedFile::New { stat, opened } => Ok((stat, self.add_handle(opened))),
+            CreatedFile::New { stat, opened } => {
+                let opened = self.add_handle(opened);
+                self.recovery.record_open(stat.attributes.inode, opened.handle, opened.is_direct, false);
+                Ok((stat, opened))
+            }
             CreatedFile::Existing { stat, lock: _lock } => {
                 let flags = flags & !(libc::O_CREAT | libc::O_EXCL);
                 let opened = self.open(stat.attributes.inode, flags, &Cancellation::never())?;
@@ -355,7 +358,7 @@ impl FileSystem {
     pub fn open_folder(&self, inode: u64) -> FsResult<u64> {
         let inode = self.inodes.live(inode)?;
         let handle = self.handles.add(self.entries.list(&inode.entity, self.options.writable)?);
-        self.recovery.record_open(&inode, handle, false, false);
+        self.recovery.record_open(inode.number, handle, false, false);
         Ok(handle)
     }
 

@@ -15,7 +15,7 @@ use crate::cancellation::Cancellation;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::Entity;
 use crate::mount::fs::page_cache::page_drops::{PageDrop, PageRead};
-use crate::mount::journal::record::Content;
+use crate::mount::journal::record::{Content, OpenForWriting};
 use crate::store::Object;
 
 /// One entry of a folder.
@@ -53,6 +53,8 @@ pub struct FileWrite<'a> {
     pub is_page: bool,
     /// Whether it may wait for the store, or for memory while too much is dirty.
     pub blocking: Blocking,
+    /// The number of the kernel's request, 0 if this is none.
+    pub request: u64,
 }
 
 /// A range of a file.
@@ -248,6 +250,11 @@ pub trait OpenFile: Send + Sync {
     /// Returns what makes the file anew, if the daemon dies while it is open.
     fn content(&self) -> Content {
         Content::Unrepeatable
+    }
+
+    /// Returns how the file was opened for writing, if it was.
+    fn writing(&self) -> Option<OpenForWriting> {
+        self.is_writer().then_some(OpenForWriting { may_map: false, appends: false })
     }
 
     /// Opens the folder of a handle from before a restart of the daemon, if that is still to be done, so that it has entries.

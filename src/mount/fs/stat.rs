@@ -79,7 +79,13 @@ impl FileAttributes {
     /// Returns the attributes of an entity for a reply that gives the kernel its inode.
     pub fn look_up(&self, entity: &Entity, blocking: Blocking) -> FsResult<Stat> {
         let mut found = self.get(entity, blocking)?;
-        found.attributes.inode = self.inodes.look_up(entity);
+        let number = self.inodes.look_up(entity);
+        found.attributes.inode = number;
+        if let EntityKind::Companion(..) = entity.kind
+            && let Some(inode) = self.inodes.get(number)
+        {
+            self.inodes.record_size(&inode, found.attributes.size_bytes);
+        }
         Ok(found)
     }
 
@@ -101,6 +107,9 @@ impl FileAttributes {
         let (info, mut size_bytes) = self.facts(entity, &cached, blocking)?;
         let inode = inodes.find(entity);
         if let Some(inode) = &inode {
+            if let EntityKind::Companion(..) = entity.kind {
+                inodes.record_size(inode, size_bytes);
+            }
             inode.written_end.mark_size_known();
             size_bytes = inode.written_end.shown_size(size_bytes);
         }

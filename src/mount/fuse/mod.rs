@@ -36,6 +36,7 @@ use crate::mount::fs::attributes::SetAttr;
 use crate::mount::fs::error::Failure;
 use crate::mount::fs::open_file::FileRange;
 use crate::mount::fs::request::Request as FsRequest;
+use crate::mount::journal::IS_RESENT;
 
 use crate::mount::fuse::adapter::{Fuse, GENERATION};
 use crate::mount::fuse::attr::{file_attr, no_entry};
@@ -134,7 +135,7 @@ impl Filesystem for Fuse {
         if self.is_fatal(request, "open") {
             return reply.error(Errno::EIO);
         }
-        guard("open", || self.reply_open(inode, flags, reply));
+        guard("open", || self.reply_open(request, inode, flags, reply));
     }
 
     fn read(
@@ -247,14 +248,23 @@ impl Filesystem for Fuse {
     }
 
     fn flush(&self, request: &Request, inode: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        if self.is_fatal(request, "close") {
+            return reply.error(Errno::EIO);
+        }
         self.reply_flush(inode, handle, request.pid(), reply);
     }
 
-    fn fsync(&self, _: &Request, inode: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+    fn fsync(&self, request: &Request, inode: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        if self.is_fatal(request, "fsync") {
+            return reply.error(Errno::EIO);
+        }
         self.reply_fsync(inode, handle, reply);
     }
 
-    fn fsyncdir(&self, _: &Request, inode: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+    fn fsyncdir(&self, request: &Request, inode: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        if self.is_fatal(request, "fsync") {
+            return reply.error(Errno::EIO);
+        }
         self.reply_fsyncdir(inode, reply);
     }
 
@@ -276,6 +286,9 @@ impl Filesystem for Fuse {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        if self.is_fatal(request, "setattr") {
+            return reply.error(Errno::EIO);
+        }
         let by_handle = handle.is_some();
         let change = SetAttr { mode, uid, gid, size_bytes, user: request.uid(), by_handle, process: 0 };
         guard("setattr", || self.reply_setattr(inode, request.pid(), change, reply));
@@ -283,7 +296,7 @@ impl Filesystem for Fuse {
 
     fn write(
         &self,
-        _request: &Request,
+        request: &Request,
         inode: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -293,13 +306,17 @@ impl Filesystem for Fuse {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        if self.is_fatal(request, "write") {
+            return reply.error(Errno::EIO);
+        }
         let is_page = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         guard("write", || {
             let file = match self.fs.file(handle.0) {
                 Ok(file) => file,
                 Err(failure) => return reply.fail(failure.errno()),
             };
-            let write = WriteRequest { inode, file, offset, data, is_page, reply };
+            let number = request.unique().0 & !IS_RESENT;
+            let write = WriteRequest { inode, file, offset, data, is_page, number, reply };
             if !is_page && write.file.is_synchronous(flags.0) {
                 self.reply_synchronous_write(write);
             } else {
@@ -310,7 +327,7 @@ impl Filesystem for Fuse {
 
     fn fallocate(
         &self,
-        _request: &Request,
+        request: &Request,
         inode: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -318,12 +335,15 @@ impl Filesystem for Fuse {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        if self.is_fatal(request, "fallocate") {
+            return reply.error(Errno::EIO);
+        }
         guard("fallocate", || self.reply_allocate(inode, handle, FileRange { offset, length }, mode, reply));
     }
 
     fn copy_file_range(
         &self,
-        _request: &Request,
+        request: &Request,
         _from_inode: INodeNo,
         from: FileHandle,
         from_offset: u64,
@@ -334,6 +354,9 @@ impl Filesystem for Fuse {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
+        if self.is_fatal(request, "copy_file_range") {
+            return reply.error(Errno::EIO);
+        }
         guard("copy_file_range", || {
             self.reply_copy(CopyRequest { inode, from, from_offset, to, to_offset, length, reply });
         });
@@ -387,19 +410,31 @@ impl Filesystem for Fuse {
         flags: i32,
         reply: ReplyCreate,
     ) {
+        if self.is_fatal(request, "create") {
+            return reply.error(Errno::EIO);
+        }
         guard("create", || self.reply_create(request, folder, name, mode, flags, reply));
     }
 
     fn mkdir(&self, request: &Request, folder: INodeNo, name: &OsStr, mode: u32, _: u32, reply: ReplyEntry) {
+        if self.is_fatal(request, "mkdir") {
+            return reply.error(Errno::EIO);
+        }
         guard("mkdir", || self.reply_mkdir(request, folder, name, mode, reply));
     }
 
     fn unlink(&self, request: &Request, folder: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        if self.is_fatal(request, "unlink") {
+            return reply.error(Errno::EIO);
+        }
         guard("unlink", || self.reply_unlink(request, folder, name, reply));
     }
 
-    fn rmdir(&self, _: &Request, folder: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        guard("rmdir", || self.reply_rmdir(folder, name, reply));
+    fn rmdir(&self, request: &Request, folder: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        if self.is_fatal(request, "rmdir") {
+            return reply.error(Errno::EIO);
+        }
+        guard("rmdir", || self.reply_rmdir(request, folder, name, reply));
     }
 
     fn rename(
@@ -412,10 +447,16 @@ impl Filesystem for Fuse {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        if self.is_fatal(request, "rename") {
+            return reply.error(Errno::EIO);
+        }
         guard("rename", || self.reply_rename(request, from, from_name, to, to_name, flags, reply));
     }
 
-    fn link(&self, _: &Request, inode: INodeNo, folder: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn link(&self, request: &Request, inode: INodeNo, folder: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if self.is_fatal(request, "link") {
+            return reply.error(Errno::EIO);
+        }
         guard("link", || self.reply_link(inode, folder, name, reply));
     }
 

@@ -16,7 +16,7 @@ use crate::mount::fuse::executor::{Deadline, Reply};
 use crate::mount::fuse::invalidate::drop_pages_then;
 
 fn caller(request: &Request) -> Caller {
-    Caller { uid: request.uid(), gid: request.gid(), thread: request.pid() }
+    Caller { uid: request.uid(), gid: request.gid(), thread: request.pid(), request: request.unique().0 }
 }
 
 /// Replies to a request that made a name.
@@ -49,10 +49,19 @@ impl Fuse {
             Ok(name) => name,
             Err(errno) => return reply.error(errno),
         };
+        let (number, undelivered) = self.number_and_undelivered(request);
         let (fs, caller) = (self.fs.clone(), caller(request));
         let request = FsRequest::new(folder.0, "create");
         self.executor.submit(request, Deadline::WhileProgress, reply, move |slot| {
+            if let Some(handle) = undelivered {
+                fs.cancel_open(handle);
+            }
             let created = fs.create(folder.0, &name, mode, flags, caller);
+            if let Ok((_, opened)) = &created
+                && opened.writes
+            {
+                fs.recovery().record_delivery(opened.handle, number);
+            }
             match (slot.take(), created) {
                 (Some(reply), Ok((stat, opened))) => {
                     let mut open_flags = FopenFlags::empty();
@@ -99,12 +108,13 @@ impl Fuse {
         self.store_with(FsRequest::new(folder.0, "unlink"), reply, remove, done);
     }
 
-    pub(super) fn reply_rmdir(&self, folder: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    pub(super) fn reply_rmdir(&self, request: &Request, folder: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = match self.name(name) {
             Ok(name) => name,
             Err(errno) => return reply.error(errno),
         };
-        let remove = move |fs: &FileSystem| fs.names().remove_folder(folder.0, &name);
+        let caller = caller(request);
+        let remove = move |fs: &FileSystem| fs.names().remove_folder(folder.0, &name, caller);
         self.store_with(FsRequest::new(folder.0, "rmdir"), reply, remove, done);
     }
 

@@ -10,6 +10,7 @@ use crate::mount::fs::{FileSystem, OpenReply};
 use crate::mount::fuse::adapter::Fuse;
 use crate::mount::fuse::executor::{Deadline, Reply};
 use crate::mount::fuse::passthrough::Passthrough;
+use crate::mount::journal::IS_RESENT;
 use crate::mount::metrics::RequestKind;
 
 impl Fuse {
@@ -31,12 +32,27 @@ impl Fuse {
         }
     }
 
-    pub(super) fn reply_open(&self, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    pub(super) fn reply_open(
+        &self,
+        asked: &fuser::Request,
+        inode: INodeNo,
+        flags: OpenFlags,
+        reply: ReplyOpen,
+    ) {
+        let (number, undelivered) = self.number_and_undelivered(asked);
         let fs = self.fs.clone();
         let passthrough = self.passthrough.clone();
         let (request, started) = (Request::new(inode.0, "open"), Instant::now());
         self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
+            if let Some(handle) = undelivered {
+                fs.cancel_open(handle);
+            }
             let opened = fs.open(inode.0, flags.0, &slot.cancellation());
+            if let Ok(opened) = &opened
+                && opened.writes
+            {
+                fs.recovery().record_delivery(opened.handle, number);
+            }
             match (slot.take(), opened) {
                 (Some(reply), Ok(opened)) => reply_opened(&fs, &passthrough, inode, opened, reply),
                 (Some(reply), Err(failure)) => reply.fail(failure.errno()),
@@ -47,6 +63,16 @@ impl Fuse {
                 fs.log().record_time(RequestKind::Open, request, started);
             }
         });
+    }
+}
+
+impl Fuse {
+    /// Returns the number of a request that opens a file, the same if the kernel sends it again; then also the handle that a daemon
+    /// that has died has opened for it, which the kernel has not got.
+    pub(super) fn number_and_undelivered(&self, asked: &fuser::Request) -> (u64, Option<u64>) {
+        let number = asked.unique().0 & !IS_RESENT;
+        let is_resent = asked.unique().0 != number;
+        (number, if is_resent { self.fs.recovery().take_undelivered(number) } else { None })
     }
 }
 

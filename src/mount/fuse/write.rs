@@ -30,6 +30,8 @@ pub(super) struct WriteRequest<'a> {
     pub data: &'a [u8],
     /// Whether it is a page of a memory map.
     pub is_page: bool,
+    /// The number of the request, the same if the kernel sends it again.
+    pub number: u64,
     pub reply: ReplyWrite,
 }
 
@@ -47,10 +49,10 @@ pub(super) struct CopyRequest {
 
 impl Fuse {
     pub(super) fn reply_write(&self, write: WriteRequest<'_>) {
-        let WriteRequest { inode, file, offset, data, is_page, reply } = write;
+        let WriteRequest { inode, file, offset, data, is_page, number, reply } = write;
         let started = Instant::now();
         let request = Request::ranged(inode.0, "write", offset, data.len() as u64);
-        match file.write(FileWrite { offset, data, is_page, blocking: Blocking::No }) {
+        match file.write(FileWrite { offset, data, is_page, blocking: Blocking::No, request: number }) {
             Ok(BegunWrite { accepted, pending }) => {
                 reply_written(&self.notifier, inode, accepted, reply);
                 self.fs.log().record_time(RequestKind::Write, request, started);
@@ -63,14 +65,14 @@ impl Fuse {
             Err(failure) => return reply.fail(failure.errno()),
         }
         if !is_page && file.needs_store(FileRange { offset, length: data.len() as u64 }) {
-            let write = WriteRequest { inode, file, offset, data, is_page, reply };
+            let write = WriteRequest { inode, file, offset, data, is_page, number, reply };
             return self.reply_stored_write(write, |_| Ok(()));
         }
         let fs = self.fs.clone();
         let notifier = self.notifier.clone();
         let data = Buffer::from(data);
         self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
-            let write = FileWrite { offset, data: &data, is_page, blocking: Blocking::Yes };
+            let write = FileWrite { offset, data: &data, is_page, blocking: Blocking::Yes, request: number };
             let written = file.write(write).map(BegunWrite::finish);
             let Some(reply) = slot.take() else { return };
             match written {
@@ -92,12 +94,13 @@ impl Fuse {
         write: WriteRequest<'_>,
         then: impl FnOnce(&dyn OpenFile) -> FsResult<()> + Send + 'static,
     ) {
-        let WriteRequest { inode, file, offset, data, reply, .. } = write;
+        let WriteRequest { inode, file, offset, data, number, reply, .. } = write;
         let notifier = self.notifier.clone();
         let data = Buffer::from(data);
         let request = Request::ranged(inode.0, "write", offset, data.len() as u64);
         let store = move |_: &FileSystem| {
-            let write = FileWrite { offset, data: &data, is_page: false, blocking: Blocking::Yes };
+            let blocking = Blocking::Yes;
+            let write = FileWrite { offset, data: &data, is_page: false, blocking, request: number };
             let accepted = file.write(write)?.finish();
             then(&*file)?;
             Ok(accepted)

@@ -28,7 +28,7 @@ use crate::mount::journal::state::SessionState;
 use crate::sys;
 
 /// The name of the format: another version of this program that has another format makes the mount anew.
-const FORMAT: &[u8; 16] = b"zarrfs session 1";
+const FORMAT: &[u8; 16] = b"zarrfs session 2";
 /// What is there instead in a journal that lacks records.
 const BROKEN: &[u8; 16] = b"zarrfs broken   ";
 /// Where the header has the place of the current part.
@@ -40,6 +40,15 @@ const PREFIX_BYTES: usize = 8;
 const SMALLEST_REWRITE: u64 = 1 << 20;
 /// The longest part: with about 100 bytes for an inode, more than a million of them.
 const LIMIT_BYTES: u64 = 256 << 20;
+
+/// The highest bit of a request's number: a daemon had it in hand when it died, and the kernel sends it again (FUSE_UNIQUE_RESEND).
+pub const IS_RESENT: u64 = 1 << 63;
+
+/// The severity of a death: a daemon that ends by a signal other than SIGKILL may have been ended by a request that it had in hand.
+pub const CRASH: u64 = 8;
+/// The severity of a death by SIGKILL, which somebody else has sent: only many of them accuse a request, since the kernel also sends it to a
+/// process that takes too much memory.
+pub const KILL: u64 = 1;
 
 /// The journal of a session.
 pub struct Journal {
@@ -187,7 +196,8 @@ mod tests {
 
     fn opened(handle: u64, inode: u64) -> Record {
         let content = Content::Bytes(b"{}".to_vec());
-        Record::Opened(OpenRecord { handle, inode, is_direct: true, is_passthrough: false, content })
+        let (is_direct, is_passthrough, writing) = (true, false, None);
+        Record::Opened(OpenRecord { handle, inode, is_direct, is_passthrough, writing, content })
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! What the records of a journal amount to: the tables of a session, as another daemon takes them over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::mount::journal::record::{OpenRecord, Record};
+use crate::mount::journal::CRASH;
+use crate::mount::journal::record::{
+    DraftChange, NameRecord, OpenRecord, Record, ScratchRecord, WrittenEndRecord,
+};
 
 /// An inode that the kernel may know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,6 +18,8 @@ pub struct KnownInode {
     pub path: String,
     /// How often the kernel has learnt its number, if it may forget it.
     pub lookups: u64,
+    /// The size that the kernel has of a companion file.
+    pub size_bytes: Option<u64>,
     /// Another file has taken its place.
     pub is_retired: bool,
 }
@@ -43,9 +48,28 @@ pub struct SessionState {
     pub last_transient: u64,
     /// The highest handle.
     pub last_handle: u64,
-    /// Requests that were received again, each with the number of deaths by then.
+    /// Requests that were received again, each with the severity of all deaths by then.
     pub resent: BTreeMap<u64, u64>,
+    /// The requests of which the kernel has got a handle that may write, by handle.
+    pub delivered: BTreeMap<u64, u64>,
+    /// The written ends of files that are truncated or growing, and of those that were lately, by inode.
+    pub written_ends: BTreeMap<u64, WrittenEndRecord>,
+    /// The last requests that began to change names.
+    pub begun: VecDeque<u64>,
+    /// The scratch files, by number.
+    pub scratch: BTreeMap<u64, ScratchRecord>,
+    /// Those of which a node was about to be made.
+    pub promoted_scratch: BTreeSet<u64>,
+    /// Those with bytes that a node has now.
+    pub ended_scratch: BTreeSet<u64>,
+    /// The names that the store does not have, by group.
+    pub names: BTreeMap<String, BTreeMap<String, NameRecord>>,
+    /// The changes of sidecars that are being written, by inode.
+    pub drafts: BTreeMap<u64, Vec<DraftChange>>,
 }
+
+/// So many requests that change names may wait for their reply.
+const MAX_BEGUN: usize = 256;
 
 impl SessionState {
     /// Adds a record.
@@ -60,6 +84,11 @@ impl SessionState {
             Record::Retired { number } => {
                 if let Some(inode) = self.inodes.get_mut(&number) {
                     inode.is_retired = true;
+                }
+            }
+            Record::Sized { number, size_bytes } => {
+                if let Some(inode) = self.inodes.get_mut(&number) {
+                    inode.size_bytes = Some(size_bytes);
                 }
             }
             Record::Lookups { number, count } => {
@@ -82,17 +111,88 @@ impl SessionState {
             }
             Record::Released { handle } => {
                 self.open.remove(&handle);
+                self.delivered.remove(&handle);
+            }
+            Record::Delivered { handle, unique } => {
+                self.delivered.insert(handle, unique);
+            }
+            Record::WrittenEnd { inode, end } => {
+                self.written_ends.insert(inode, end);
+            }
+            Record::Scratch { number, file } => {
+                self.scratch.insert(number, file);
+            }
+            Record::ScratchPromoted { number } => {
+                self.promoted_scratch.insert(number);
+            }
+            Record::ScratchEnded { number } => {
+                self.ended_scratch.insert(number);
+            }
+            Record::Draft { inode, change: DraftChange::Ended } => {
+                self.drafts.remove(&inode);
+            }
+            Record::Draft { inode, change } => self.drafts.entry(inode).or_default().push(change),
+            Record::Name { group, name, entry } => self.set_name(group, name, entry),
+            Record::NamesMoved { from, to } => self.move_names(&from, &to),
+            Record::NamesRemoved { group } => {
+                self.names.remove(&group);
+            }
+            Record::Begun { unique } => {
+                if self.begun.len() == MAX_BEGUN {
+                    self.begun.pop_front();
+                }
+                self.begun.push_back(unique);
             }
             Record::LastNumbers { transient, handle } => {
                 self.last_transient = self.last_transient.max(transient);
                 self.last_handle = self.last_handle.max(handle);
             }
-            Record::Resent { unique, deaths } => {
-                // A request that has not died with its daemon since then was answered.
-                self.resent.retain(|_, before| *before + 1 >= deaths);
-                self.resent.entry(unique).or_insert(deaths);
+            Record::Resent { unique, severity } => {
+                // A request that would be fatal by now was answered, or it would have come again.
+                self.resent.retain(|_, before| *before + CRASH >= severity);
+                self.resent.entry(unique).or_insert(severity);
             }
         }
+    }
+
+    fn set_name(&mut self, group: String, name: String, entry: NameRecord) {
+        if entry != NameRecord::None {
+            self.names.entry(group).or_default().insert(name, entry);
+        } else if let Some(names) = self.names.get_mut(&group) {
+            names.remove(&name);
+            if names.is_empty() {
+                self.names.remove(&group);
+            }
+        }
+    }
+
+    fn move_names(&mut self, from: &str, to: &str) {
+        let below = format!("{from}/");
+        let is_moved = |group: &String| group == from || group.starts_with(&below);
+        for group in self.names.keys().filter(|group| is_moved(group)).cloned().collect::<Vec<_>>() {
+            let path = format!("{to}{}", group.strip_prefix(from).unwrap_or_default());
+            if let Some(names) = self.names.remove(&group) {
+                self.names.insert(path, names);
+            }
+        }
+    }
+
+    /// Returns the scratch files that have a name or that the kernel knows.
+    fn scratch_in_use(&self) -> impl Iterator<Item = Record> {
+        let of_names = self.names.values().flat_map(BTreeMap::values).filter_map(|entry| match entry {
+            NameRecord::File(number) => Some(*number),
+            _ => None,
+        });
+        let of_inodes =
+            self.inodes.values().filter_map(|inode| inode.kind.strip_prefix("scratch ")?.parse().ok());
+        let used: BTreeSet<u64> = of_names.chain(of_inodes).collect();
+        let scratch = self.scratch.iter().filter(move |(number, _)| used.contains(number));
+        scratch.flat_map(|(&number, &file)| {
+            let promoted =
+                self.promoted_scratch.contains(&number).then_some(Record::ScratchPromoted { number });
+            let ended = self.ended_scratch.contains(&number).then_some(Record::ScratchEnded { number });
+            std::iter::once(Record::Scratch { number, file }).chain(promoted).chain(ended)
+        })
     }
 
     /// Returns the fewest records that amount to this.
@@ -101,15 +201,33 @@ impl SessionState {
             Record::Session { mountpoint: mountpoint.clone(), request: request.clone(), reply: reply.clone() }
         });
         let inodes = self.inodes.iter().flat_map(|(&number, inode)| {
-            let KnownInode { kind, view, path, lookups, is_retired } = inode.clone();
+            let KnownInode { kind, view, path, lookups, size_bytes, is_retired } = inode.clone();
+            let sized = size_bytes.map(|size_bytes| Record::Sized { number, size_bytes });
             let retired = is_retired.then_some(Record::Retired { number });
             let lookups = (lookups > 0).then_some(Record::Lookups { number, count: lookups });
-            std::iter::once(Record::Inode { number, kind, view, path }).chain(retired).chain(lookups)
+            let named = std::iter::once(Record::Inode { number, kind, view, path });
+            named.chain(retired).chain(lookups).chain(sized)
         });
         let last = Record::LastNumbers { transient: self.last_transient, handle: self.last_handle };
         let open = self.open.values().cloned().map(Record::Opened);
-        let resent = self.resent.iter().map(|(&unique, &deaths)| Record::Resent { unique, deaths });
-        beginning.chain(inodes).chain(std::iter::once(last)).chain(open).chain(resent)
+        let resent = self.resent.iter().map(|(&unique, &severity)| Record::Resent { unique, severity });
+        let delivered = self.delivered.iter().map(|(&handle, &unique)| Record::Delivered { handle, unique });
+        let ends = self.written_ends.iter().map(|(&inode, &end)| Record::WrittenEnd { inode, end });
+        let begun = self.begun.iter().map(|&unique| Record::Begun { unique });
+        let tables = beginning.chain(inodes).chain(std::iter::once(last)).chain(open);
+        let names = self.names.iter().flat_map(|(group, names)| {
+            let record = |(name, &entry): (&String, &NameRecord)| Record::Name {
+                group: group.clone(),
+                name: name.clone(),
+                entry,
+            };
+            names.iter().map(record).collect::<Vec<_>>()
+        });
+        let drafts = self.drafts.iter().flat_map(|(&inode, changes)| {
+            changes.iter().map(move |change| Record::Draft { inode, change: change.clone() })
+        });
+        let scratch = self.scratch_in_use().chain(names).chain(drafts);
+        tables.chain(resent).chain(delivered).chain(ends).chain(begun).chain(scratch)
     }
 }
 
@@ -126,7 +244,13 @@ mod tests {
         };
         let opened = |handle| {
             let content = Content::Unrepeatable;
-            Record::Opened(OpenRecord { handle, inode: 2, is_direct: false, is_passthrough: false, content })
+            let (is_direct, is_passthrough, writing) = (false, false, None);
+            Record::Opened(OpenRecord { handle, inode: 2, is_direct, is_passthrough, writing, content })
+        };
+        let name = |group: &str, name: &str, entry| Record::Name {
+            group: group.to_owned(),
+            name: name.to_owned(),
+            entry,
         };
         let mut state = SessionState::default();
         for record in [
@@ -139,15 +263,35 @@ mod tests {
             Record::Forgotten { number: (1 << 31) + 1, count: 2 },
             Record::Forgotten { number: 1 << 31, count: 2 },
             Record::Retired { number: 2 },
+            Record::Sized { number: 2, size_bytes: 7 },
             opened(5),
             opened(6),
             Record::Released { handle: 6 },
-            Record::Resent { unique: 9, deaths: 1 },
+            Record::Resent { unique: 9, severity: 1 },
+            Record::Delivered { handle: 5, unique: 12 },
+            Record::Delivered { handle: 6, unique: 14 },
+            Record::Released { handle: 6 },
+            Record::WrittenEnd { inode: 2, end: WrittenEndRecord { end: 7, ..WrittenEndRecord::default() } },
+            Record::Begun { unique: 16 },
+            Record::Scratch { number: 1, file: ScratchRecord { mode: 1, uid: 2, gid: 3, thread: 4 } },
+            name("a", "x", NameRecord::File(1)),
+            Record::ScratchPromoted { number: 1 },
+            Record::ScratchEnded { number: 1 },
+            Record::Draft { inode: 2, change: DraftChange::Resize(0) },
+            Record::Draft { inode: 2, change: DraftChange::Ended },
+            Record::Draft { inode: 3, change: DraftChange::Write { offset: 0, bytes: vec![7] } },
+            name("a", "y", NameRecord::Vacant),
+            name("a/b", "z", NameRecord::Expected(5)),
+            name("ab", "z", NameRecord::Vacant),
+            name("a", "y", NameRecord::None),
+            Record::NamesMoved { from: "a".to_owned(), to: "c/d".to_owned() },
+            Record::NamesRemoved { group: "ab".to_owned() },
         ] {
             state.apply(record);
         }
         assert_eq!((state.last_transient, state.last_handle), ((1 << 31) + 1, 6));
         assert_eq!(state.inodes.len(), 2);
+        assert_eq!(state.names.keys().collect::<Vec<_>>(), ["c/d", "c/d/b"]);
         let mut again = SessionState::default();
         state.records().for_each(|record| again.apply(record));
         assert_eq!(again, state);

@@ -28,14 +28,14 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use super::key::left_out::LeftOut;
 use super::{
-    Audience, Info, ListEntry, Object, ObjectContent, ObjectVersion, Readers, StatFs, Store, Writer,
-    check_key, read_whole, sorted_names,
+    Audience, Info, ListEntry, LockKeeper, Object, ObjectContent, ObjectVersion, Readers, StatFs, Store,
+    Writer, check_key, read_whole, sorted_names,
 };
 use crate::error::{Error, Result};
 use crate::sys::{self, NameKind};
@@ -63,6 +63,8 @@ pub struct DirectoryStore {
     /// Whether the log says already that another folder is there now.
     is_displaced: Arc<AtomicBool>,
     left_out: Arc<LeftOut>,
+    /// Keeps the locks of writers for another daemon, if somebody does.
+    lock_keeper: Arc<OnceLock<Arc<dyn LockKeeper>>>,
     confinement: Confinement,
     /// Set if other users get what this program reads.
     guard: Option<Guard>,
@@ -93,8 +95,9 @@ impl DirectoryStore {
         let place = std::path::absolute(path)?;
         let path = path.display().to_string();
         let (root, is_displaced) = (Arc::new(root), Arc::default());
-        let left_out = Arc::default();
-        Ok(DirectoryStore { root, path, place, is_displaced, left_out, confinement, guard: None })
+        let (left_out, lock_keeper) = (Arc::default(), Arc::default());
+        let guard = None;
+        Ok(DirectoryStore { root, path, place, is_displaced, left_out, lock_keeper, confinement, guard })
     }
 
     /// Guards the store, for a program that serves users other than its own.
@@ -359,6 +362,10 @@ impl Store for DirectoryStore {
 
     fn writer(&self) -> Option<&dyn Writer> {
         Some(self)
+    }
+
+    fn keep_locks(&self, keeper: &Arc<dyn LockKeeper>) {
+        let _ = self.lock_keeper.set(Arc::clone(keeper));
     }
 }
 

@@ -10,6 +10,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::entries::{
@@ -23,8 +24,8 @@ use super::output::Output;
 use super::{DirectoryStore, is_temporary_name, posix_stat};
 use crate::error::{Error, Result};
 use crate::store::{
-    Info, ObjectPart, ObjectVersion, Posix, Precondition, PutOptions, SET_GROUP, StagedFolder, Store,
-    VersionDigest, Writer,
+    Info, LockKeeper, ObjectPart, ObjectVersion, Posix, Precondition, PutOptions, SET_GROUP, StagedFolder,
+    Store, VersionDigest, Writer,
 };
 use crate::sys;
 
@@ -257,6 +258,26 @@ fn is_leftover(name: &str, file: &File) -> bool {
     found.nlink() > 0 && (found.len() > 0 || !is_new() || has_dead_writer(name))
 }
 
+/// A lock that another process keeps, too, so that it outlives this one.
+struct KeptLock {
+    file: File,
+    name: String,
+    keeper: Arc<dyn LockKeeper>,
+}
+
+impl Drop for KeptLock {
+    fn drop(&mut self) {
+        // The other process closes its descriptor some time later.
+        let _ = self.file.unlock();
+        self.keeper.release(&self.name);
+    }
+}
+
+/// Returns the name under which the lock of a file is kept.
+fn lock_name(file: &std::fs::Metadata) -> String {
+    format!("lock-{:x}-{:x}", file.dev(), file.ino())
+}
+
 impl Writer for DirectoryStore {
     fn put(&self, key: &str, parts: &[ObjectPart<'_>], options: &PutOptions<'_>) -> Result<ObjectVersion> {
         let (folder_key, name) = split(key);
@@ -385,9 +406,15 @@ impl Writer for DirectoryStore {
     }
 
     fn lock(&self, key: &str) -> Result<Option<Box<dyn Send + Sync>>> {
-        let lock_failed = failed(key, "lock");
+        let lock_failed = |error| Error::store(key, "lock", error);
         let gone = || Error::Stale { key: key.to_owned() };
         let opened = self.open_for_lock(key)?.ok_or_else(gone)?;
+        let keeper = self.lock_keeper.get();
+        let name = lock_name(&opened.metadata().map_err(lock_failed)?);
+        let former = keeper.and_then(|keeper| keeper.take(&name)).map(File::from);
+        let is_former = former.is_some();
+        // Of the same file, so it is locked already, and no other writer came between.
+        let opened = former.unwrap_or(opened);
         match opened.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(None),
@@ -400,7 +427,15 @@ impl Writer for DirectoryStore {
         if let Some(Guard::Array(array)) = self.guard.as_ref().filter(|_| is_current) {
             array.record_home(key, locked.dev(), locked.ino());
         }
-        Ok(is_current.then(|| Box::new(opened) as Box<dyn Send + Sync>))
+        let Some(keeper) = keeper else { return Ok(is_current.then(|| Box::new(opened) as _)) };
+        let kept = KeptLock { file: opened, name, keeper: Arc::clone(keeper) };
+        if !is_current {
+            return Ok(None);
+        }
+        if !is_former {
+            keeper.keep(&kept.name, kept.file.as_fd()).map_err(lock_failed)?;
+        }
+        Ok(Some(Box::new(kept)))
     }
 
     fn check_place(&self) -> Result<()> {

@@ -125,12 +125,18 @@ pub fn read(file: &SegmentFile, segments: &[Arc<Segment>]) -> io::Result<BTreeMa
                     }
                 }
                 Kind::Ended => drop(records.remove(&header.array)),
+                Kind::AllStored => {
+                    if let Some(of_array) = records.get_mut(&header.array) {
+                        of_array.retain(|record| record.number > header.place);
+                    }
+                }
                 _ => records.entry(header.array).or_default().push(record),
             }
         }
     }
-    let described = records.into_iter().filter_map(|(number, records)| {
-        Some((number, FormerArray { number, description: descriptions.remove(&number)?, records }))
-    });
+    let described =
+        records.into_iter().filter(|(_, records)| !records.is_empty()).filter_map(|(number, records)| {
+            Some((number, FormerArray { number, description: descriptions.remove(&number)?, records }))
+        });
     Ok(described.collect())
 }

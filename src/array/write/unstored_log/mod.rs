@@ -272,6 +272,11 @@ impl UnstoredLog {
         state.under_way.first().map_or(last, |&first| last.min(first.saturating_sub(1)))
     }
 
+    /// Returns the last record that no write brings to a chunk any more.
+    pub fn last_settled(&self) -> u64 {
+        self.last_stored(u64::MAX)
+    }
+
     /// Frees the records at the start that no dirty chunk refers to.
     pub fn free(&self) {
         self.state.lock().segments.free(&self.file);
@@ -293,6 +298,12 @@ impl UnstoredLog {
     /// Returns the paths of arrays with records of a former daemon.
     pub fn former_paths(&self) -> Vec<String> {
         self.state.lock().former.values().map(|array| array.description.path.clone()).collect()
+    }
+
+    /// Returns whether a former daemon has left records of an array at this path.
+    pub fn has_former(&self, path: &str) -> bool {
+        let state = self.state.lock();
+        state.former.values().any(|array| array.description.path == path)
     }
 
     /// Returns the records that a former daemon has left of the arrays at this path, the oldest array first.

@@ -21,6 +21,8 @@ pub enum Kind {
     ChunkBytes,
     /// Records of the chunk `chunk` up to the record `place` are in the store.
     Stored,
+    /// All records of the array before this one, and up to the record `place`, are in the store.
+    AllStored,
     /// Every byte is zero, since a truncation to 0.
     Zero,
     /// The object `chunk` is in the store since then.
@@ -31,7 +33,7 @@ pub enum Kind {
     Ended,
 }
 
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 9] = [
     Kind::Array,
     Kind::Bytes,
     Kind::ChunkBytes,
@@ -40,6 +42,7 @@ const KINDS: [Kind; 8] = [
     Kind::ZeroStored,
     Kind::ZeroEnded,
     Kind::Ended,
+    Kind::AllStored,
 ];
 
 /// A record without its payload.

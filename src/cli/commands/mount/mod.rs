@@ -77,7 +77,7 @@ pub struct Arguments {
     #[arg(long, short = 'f')]
     pub foreground: bool,
 
-    /// Let a small process start the daemon again if it dies, so that programs go on (mounts in the background that are not writable)
+    /// Let a small process start the daemon again if it dies, so that programs go on (mounts in the background)
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
     pub keeper: Switch,
 
@@ -198,7 +198,7 @@ impl Arguments {
         options.allowed_references.clone_from(&store_options.allowed_references);
         let may_be_remote = is_remote(&self.store) || store_options.remote.disk_cache.is_some();
         options.remote = may_be_remote.then(|| store_options.remote.clone());
-        self.check_keeper(options.writable)?;
+        self.check_keeper()?;
         self.check_writing(options.writable)?;
         if self.fake {
             open::zarr_store(&self.store, &StoreOptions { overlay: None, ..store_options })?;
@@ -243,13 +243,11 @@ impl Arguments {
     }
 
     /// Refuses a keeper for a mount that it cannot keep.
-    fn check_keeper(&self, is_writable: bool) -> Outcome {
-        // What a writable mount has not stored yet is only in the memory of its daemon.
-        if self.keeper.is_on() && (is_writable || self.foreground) {
-            let reason = if is_writable { "--writable" } else { "--foreground" };
-            return Err(Exit::Usage(format!(
-                "--keeper is for mounts in the background that are not writable: leave it or {reason} out"
-            )));
+    fn check_keeper(&self) -> Outcome {
+        if self.keeper.is_on() && self.foreground {
+            return Err(Exit::Usage(
+                "--keeper is for mounts in the background: leave it or --foreground out".to_owned(),
+            ));
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ use crate::mount::fs::open_file::{
 };
 use crate::mount::fs::page_cache::cache_mode::CacheMode;
 use crate::mount::fs::page_cache::page_drops::{OpenDrop, PageDrop, PageRead};
-use crate::mount::journal::record::Content;
+use crate::mount::journal::record::{Content, OpenForWriting};
 use crate::store::Readers;
 
 /// Bytes copied or zeroed at a time.
@@ -84,7 +84,7 @@ impl ArrayFile {
     /// Writes, after the gate has let the request in. Nothing can be written past the end of the file: the write is short, or fails
     /// with EFBIG. Pages of a memory map are always accepted.
     fn write_entered<'a>(&self, write: FileWrite<'a>) -> FsResult<BegunWrite<'a>> {
-        let FileWrite { offset, data, is_page, blocking } = write;
+        let FileWrite { offset, data, is_page, blocking, request } = write;
         let inode = &self.inode;
         let (writer, mut size_bytes) = self.writer_and_size()?;
         self.open_drop.record_use();
@@ -139,6 +139,7 @@ impl ArrayFile {
         if let Some(end) = end.as_mut().filter(|end| end.end() >= Some(offset)) {
             let size_bytes = inode.array().map_or(size_bytes, |array| array.size_bytes());
             end.advance(range.end, size_bytes);
+            end.record_request(request, u32::try_from(length).unwrap_or(u32::MAX));
         }
         let page_drop = zeroed_from.map_or(page_drop, |start| Some(drops.begin(Some(start..range.end))));
         let length = u32::try_from(length).unwrap_or(u32::MAX);
@@ -195,7 +196,7 @@ impl ArrayFile {
             cancellation.check("")?;
             let length = usize::try_from(end - offset).unwrap_or(PART_BYTES).min(PART_BYTES);
             let data = zeros.get(..length).unwrap_or(&zeros);
-            let write = FileWrite { offset, data, is_page: false, blocking: Blocking::Yes };
+            let write = FileWrite { offset, data, is_page: false, blocking: Blocking::Yes, request: 0 };
             offset += u64::from(self.write_entered(write)?.finish().length);
         }
         Ok(())
@@ -212,6 +213,10 @@ impl OpenFile for ArrayFile {
 
     fn write<'a>(&self, write: FileWrite<'a>) -> FsResult<BegunWrite<'a>> {
         let _entered = self.io.gate.enter_to_write(write.is_page, write.blocking)?;
+        if let Some(written_bytes) = self.inode.written_end.written_by(write.request) {
+            // A daemon that has died did this already, and the kernel sends it again. The file may be longer since then.
+            return Ok(BegunWrite::copied(written_bytes as usize));
+        }
         self.check_append(write.offset, write.is_page)?;
         self.write_entered(write)
     }
@@ -303,7 +308,8 @@ impl OpenFile for ArrayFile {
                 Err(_) if done > 0 => break,
                 Err(failure) => return Err(failure),
             };
-            let write = FileWrite { offset: to + done, data: &data, is_page: false, blocking: Blocking::Yes };
+            let (offset, blocking) = (to + done, Blocking::Yes);
+            let write = FileWrite { offset, data: &data, is_page: false, blocking, request: 0 };
             match self.write_entered(write).map(BegunWrite::finish) {
                 Ok(accepted) => {
                     done += u64::from(accepted.length);
@@ -373,6 +379,11 @@ impl OpenFile for ArrayFile {
 
     fn is_passthrough(&self) -> bool {
         self.cache_mode.is_passthrough()
+    }
+
+    fn writing(&self) -> Option<OpenForWriting> {
+        let writer = self.writer.as_ref()?;
+        Some(OpenForWriting { may_map: writer.may_map, appends: self.appends })
     }
 
     fn content(&self) -> Content {

@@ -170,6 +170,8 @@ impl Growth {
             };
             // Until the new elements are written, readers see the old size.
             let has_begun = guard.begin_growth(array.size_bytes());
+            // If the daemon dies after it has replaced the document, the next one shows the old size, too.
+            guard.report();
             let grown =
                 self.arrays.lengthen(shared, &array, longer, (replace, update_copies), &mark_new_size);
             // The file is not growing unless this program replaced the document. If only the copies of it failed, the array has grown.

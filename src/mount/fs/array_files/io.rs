@@ -43,7 +43,7 @@ impl ArrayIo {
         writer: &WriterState,
         write: FileWrite<'a>,
     ) -> FsResult<Option<PendingWrite<'a>>> {
-        let FileWrite { offset, data, is_page, blocking } = write;
+        let FileWrite { offset, data, is_page, blocking, .. } = write;
         let direct_writes = &inode.page_cache_users.direct_writes;
         let (range, may_wait) = (offset..offset + data.len() as u64, blocking == Blocking::Yes);
         let outcome = if is_page {
@@ -73,7 +73,7 @@ impl ArrayIo {
         &self,
         inode: &Inode,
         writer: &WriterState,
-        FileWrite { offset, data, is_page, blocking }: FileWrite<'a>,
+        FileWrite { offset, data, is_page, blocking, .. }: FileWrite<'a>,
     ) -> FsResult<Option<PendingWrite<'a>>> {
         if blocking == Blocking::No {
             let array = inode.array().map_err(|_| Failure::WouldBlock)?;
@@ -133,7 +133,7 @@ impl ArrayIo {
         while let Some(end) = end_guard.end().filter(|&end| end < to) {
             let length = usize::try_from(to - end).unwrap_or(PART_BYTES).min(PART_BYTES);
             let data = zeros.get(..length).unwrap_or(&zeros);
-            let write = FileWrite { offset: end, data, is_page: false, blocking: Blocking::Yes };
+            let write = FileWrite { offset: end, data, is_page: false, blocking: Blocking::Yes, request: 0 };
             self.put(inode, writer, write).map_err(|failure| {
                 // The kernel may still cache what was in the part that is zero now.
                 inode.page_cache_users.drops.mark_outdated();

@@ -23,6 +23,7 @@ use crate::mount::fs::page_cache::cache_mode::{CacheMode, CachePolicy, ChosenMod
 use crate::mount::fs::page_cache::page_drops::{OpenDrop, PageDrop};
 use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::permissions::Permissions;
+use crate::mount::journal::record::OpenForWriting;
 
 /// The files of the arrays of a mount.
 pub struct ArrayFiles {
@@ -148,12 +149,18 @@ impl ArrayFiles {
         Ok(Opened { file, is_direct, keeps_cache, backing })
     }
 
-    /// Opens a file for a handle from before a restart of the daemon, which only reads. The kernel has the file open, so its size and its
-    /// pages stay as they are. ESTALE where the store has another array, or none. Blocks on the store.
-    pub fn reopen(&self, inode: &Arc<Inode>, cache_mode: CacheMode) -> FsResult<ArrayFile> {
+    /// Opens a file for a handle from before a restart of the daemon. The kernel has the file open, so its size and its pages stay as they are. ESTALE where the store has another array, or none. Blocks on the store.
+    pub fn reopen(
+        &self,
+        inode: &Arc<Inode>,
+        cache_mode: CacheMode,
+        writing: Option<OpenForWriting>,
+    ) -> FsResult<ArrayFile> {
         let stale = Failure::Errno(libc::ESTALE);
         let shared = inode.shared.as_ref().ok_or(Failure::Errno(libc::EBADF))?;
-        let cached = self.nodes.get_for_reader(&inode.entity.path)?;
+        let path = &inode.entity.path;
+        let cached =
+            if writing.is_some() { self.nodes.current(path)? } else { self.nodes.get_for_reader(path)? };
         self.io.served.reconcile(&inode.entity, &cached, Blocking::Yes)?;
         match cached.node.as_deref() {
             _ if inode.is_stale() => return Err(stale),
@@ -165,15 +172,20 @@ impl ArrayFiles {
             }
         }
         let readers = shared.audience.admit(self.permissions.readers(cached.node.as_deref()));
-        self.arrays.open(shared, cached.node_state())?;
+        let array = self.arrays.open(shared, cached.node_state())?;
+        inode.written_end.lock().end_growth_at(array.size_bytes());
+        let writer = match writing {
+            Some(OpenForWriting { may_map, .. }) => Some(WriterState::open(&array, may_map)?),
+            None => None,
+        };
         Ok(ArrayFile {
             inode: inode.clone(),
             reader: Reader::new(self.cache_policy.readahead(cache_mode.is_direct())),
-            writer: None,
+            writer,
             cache_mode,
             open_drop: OpenDrop::new(None),
             readers,
-            appends: false,
+            appends: writing.is_some_and(|writing| writing.appends),
             io: self.io.clone(),
             growth: self.growth.clone(),
             handles: self.handles.clone(),

@@ -1,6 +1,6 @@
 //! The written end: how far a file has been written since it was truncated, or since it began to grow.
 //!
-//! This file uses nothing else of the crate. O_TRUNC and ftruncate(2) below the size destroy nothing: they only set the file's
+//! This file uses `journal` for the record of it. O_TRUNC and ftruncate(2) below the size destroy nothing: they only set the file's
 //! *written end*. Writes, ftruncate(2) and fallocate(2) move it forward and zero the gap before them, as in a file that grows.
 //! Bytes at and after it keep their value. fsync(2) and the last writer's close(2) fail while it is less than the size.
 //!
@@ -10,9 +10,12 @@
 //! Invariant: an operation holds the lock from the check of the written end until all bytes up to the new one
 //! are in the array, or their chunks are locked for the copy.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
+
+use crate::mount::journal::record::WrittenEndRecord;
 
 /// The file is neither truncated nor growing.
 const WHOLE: u64 = u64::MAX;
@@ -20,13 +23,17 @@ const WHOLE: u64 = u64::MAX;
 const GROWING: u64 = 1 << 63;
 
 /// The written end of one file.
-#[derive(Debug)]
 pub struct WrittenEnd {
     end: AtomicU64,
     cut: Mutex<Truncation>,
     /// Whether the kernel may still use the size that the file had while it was growing.
     is_size_unknown: AtomicBool,
+    /// Gets each change, for another daemon.
+    observer: OnceLock<EndObserver>,
 }
+
+/// A function that gets the changes of a written end.
+pub type EndObserver = Box<dyn Fn(WrittenEndRecord) + Send + Sync>;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Truncation {
@@ -36,6 +43,10 @@ struct Truncation {
     at: Option<u64>,
     /// Whether the file was truncated since it last had no writer.
     is_recent: bool,
+    /// The request that moved the written end last, 0 if that was none.
+    request: u64,
+    /// How many bytes that has written.
+    written_bytes: u32,
 }
 
 impl Default for WrittenEnd {
@@ -44,6 +55,7 @@ impl Default for WrittenEnd {
             end: AtomicU64::new(WHOLE),
             cut: Mutex::default(),
             is_size_unknown: AtomicBool::new(false),
+            observer: OnceLock::new(),
         }
     }
 }
@@ -52,6 +64,8 @@ impl Default for WrittenEnd {
 pub struct WrittenEndGuard<'a> {
     end: &'a AtomicU64,
     cut: MutexGuard<'a, Truncation>,
+    /// Gets the state when the lock is released, if it has changed.
+    observer: Option<(&'a EndObserver, WrittenEndRecord)>,
 }
 
 impl WrittenEnd {
@@ -91,12 +105,53 @@ impl WrittenEnd {
 
     /// Locks the written end. Blocks while another operation holds the lock.
     pub fn lock(&self) -> WrittenEndGuard<'_> {
-        WrittenEndGuard { cut: self.cut.lock(), end: &self.end }
+        self.guard(self.cut.lock())
     }
 
     /// Locks the written end, unless that would block.
     pub fn try_lock(&self) -> Option<WrittenEndGuard<'_>> {
-        Some(WrittenEndGuard { cut: self.cut.try_lock()?, end: &self.end })
+        Some(self.guard(self.cut.try_lock()?))
+    }
+
+    fn guard<'a>(&'a self, cut: MutexGuard<'a, Truncation>) -> WrittenEndGuard<'a> {
+        let observer = self.observer.get().map(|observer| (observer, record(&self.end, &cut)));
+        WrittenEndGuard { end: &self.end, cut, observer }
+    }
+
+    /// Gives each change to `observer` from now on.
+    pub fn observe(&self, observer: EndObserver) {
+        let _ = self.observer.set(observer);
+    }
+
+    /// Restores what another daemon has recorded.
+    pub fn restore(&self, record: &WrittenEndRecord) {
+        let mut cut = self.cut.lock();
+        *cut = Truncation {
+            by: record.cut_by,
+            at: record.cut_at,
+            is_recent: record.is_recent,
+            request: record.request,
+            written_bytes: record.written_bytes,
+        };
+        self.end.store(record.end, Ordering::SeqCst);
+    }
+
+    /// Returns how many bytes a request has written, if it was the last that moved the written end.
+    pub fn written_by(&self, request: u64) -> Option<u32> {
+        let cut = self.cut.lock();
+        (request != 0 && cut.request == request).then_some(cut.written_bytes)
+    }
+}
+
+fn record(end: &AtomicU64, cut: &Truncation) -> WrittenEndRecord {
+    let Truncation { by, at, is_recent, request, written_bytes } = *cut;
+    let end = end.load(Ordering::SeqCst);
+    WrittenEndRecord { end, cut_by: by, cut_at: at, is_recent, request, written_bytes }
+}
+
+impl Drop for WrittenEndGuard<'_> {
+    fn drop(&mut self) {
+        self.report();
     }
 }
 
@@ -117,7 +172,7 @@ impl WrittenEndGuard<'_> {
 
     /// Truncates the file to `end`, for a process.
     pub fn cut(&mut self, end: u64, process: u32) {
-        *self.cut = Truncation { by: process, at: Some(end), is_recent: true };
+        *self.cut = Truncation { by: process, at: Some(end), is_recent: true, ..Truncation::default() };
         self.end.store(end, Ordering::SeqCst);
     }
 
@@ -141,6 +196,24 @@ impl WrittenEndGuard<'_> {
         is_growing(self.end)
     }
 
+    /// Makes a growing file whole if it is written to its size: the daemon that was about to make it longer has died before.
+    pub fn end_growth_at(&mut self, size_bytes: u64) {
+        if self.is_growing() && self.end().is_some_and(|end| end >= size_bytes) {
+            self.make_whole();
+        }
+    }
+
+    /// Gives a change to the observer before the lock is released.
+    pub fn report(&mut self) {
+        if let Some((observer, before)) = &mut self.observer {
+            let now = record(self.end, &self.cut);
+            if now != *before {
+                observer(now);
+                *before = now;
+            }
+        }
+    }
+
     /// Returns whether a program truncated the file since it last had no writer.
     pub fn was_cut(&self) -> bool {
         self.cut.is_recent
@@ -152,6 +225,11 @@ impl WrittenEndGuard<'_> {
             let growing = if self.is_growing() { GROWING } else { 0 };
             self.end.store(if end >= size_bytes { WHOLE } else { end | growing }, Ordering::SeqCst);
         }
+    }
+
+    /// Records the request that has moved the written end, if it is one, and how many bytes it has written.
+    pub fn record_request(&mut self, request: u64, written_bytes: u32) {
+        (self.cut.request, self.cut.written_bytes) = (request, written_bytes);
     }
 
     /// Makes the file whole.

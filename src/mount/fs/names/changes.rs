@@ -16,6 +16,7 @@ use crate::mount::fs::names::permissions::NodePermissions;
 use crate::mount::fs::names::table::NameTable;
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::open_file::HandleTable;
+use crate::mount::fs::recovery::intents::NameIntents;
 use crate::mount::fs::request::RequestLog;
 use crate::mount::fs::stat::FileAttributes;
 use crate::mount::fs::virtual_files::sidecar_edit::Drafts;
@@ -35,6 +36,7 @@ pub struct NameChanges {
     pub(in crate::mount::fs) scratch_files: Arc<ScratchFiles>,
     pub(in crate::mount::fs) promotions: Arc<Promotions>,
     pub(in crate::mount::fs) permissions: Arc<NodePermissions>,
+    pub(in crate::mount::fs) intents: Arc<NameIntents>,
     pub(in crate::mount::fs) log: Arc<RequestLog>,
     pub(in crate::mount::fs) options: Arc<Options>,
 }

@@ -120,8 +120,13 @@ impl NameChanges {
             return Err(Failure::Errno(libc::EPERM));
         }
         let path = join(&group, name);
-        if self.find_name(folder, name)?.is_some() {
-            return Err(Failure::Errno(libc::EEXIST));
+        match self.find_name(folder, name)? {
+            // A daemon that has died has made it for this request.
+            Some(made) if made.kind == EntityKind::Group && self.intents.has_begun(caller.request) => {
+                return self.attributes.look_up(&made, Blocking::Yes);
+            }
+            Some(_) => return Err(Failure::Errno(libc::EEXIST)),
+            None => {}
         }
         let made = self.make_group(&group, name, mode, caller);
         self.nodes.forget(&path);
@@ -138,6 +143,7 @@ impl NameChanges {
         let place = self.permissions.new_place(NodeName { group, name }, caller, (mode & 0o1777) as u16)?;
         let zarr_format = place.parent_format.unwrap_or(ZarrFormat::V3);
         let documents = group_documents(zarr_format, &[]).map_err(|fault| Error::Usage(fault.to_string()))?;
+        self.intents.begin(caller.request);
         Ok(author::create(self.nodes.store(), &place, documents)?)
     }
 

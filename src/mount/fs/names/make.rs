@@ -112,6 +112,9 @@ impl Promotions {
         if !is_named || file.meta().size_bytes == 0 {
             return Ok(());
         }
+        if self.finish_former(file, NodeName { group: &group, name: &name })? {
+            return Ok(());
+        }
         let edited = self.hidden_sidecar(&group, &name)?;
         let kind = promoted_kind(&name).filter(|_| self.options.create);
         if edited.is_none() && kind.is_none() {
@@ -146,6 +149,22 @@ impl Promotions {
                 Err(self.log.record_failed_name(request, &join(&group, &name), failure))
             }
         }
+    }
+
+    /// Ends a file of which a daemon that has died has made the node that this name says. Returns whether there is one.
+    pub fn finish_former(&self, file: &ScratchFile, name: NodeName<'_>) -> FsResult<bool> {
+        let Some(PromotedKind::Declared(stem) | PromotedKind::Imported(stem)) = promoted_kind(name.name)
+        else {
+            return Ok(false);
+        };
+        if !self.names.was_promoted(file) || self.nodes.current(&join(name.group, stem))?.node.is_none() {
+            return Ok(false);
+        }
+        // The array has its elements.
+        self.names.remove(name.group, stem);
+        file.end(&mut file.content());
+        self.names.remove(name.group, name.name);
+        Ok(true)
     }
 
     /// Returns the sidecar that a scratch file hides.
@@ -246,11 +265,13 @@ impl Promotions {
                 return Err(Failure::Error(Error::Usage(sentence)));
             }
             copy_elements(elements, &from, 0, &new)?;
+            self.names.record_promotion(file);
             new.publish()?;
             elements.end(&mut from);
             drop(from);
             self.names.remove(node.group, node.name);
         } else {
+            self.names.record_promotion(file);
             new.publish()?;
             self.names.expect(file.caller().thread, node.group, node.name);
         }
@@ -277,6 +298,7 @@ impl Promotions {
             // In a store without folders, the array has taken its place already.
             let place = if import.is_in_place() { None } else { Some(self.new_place(file, node)?) };
             if let ScratchContent::Import(import) = std::mem::replace(content, ScratchContent::Ended) {
+                self.names.record_promotion(file);
                 import.publish(place.as_ref())?;
             }
         } else {
@@ -290,6 +312,7 @@ impl Promotions {
                 return Err(incomplete(has, wanted));
             }
             copy_elements(file, content, header.bytes, &new)?;
+            self.names.record_promotion(file);
             new.publish()?;
         }
         file.end(content);

@@ -11,6 +11,7 @@ use crate::mount::fs::names::scratch::ScratchFile;
 use crate::mount::fs::open_file::{
     BegunWrite, FileRead, FileWrite, OpenFile, Opened, ReadData, ReplyBuffer, seek_without_holes,
 };
+use crate::mount::journal::record::OpenForWriting;
 
 /// The open scratch files of a mount.
 pub struct ScratchFiles {
@@ -46,7 +47,9 @@ impl ScratchFiles {
         if let Some(size_bytes) = change.size_bytes {
             file.resize(size_bytes, |start| self.promotions.begin_long_import(&file, start))?;
         }
-        file.set_owner_and_mode(change)
+        file.set_owner_and_mode(change)?;
+        self.promotions.names().record_file(&file);
+        Ok(())
     }
 }
 
@@ -68,7 +71,7 @@ impl OpenFile for ScratchHandle {
     }
 
     fn write<'a>(&self, write: FileWrite<'a>) -> FsResult<BegunWrite<'a>> {
-        let FileWrite { offset, data, is_page, blocking } = write;
+        let FileWrite { offset, data, is_page, blocking, .. } = write;
         let _entered = self.files.gate.enter_to_write(is_page, blocking)?;
         let begin_import = |start: &[u8]| self.files.promotions.begin_long_import(&self.file, start);
         self.file.write(offset, data, blocking, begin_import)?;
@@ -96,5 +99,9 @@ impl OpenFile for ScratchHandle {
 
     fn is_writer(&self) -> bool {
         self.may_write
+    }
+
+    fn writing(&self) -> Option<OpenForWriting> {
+        self.may_write.then_some(OpenForWriting { may_map: self.may_map, appends: false })
     }
 }

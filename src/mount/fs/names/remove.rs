@@ -22,7 +22,7 @@ impl NameChanges {
         let _changing = self.table.lock_changes();
         let group = self.group_to_change(folder)?;
         let path = join(&group, name);
-        let entity = self.find_name(folder, name)?.ok_or(Failure::Errno(libc::ENOENT))?;
+        let Some(entity) = self.find_name(folder, name)? else { return self.ended_before(caller) };
         match entity.kind {
             EntityKind::Scratch(_) => {
                 log::info!("/{path}: this scratch file was removed");
@@ -50,13 +50,13 @@ impl NameChanges {
     }
 
     /// Does rmdir(2) of an empty group.
-    pub fn remove_folder(&self, folder: u64, name: &str) -> FsResult<()> {
+    pub fn remove_folder(&self, folder: u64, name: &str, caller: Caller) -> FsResult<()> {
         let _changing = self.table.lock_changes();
         let group = self.group_to_change(folder)?;
         if !self.options.delete {
             return Err(Failure::Errno(libc::EPERM));
         }
-        let entity = self.find_name(folder, name)?.ok_or(Failure::Errno(libc::ENOENT))?;
+        let Some(entity) = self.find_name(folder, name)? else { return self.ended_before(caller) };
         let path = join(&group, name);
         match entity.kind {
             EntityKind::Group => {}
@@ -72,12 +72,18 @@ impl NameChanges {
             let reason = format!("the store has '{other}' in it, which is not an array or group");
             return self.log.refuse_name("rmdir", &path, libc::ENOTEMPTY, reason);
         }
+        self.intents.begin(caller.request);
         let removed = author::remove(self.nodes.store(), &path);
         self.nodes.expire();
         removed.map_err(|error| self.log.record_failed_name("rmdir", &path, error.into()))?;
         self.table.remove_group(&path);
         self.end_nodes(&path);
         Ok(())
+    }
+
+    /// Replies to the removal of a name that does not exist: a daemon that has died may have removed it for this request.
+    fn ended_before(&self, caller: Caller) -> FsResult<()> {
+        if self.intents.has_begun(caller.request) { Ok(()) } else { Err(Failure::Errno(libc::ENOENT)) }
     }
 
     /// Retires the inodes of a node that is gone, and of all nodes below it. Returns the arrays that are open.
@@ -118,6 +124,7 @@ impl NameChanges {
             _ => self.lock_against_others(path)?,
         };
         self.keep_for_listings(path);
+        self.intents.begin(caller.request);
         let remove = || author::remove(self.nodes.store(), path);
         match open {
             None => remove()?,

@@ -47,8 +47,12 @@ impl NameChanges {
     ) -> FsResult<ReplacedPages> {
         let _changing = self.table.lock_changes();
         let (from_group, to_group) = (self.group_to_change(from.folder)?, self.group_to_change(to.folder)?);
-        let source = self.find_name(from.folder, from.name)?.ok_or(Failure::Errno(libc::ENOENT))?;
         let target = self.find_name(to.folder, to.name)?;
+        let Some(source) = self.find_name(from.folder, from.name)? else {
+            // A daemon that has died may have renamed it for this request.
+            let is_renamed = target.is_some() && self.intents.has_begun(caller.request);
+            return if is_renamed { Ok(None) } else { Err(Failure::Errno(libc::ENOENT)) };
+        };
         if target.is_some() && keeps {
             return Err(Failure::Errno(libc::EEXIST));
         }
@@ -83,6 +87,10 @@ impl NameChanges {
         target: Option<Entity>,
         caller: Caller,
     ) -> FsResult<ReplacedPages> {
+        if self.promotions.finish_former(file, to)? {
+            self.table.remove(from.group, from.name);
+            return Ok(None);
+        }
         let Some(target) = target.filter(|target| !matches!(target.kind, EntityKind::Scratch(_))) else {
             return self.move_scratch(file, from, to).map(|()| None);
         };
@@ -224,7 +232,7 @@ impl NameChanges {
         let cached = self.nodes.current(&source.path)?;
         let text = self.drafts.text(source, &cached)?;
         let Attributes { mode, uid, gid, .. } = self.attributes.get(source, Blocking::Yes)?.attributes;
-        let file = self.table.new_file(mode.into(), Caller { uid, gid, thread: 0 });
+        let file = self.table.new_file(mode.into(), Caller { uid, gid, thread: 0, request: 0 });
         file.fill(text.as_bytes())?;
         self.table.insert_file(to.group, to.name, file);
         self.table.vacate(from.group, from.name, source);
@@ -269,7 +277,10 @@ impl NameChanges {
             array.writer().refuse_writes();
             array.writer().flush()
         });
-        let renamed = stored.and_then(|()| author::rename(self.nodes.store(), &source.path, &place));
+        let renamed = stored.and_then(|()| {
+            self.intents.begin(caller.request);
+            author::rename(self.nodes.store(), &source.path, &place)
+        });
         self.nodes.expire();
         if let Err(error) = renamed {
             open.iter().for_each(|(_, array)| array.writer().accept_writes());

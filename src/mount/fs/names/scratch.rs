@@ -1,12 +1,14 @@
 //! A scratch file. Its bytes are in memory first; when there are many, in an unlinked file, or in the array that is made of them.
+//! If the session is to outlive its daemon, they are in an unnamed file from the beginning, which somebody else holds, too.
 //!
 //! This file uses `import.rs` for that array. Invariants: all scratch files together have no more bytes than the limit (those in an
 //! array do not count); what stat(2) needs is never locked for long.
 
 use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
@@ -16,7 +18,11 @@ use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, EntityKind};
 use crate::mount::fs::names::import::NpyImport;
 use crate::mount::fs::request::RequestLog;
+use crate::mount::journal::Journal;
+use crate::mount::journal::held::DescriptorHolder;
+use crate::mount::journal::record::Record;
 use crate::store::join;
+use crate::sys;
 
 /// The longest file that is kept in memory.
 const MEMORY_BYTES: u64 = 16 << 20;
@@ -30,6 +36,8 @@ pub struct Caller {
     pub gid: u32,
     /// The thread, 0 if unknown.
     pub thread: u32,
+    /// The number of the kernel's request, 0 if this is none.
+    pub request: u64,
 }
 
 /// The bytes that all scratch files of a mount have and may have.
@@ -103,16 +111,66 @@ pub struct ScratchFile {
     log: Arc<RequestLog>,
     /// The number of handles that may write.
     writers: AtomicUsize,
+    /// Where the file is recorded, and who holds the bytes, if the session is to outlive the daemon.
+    session: Option<Arc<KeptSession>>,
+    /// The file with the bytes is in memory.
+    is_memory_file: AtomicBool,
 }
 
 impl ScratchFile {
-    /// Creates an empty file of a user.
+    /// Creates an empty file of a user. Its bytes are held for another daemon, if there is a holder.
     pub fn new(
         number: u64,
         mode: u16,
         caller: Caller,
-        budget: &Arc<ScratchBudget>,
-        log: &Arc<RequestLog>,
+        parts: &ScratchParts,
+        session: Option<&Arc<KeptSession>>,
+    ) -> Self {
+        let held = session.and_then(|session| {
+            let file = File::from(sys::memory_file(c"zarrfs-scratch").ok()?);
+            session.holder.hold(&held_name(number), file.as_fd()).ok()?;
+            Some((file, session.clone()))
+        });
+        let memory = ScratchContent::Memory(Vec::new());
+        let mut file = Self::with_content(number, mode, caller, parts, memory);
+        if let Some((held, session)) = held {
+            (file.content, file.session) = (Mutex::new(ScratchContent::Disk(held)), Some(session));
+            file.is_memory_file = AtomicBool::new(true);
+        }
+        file
+    }
+
+    /// Makes the file anew that a daemon before had, with the bytes that were held; `None` if a node has them.
+    pub fn restore(
+        number: u64,
+        mode: u16,
+        caller: Caller,
+        parts: &ScratchParts,
+        session: Option<&Arc<KeptSession>>,
+        held: Option<OwnedFd>,
+    ) -> Self {
+        let Some(held) = held.map(File::from) else {
+            return Self::with_content(number, mode, caller, parts, ScratchContent::Ended);
+        };
+        let (size_bytes, is_memory) =
+            held.metadata().map_or((0, false), |found| (found.len(), found.len() <= MEMORY_BYTES));
+        let mut file = Self::with_content(number, mode, caller, parts, ScratchContent::Disk(held));
+        file.count(size_bytes);
+        {
+            let mut meta = file.meta.lock();
+            // It may not have been checked since it was written to.
+            (meta.size_bytes, meta.is_modified) = (size_bytes, true);
+        }
+        (file.session, file.is_memory_file) = (session.cloned(), AtomicBool::new(is_memory));
+        file
+    }
+
+    fn with_content(
+        number: u64,
+        mode: u16,
+        caller: Caller,
+        parts: &ScratchParts,
+        content: ScratchContent,
     ) -> Self {
         let meta = ScratchMeta {
             size_bytes: 0,
@@ -129,11 +187,13 @@ impl ScratchFile {
             thread: caller.thread,
             place: Mutex::default(),
             meta: Mutex::new(meta),
-            content: Mutex::new(ScratchContent::Memory(Vec::new())),
+            content: Mutex::new(content),
             counted: AtomicU64::new(0),
-            budget: budget.clone(),
-            log: log.clone(),
+            budget: parts.budget.clone(),
+            log: parts.log.clone(),
             writers: AtomicUsize::new(0),
+            session: None,
+            is_memory_file: AtomicBool::new(false),
         }
     }
 
@@ -155,7 +215,7 @@ impl ScratchFile {
     /// Returns its owner, with the thread for which another name is free.
     pub fn caller(&self) -> Caller {
         let meta = self.meta.lock();
-        Caller { uid: meta.uid, gid: meta.gid, thread: self.thread }
+        Caller { uid: meta.uid, gid: meta.gid, thread: self.thread, request: 0 }
     }
 
     /// Returns its group and its name.
@@ -234,6 +294,25 @@ impl ScratchFile {
     pub fn end(&self, content: &mut ScratchContent) {
         *content = ScratchContent::Ended;
         self.count(0);
+        if let Some(session) = &self.session {
+            session.journal.append(&Record::ScratchEnded { number: self.number });
+        }
+        self.give_up_held();
+    }
+
+    fn give_up_held(&self) {
+        if let Some(session) = &self.session {
+            session.holder.release(&held_name(self.number));
+        }
+    }
+
+    /// Returns whether the bytes are in memory.
+    fn is_in_memory(&self, content: &ScratchContent) -> bool {
+        match content {
+            ScratchContent::Memory(_) => true,
+            ScratchContent::Disk(_) => self.is_memory_file.load(Ordering::Acquire),
+            ScratchContent::Import(_) | ScratchContent::Ended => false,
+        }
     }
 
     /// Sets the bytes that count against the limit, or returns `false` if they are too many.
@@ -271,7 +350,7 @@ impl ScratchFile {
             Blocking::No => self
                 .content
                 .try_lock()
-                .filter(|content| matches!(**content, ScratchContent::Memory(_)))
+                .filter(|content| self.is_in_memory(content))
                 .ok_or(Failure::WouldBlock),
         }
     }
@@ -291,7 +370,7 @@ impl ScratchFile {
             let sentence = "a close or rename has put the file in its place already: open it anew";
             return self.log.refuse_name("write", &self.path(), libc::ESTALE, sentence);
         }
-        if matches!(*content, ScratchContent::Memory(_)) && end > MEMORY_BYTES {
+        if end > MEMORY_BYTES && self.is_in_memory(&content) {
             if blocking == Blocking::No {
                 return Err(Failure::WouldBlock);
             }
@@ -349,17 +428,23 @@ impl ScratchFile {
         offset: u64,
         begin_import: impl FnOnce(&[u8]) -> Option<NpyImport>,
     ) -> FsResult<()> {
-        let ScratchContent::Memory(bytes) = &mut *content else { return Ok(()) };
+        let bytes = &self.bytes(content, 0, MEMORY_BYTES)?;
         // A program that goes on at the end writes the file in order. Another one may come back to the header, which is then final.
         let is_appended = offset == bytes.len() as u64;
         if is_appended && let Some(import) = begin_import(bytes) {
             *content = ScratchContent::Import(Box::new(import));
             self.count(0);
+            // The array that is made does not outlive the daemon.
+            self.give_up_held();
             return Ok(());
         }
         let file = unlinked_file().map_err(failed)?;
         file.write_all_at(bytes, 0).map_err(failed)?;
+        if let Some(session) = &self.session {
+            session.holder.hold(&held_name(self.number), file.as_fd()).map_err(failed)?;
+        }
         *content = ScratchContent::Disk(file);
+        self.is_memory_file.store(false, Ordering::Release);
         Ok(())
     }
 
@@ -370,7 +455,7 @@ impl ScratchFile {
         begin_import: impl FnOnce(&[u8]) -> Option<NpyImport>,
     ) -> FsResult<()> {
         let mut content = self.content.lock();
-        if matches!(*content, ScratchContent::Memory(_)) && size_bytes > MEMORY_BYTES {
+        if size_bytes > MEMORY_BYTES && self.is_in_memory(&content) {
             self.spill(&mut content, u64::MAX, begin_import)?;
         }
         match &mut *content {
@@ -400,9 +485,31 @@ impl ScratchFile {
     }
 }
 
+/// Where scratch files and their names are recorded, and who holds the bytes.
+pub struct KeptSession {
+    /// The journal of the session.
+    pub journal: Arc<Journal>,
+    /// Holds descriptors for another daemon.
+    pub holder: Arc<dyn DescriptorHolder>,
+}
+
+/// What all scratch files of a mount share.
+pub struct ScratchParts {
+    /// The bytes that they have.
+    pub budget: Arc<ScratchBudget>,
+    /// The log of refused requests.
+    pub log: Arc<RequestLog>,
+}
+
+/// Returns the name under which the bytes of a file are held.
+pub fn held_name(number: u64) -> String {
+    format!("scratch-{number}")
+}
+
 impl Drop for ScratchFile {
     fn drop(&mut self) {
         self.count(0);
+        self.give_up_held();
     }
 }
 

@@ -3,9 +3,10 @@
 //! This file uses the inodes, because the inode of a scratch file lives as long as its names. Invariant: the table is in memory
 //! only, so nothing of it is left after a crash.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -13,9 +14,14 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::mount::fs::attributes::{Attributes, Stat};
 use crate::mount::fs::error::{Failure, FsResult};
 use crate::mount::fs::inode::{Entity, EntityKind, InodeTable};
-use crate::mount::fs::names::scratch::{Caller, ScratchBudget, ScratchFile};
+use crate::mount::fs::names::scratch::{
+    Caller, KeptSession, ScratchBudget, ScratchFile, ScratchParts, held_name,
+};
 use crate::mount::fs::parts::MountParts;
-use crate::mount::fs::request::RequestLog;
+use crate::mount::journal::Journal;
+use crate::mount::journal::held::DescriptorHolder;
+use crate::mount::journal::record::{NameRecord, Record, ScratchRecord};
+use crate::mount::journal::state::SessionState;
 use crate::store::join;
 
 /// How long a name stays free for the file that takes its place.
@@ -32,6 +38,16 @@ enum NameEntry {
 }
 
 impl NameEntry {
+    fn to_record(&self) -> NameRecord {
+        match self {
+            NameEntry::File(file) => NameRecord::File(file.number()),
+            NameEntry::Vacant(_) => NameRecord::Vacant,
+            NameEntry::Expected(thread, _) => NameRecord::Expected(*thread),
+            // Its listing ends with the daemon.
+            NameEntry::LeftOver(..) => NameRecord::None,
+        }
+    }
+
     fn file(&self) -> Option<&Arc<ScratchFile>> {
         match self {
             NameEntry::File(file) | NameEntry::LeftOver(file, _) => Some(file),
@@ -46,13 +62,18 @@ type GroupNames = BTreeMap<String, NameEntry>;
 /// All names of a mount that the store does not have.
 pub struct NameTable {
     inodes: Arc<InodeTable>,
-    log: Arc<RequestLog>,
     by_group: Mutex<HashMap<String, GroupNames>>,
     /// The number of names: most mounts have none, and lookups then take no lock.
     count: AtomicUsize,
     files: Mutex<HashMap<u64, Weak<ScratchFile>>>,
     last_file: AtomicU64,
-    budget: Arc<ScratchBudget>,
+    scratch: ScratchParts,
+    /// Gets each change, for another daemon, if the session is to outlive this one.
+    session: OnceLock<Arc<KeptSession>>,
+    /// The files of which a daemon that has died was about to make a node.
+    promoted: OnceLock<BTreeSet<u64>>,
+    /// The files from before a restart of the daemon, until their handles are restored.
+    restored: Mutex<Vec<Arc<ScratchFile>>>,
     /// Held by each change of names.
     changing: Mutex<()>,
 }
@@ -70,14 +91,24 @@ impl NameTable {
     pub fn new(parts: &MountParts) -> Self {
         NameTable {
             inodes: parts.inodes.clone(),
-            log: parts.log.clone(),
             by_group: Mutex::default(),
             count: AtomicUsize::new(0),
             files: Mutex::default(),
             last_file: AtomicU64::new(0),
-            budget: Arc::new(ScratchBudget::new(parts.options.scratch_limit_bytes)),
+            scratch: ScratchParts {
+                budget: Arc::new(ScratchBudget::new(parts.options.scratch_limit_bytes)),
+                log: parts.log.clone(),
+            },
+            session: OnceLock::new(),
+            promoted: OnceLock::new(),
+            restored: Mutex::default(),
             changing: Mutex::default(),
         }
+    }
+
+    /// Reserves the numbers of scratch files up to `last`, which the kernel may know.
+    pub fn keep_numbers_after(&self, last: u64) {
+        self.last_file.fetch_max(last, Ordering::AcqRel);
     }
 
     /// Waits for the current change of names, and keeps others out until the lock is released.
@@ -189,7 +220,83 @@ impl NameTable {
         entries.any(|entry| matches!(entry, NameEntry::File(_)))
     }
 
+    /// Records the table from now on, and has the bytes of scratch files held.
+    pub fn keep_session(&self, journal: &Arc<Journal>, holder: &Arc<dyn DescriptorHolder>) {
+        let session = KeptSession { journal: journal.clone(), holder: holder.clone() };
+        let _ = self.session.set(Arc::new(session));
+    }
+
+    /// Makes the names and the scratch files anew that a daemon before had, after [`NameTable::keep_session`]. `take_held` returns the bytes of a
+    /// file. One that has lost them is gone, and its handles fail.
+    pub fn restore(&self, state: &SessionState, take_held: impl Fn(&str) -> Option<OwnedFd>) {
+        let _ = self.promoted.set(state.promoted_scratch.clone());
+        let mut files = HashMap::new();
+        for (&number, &ScratchRecord { mode, uid, gid, thread }) in &state.scratch {
+            self.last_file.fetch_max(number, Ordering::AcqRel);
+            let held = take_held(&held_name(number));
+            if held.is_none() && !state.ended_scratch.contains(&number) {
+                continue;
+            }
+            let caller = Caller { uid, gid, thread, request: 0 };
+            let file = ScratchFile::restore(number, mode, caller, &self.scratch, self.session.get(), held);
+            files.insert(number, Arc::new(file));
+        }
+        let weak = files.iter().map(|(&number, file)| (number, Arc::downgrade(file)));
+        self.files.lock().extend(weak);
+        for (group, names) in &state.names {
+            for (name, entry) in names {
+                let entry = match *entry {
+                    NameRecord::File(number) => files.get(&number).cloned().map(|file| {
+                        file.set_place(group, name);
+                        NameEntry::File(file)
+                    }),
+                    NameRecord::Vacant => Some(NameEntry::Vacant(Instant::now())),
+                    NameRecord::Expected(thread) => Some(NameEntry::Expected(thread, Instant::now())),
+                    NameRecord::None => None,
+                };
+                if let Some(entry) = entry {
+                    self.insert_entry(group, name, entry);
+                }
+            }
+        }
+        // Files that are open and have no name live as long as their handles.
+        *self.restored.lock() = files.into_values().collect();
+    }
+
+    /// Lets go of the files from before a restart: those without a name have handles by now, or none.
+    pub fn end_restoring(&self) {
+        self.restored.lock().clear();
+    }
+
+    /// Records that a node is about to be made of a file.
+    pub fn record_promotion(&self, file: &ScratchFile) {
+        self.record(|| Record::ScratchPromoted { number: file.number() });
+    }
+
+    /// Returns whether a daemon that has died was about to make a node of a file.
+    pub fn was_promoted(&self, file: &ScratchFile) -> bool {
+        self.promoted.get().is_some_and(|promoted| promoted.contains(&file.number()))
+    }
+
+    fn record(&self, record: impl FnOnce() -> Record) {
+        if let Some(session) = self.session.get() {
+            session.journal.append(&record());
+        }
+    }
+
+    fn record_name(&self, group: &str, name: &str, entry: NameRecord) {
+        self.record(|| Record::Name { group: group.to_owned(), name: name.to_owned(), entry });
+    }
+
+    /// Records a scratch file, which is new, or has another owner or mode.
+    pub fn record_file(&self, file: &ScratchFile) {
+        let (meta, Caller { thread, .. }) = (file.meta(), file.caller());
+        let record = ScratchRecord { mode: meta.mode, uid: meta.uid, gid: meta.gid, thread };
+        self.record(|| Record::Scratch { number: file.number(), file: record });
+    }
+
     fn insert_entry(&self, group: &str, name: &str, entry: NameEntry) -> Option<NameEntry> {
+        self.record_name(group, name, entry.to_record());
         let mut by_group = self.by_group.lock();
         let before = by_group.entry(group.to_owned()).or_default().insert(name.to_owned(), entry);
         if before.is_none() {
@@ -205,6 +312,7 @@ impl NameTable {
         let mut by_group = self.by_group.lock();
         let names = by_group.get_mut(group)?;
         let removed = names.remove(name)?;
+        self.record_name(group, name, NameRecord::None);
         if names.is_empty() {
             by_group.remove(group);
         }
@@ -231,6 +339,9 @@ impl NameTable {
     /// Takes all names of a group.
     fn take_group(&self, group: &str) -> Vec<NameEntry> {
         let removed = self.by_group.lock().remove(group).unwrap_or_default();
+        if !removed.is_empty() {
+            self.record(|| Record::NamesRemoved { group: group.to_owned() });
+        }
         self.count.fetch_sub(removed.len(), Ordering::AcqRel);
         removed.into_values().collect()
     }
@@ -241,6 +352,9 @@ impl NameTable {
         let below = format!("{from}/");
         let moved: Vec<String> =
             by_group.keys().filter(|group| *group == from || group.starts_with(&below)).cloned().collect();
+        if !moved.is_empty() {
+            self.record(|| Record::NamesMoved { from: from.to_owned(), to: to.to_owned() });
+        }
         for group in moved {
             let Some(names) = by_group.remove(&group) else { continue };
             let path = format!("{to}{}", group.strip_prefix(from).unwrap_or_default());
@@ -308,7 +422,7 @@ impl NameTable {
             Some(file @ NameEntry::File(_)) => drop(self.insert_entry(group, name, file)),
             Some(NameEntry::Vacant(_) | NameEntry::Expected(..)) | None => {
                 let (uid, gid) = crate::sys::effective_ids();
-                let file = self.new_file(0o644, Caller { uid, gid, thread: 0 });
+                let file = self.new_file(0o644, Caller { uid, gid, thread: 0, request: 0 });
                 file.set_place(group, name);
                 self.inodes.look_up(&file.entity());
                 self.insert_entry(group, name, NameEntry::LeftOver(file, vec![listing]));
@@ -347,7 +461,9 @@ impl NameTable {
     pub fn new_file(&self, mode: u32, caller: Caller) -> Arc<ScratchFile> {
         let number = self.last_file.fetch_add(1, Ordering::Relaxed) + 1;
         let mode = (mode & 0o777) as u16;
-        let file = Arc::new(ScratchFile::new(number, mode, caller, &self.budget, &self.log));
+        let file = ScratchFile::new(number, mode, caller, &self.scratch, self.session.get());
+        let file = Arc::new(file);
+        self.record_file(&file);
         let mut files = self.files.lock();
         files.retain(|_, file| file.strong_count() > 0);
         files.insert(number, Arc::downgrade(&file));

@@ -139,6 +139,19 @@ enum ModeKind {
     Direct,
 }
 
+/// The cache mode of a handle from before a restart of the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FormerMode {
+    /// It uses the page cache.
+    Cached,
+    /// It bypasses the page cache, for writing only.
+    DirectWriter,
+    /// It bypasses the page cache, and may be mapped.
+    Direct,
+    /// The kernel reads an object itself.
+    Passthrough,
+}
+
 /// The cache mode that an open asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestedMode {
@@ -190,20 +203,24 @@ impl CacheMode {
         Some((CacheMode { users: users.clone(), kind }, users.drops.due()))
     }
 
-    /// Counts a handle from before a restart of the daemon, which only reads. Returns its cache mode.
-    pub fn restore_reader(users: &Arc<PageCacheUsers>, is_direct: bool, is_passthrough: bool) -> CacheMode {
+    /// Counts a handle from before a restart of the daemon. Returns its cache mode.
+    pub fn restore(users: &Arc<PageCacheUsers>, mode: FormerMode) -> CacheMode {
         let mut counts = users.users.lock();
-        let kind = match (is_passthrough, is_direct) {
-            (true, _) => {
+        let kind = match mode {
+            FormerMode::DirectWriter => {
+                counts.direct_writers += 1;
+                ModeKind::DirectWriter
+            }
+            FormerMode::Passthrough => {
                 counts.passthrough += 1;
                 ModeKind::Passthrough
             }
-            (false, true) => {
+            FormerMode::Direct => {
                 counts.direct += 1;
                 users.direct_writes.begin_maps();
                 ModeKind::Direct
             }
-            (false, false) => {
+            FormerMode::Cached => {
                 counts.cached += 1;
                 ModeKind::Cached
             }

@@ -9,7 +9,7 @@ use crate::mount::fs::attributes::SetAttr;
 use crate::mount::fs::names::{Caller, FolderName};
 use crate::store::{DirectoryStore, Store};
 
-const ROOT_USER: Caller = Caller { uid: 0, gid: 0, thread: 0 };
+const ROOT_USER: Caller = Caller { uid: 0, gid: 0, thread: 0, request: 0 };
 
 fn mounted(store: Arc<dyn Store>) -> FileSystem {
     let mut options = Options::new("/data/sample.zarr", "/mnt");
@@ -176,8 +176,8 @@ fn nobody_replaces_an_array_that_the_store_lets_others_only_read() {
     }
     let store = Arc::new(DirectoryStore::open(folder.path(), false).unwrap());
     let fs = mounted(store.clone());
-    let other = Caller { uid: 1002, gid: 1002, thread: 0 };
-    let owner = Caller { uid: 1001, gid: 1001, thread: 0 };
+    let other = Caller { uid: 1002, gid: 1002, thread: 0, request: 0 };
+    let owner = Caller { uid: 1001, gid: 1001, thread: 0, request: 0 };
     let put = |name: &str, content: &[u8], caller: Caller| {
         let handle = create(&fs, name, caller);
         fs.write(handle, 0, content, false).unwrap();

@@ -201,7 +201,8 @@ impl Companions {
         let revalidate = self.nodes.revalidate();
         let slot = self.slot(entity);
         let mut state = slot.lock();
-        let shown_size = state.as_ref().map(CompanionState::shown_size);
+        // A daemon before may have shown it.
+        let shown_size = state.as_ref().map(CompanionState::shown_size).or(inode.known_size());
         if let Some(CompanionState { outcome: Err(error), .. }) =
             state.as_ref().filter(|state| state.is_fresh(revalidate, node))
         {

@@ -8,7 +8,7 @@
 //! the reason.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
@@ -29,6 +29,8 @@ use crate::mount::fs::open_file::{
 use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::request::RequestLog;
 use crate::mount::fs::virtual_files::subjects::Subjects;
+use crate::mount::journal::Journal;
+use crate::mount::journal::record::{DraftChange, Record};
 
 /// The text of a sidecar that is being written.
 #[derive(Default)]
@@ -58,6 +60,10 @@ pub struct Drafts {
     gate: Arc<RequestGate>,
     /// The drafts that are open, by inode.
     open: Mutex<HashMap<u64, Weak<Draft>>>,
+    /// Gets each change of a draft, for another daemon, if the session is to outlive this one.
+    journal: OnceLock<Arc<Journal>>,
+    /// What a daemon before has recorded, of drafts that were not opened yet.
+    former: Mutex<HashMap<u64, Vec<DraftChange>>>,
     /// Why the last edit was refused, by the path of the node.
     errors: Mutex<HashMap<Arc<str>, String>>,
 }
@@ -72,6 +78,8 @@ impl Drafts {
             log: parts.log.clone(),
             gate: parts.gate.clone(),
             open: Mutex::default(),
+            journal: OnceLock::new(),
+            former: Mutex::default(),
             errors: Mutex::default(),
         }
     }
@@ -117,6 +125,9 @@ impl Drafts {
             if !state.is_modified {
                 state.content = text.into_bytes();
             }
+            for change in self.former.lock().remove(&inode.number).unwrap_or_default() {
+                state.change(&change)?;
+            }
         }
         Ok(draft)
     }
@@ -140,10 +151,30 @@ impl Drafts {
         let Some(draft) = self.get(inode.number) else {
             return Ok(());
         };
-        let size = checked_size(size_bytes)?;
+        self.change(inode, &draft, DraftChange::Resize(size_bytes))
+    }
+
+    /// Records the changes of drafts from now on.
+    pub fn keep_journal(&self, journal: &Arc<Journal>) {
+        let _ = self.journal.set(journal.clone());
+    }
+
+    /// Takes over what a daemon before has recorded.
+    pub fn restore(&self, changes: impl Iterator<Item = (u64, Vec<DraftChange>)>) {
+        self.former.lock().extend(changes);
+    }
+
+    fn record(&self, inode: &Inode, change: impl FnOnce() -> DraftChange) {
+        if let Some(journal) = self.journal.get() {
+            journal.append(&Record::Draft { inode: inode.number, change: change() });
+        }
+    }
+
+    /// Changes the text of a draft.
+    fn change(&self, inode: &Inode, draft: &Draft, change: DraftChange) -> FsResult<()> {
         let mut state = draft.state.lock();
-        state.content.resize(size, 0);
-        (state.is_modified, state.is_shown, state.refusal) = (true, true, None);
+        state.change(&change)?;
+        self.record(inode, || change);
         Ok(())
     }
 
@@ -176,6 +207,12 @@ impl Drafts {
         } else {
             Err(Failure::Errno(libc::ESTALE))
         };
+        {
+            let state = draft.state.lock();
+            if !state.is_modified {
+                self.record(inode, || DraftChange::Ended);
+            }
+        }
         applied.inspect_err(|failure| {
             let mut state = draft.state.lock();
             // Later writes are checked on their own.
@@ -229,25 +266,32 @@ impl Drafts {
     }
 }
 
+impl DraftState {
+    /// Changes the text.
+    fn change(&mut self, change: &DraftChange) -> FsResult<()> {
+        match change {
+            DraftChange::Write { offset, bytes } => {
+                let end = checked_size(offset.saturating_add(bytes.len() as u64))?;
+                let start = end - bytes.len();
+                if self.content.len() < end {
+                    self.content.resize(end, 0);
+                }
+                if let Some(place) = self.content.get_mut(start..end) {
+                    place.copy_from_slice(bytes);
+                }
+            }
+            DraftChange::Resize(length) => self.content.resize(checked_size(*length)?, 0),
+            DraftChange::Ended => return Ok(()),
+        }
+        (self.is_modified, self.is_shown, self.refusal) = (true, true, None);
+        Ok(())
+    }
+}
+
 impl Draft {
     /// Returns the length of the text.
     pub fn size_bytes(&self) -> usize {
         self.state.lock().content.len()
-    }
-
-    /// Writes bytes from `offset` on.
-    fn write(&self, offset: u64, data: &[u8]) -> FsResult<()> {
-        let end = checked_size(offset.saturating_add(data.len() as u64))?;
-        let start = end - data.len();
-        let mut state = self.state.lock();
-        if state.content.len() < end {
-            state.content.resize(end, 0);
-        }
-        if let Some(place) = state.content.get_mut(start..end) {
-            place.copy_from_slice(data);
-        }
-        (state.is_modified, state.is_shown, state.refusal) = (true, true, None);
-        Ok(())
     }
 
     /// Returns the bytes from `offset`, at most `size`.
@@ -273,7 +317,8 @@ impl OpenFile for DraftFile {
 
     fn write<'a>(&self, write: FileWrite<'a>) -> FsResult<BegunWrite<'a>> {
         let _entered = self.drafts.gate.enter_to_write(write.is_page, write.blocking)?;
-        self.draft.write(write.offset, write.data)?;
+        let change = DraftChange::Write { offset: write.offset, bytes: write.data.to_vec() };
+        self.drafts.change(&self.inode, &self.draft, change)?;
         Ok(BegunWrite::copied(write.data.len()))
     }
 
@@ -425,12 +470,15 @@ mod tests {
     #[test]
     fn a_draft_is_a_file_with_a_limit() {
         let draft = Draft::default();
-        draft.write(2, b"abc").unwrap();
-        draft.write(0, b"xy").unwrap();
+        let write = |offset, bytes: &[u8]| {
+            draft.state.lock().change(&DraftChange::Write { offset, bytes: bytes.to_vec() })
+        };
+        write(2, b"abc").unwrap();
+        write(0, b"xy").unwrap();
         let mut buffer = ReplyBuffer::default();
         assert_eq!(draft.read(1, 3, &mut buffer), b"yab");
         assert_eq!(draft.read(9, 3, &mut buffer), b"");
-        assert_eq!(draft.write(MAX_DOCUMENT_BYTES, b"z").unwrap_err().errno(), libc::EFBIG);
-        assert_eq!(draft.write(u64::MAX, b"z").unwrap_err().errno(), libc::EFBIG);
+        assert_eq!(write(MAX_DOCUMENT_BYTES, b"z").unwrap_err().errno(), libc::EFBIG);
+        assert_eq!(write(u64::MAX, b"z").unwrap_err().errno(), libc::EFBIG);
     }
 }

@@ -1,0 +1,416 @@
+//! A session that another daemon takes over: what is recorded while files are open, and the tables made anew from it.
+//!
+//! Inodes get their numbers back at once. A file that was open is opened again at its first request, so that a daemon with a thousand of them
+//! replies as soon as one with none; files that may write, and arrays with bytes that are not stored, are opened before the first
+//! request. `former_file.rs` has these files, `words.rs` the words of the journal, `intents.rs` what changes names, and
+//! `array_identity.rs` compares arrays. Uses the rooms of `fs`, and `journal` for the records.
+//!
+//! Invariants: a handle reads what it has read before, or fails with ESTALE: the array, the file of a format or the list of a folder is
+//! compared with its record. What a program has written is stored, or its handle fails.
+
+pub mod array_identity;
+mod former_file;
+pub mod intents;
+mod words;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+
+use crate::array::Engine;
+use crate::error::{Error, Result};
+use crate::mount::fs::error::Failure;
+use crate::mount::fs::inode::{Entity, EntityKind, FormerInode, Inode, InodeChange, InodeTable};
+use crate::mount::fs::names::table::NameTable;
+use crate::mount::fs::open_file::HandleTable;
+use crate::mount::fs::recovery::intents::NameIntents;
+use crate::mount::journal::Journal;
+use crate::mount::journal::held::{DescriptorHolder, HeldDescriptors};
+use crate::mount::journal::record::{OpenRecord, Record};
+use crate::mount::journal::state::SessionState;
+use crate::store::{LockKeeper, Store};
+use crate::sys;
+
+use former_file::FormerFile;
+pub(super) use former_file::Reopening;
+use words::{kind_words, parse_entity, view_words};
+
+/// The name of the descriptor with what is written and not stored.
+const UNSTORED: &str = "unstored";
+
+/// The records of a session, and the tables made anew from them.
+pub struct Recovery {
+    /// The state of the session for another daemon, if it is kept.
+    journal: OnceLock<Arc<Journal>>,
+    /// Keeps descriptors for another daemon, if somebody does.
+    holder: OnceLock<Arc<dyn DescriptorHolder>>,
+    /// What it has kept of the daemon before, and was not taken yet.
+    held: Arc<Mutex<HeldDescriptors>>,
+    /// The handles that the kernel may not have got, by the request of their open.
+    undelivered: Mutex<HashMap<u64, u64>>,
+    /// Files that may write and could not be opened again yet.
+    waiting: Mutex<Vec<Arc<FormerFile>>>,
+    parts: RecoveryParts,
+    reopening: Arc<Reopening>,
+}
+
+/// The parts of the mount that are recorded and made anew.
+pub(super) struct RecoveryParts {
+    pub inodes: Arc<InodeTable>,
+    pub handles: Arc<HandleTable>,
+    pub names: Arc<NameTable>,
+    pub intents: Arc<NameIntents>,
+    pub engine: Arc<Engine>,
+    pub store: Arc<dyn Store>,
+    pub is_writable: bool,
+}
+
+impl Recovery {
+    /// Creates the room of a session whose state is not kept.
+    pub(super) fn new(parts: RecoveryParts, reopening: Reopening) -> Self {
+        Recovery {
+            journal: OnceLock::new(),
+            holder: OnceLock::new(),
+            held: Arc::default(),
+            undelivered: Mutex::default(),
+            waiting: Mutex::default(),
+            parts,
+            reopening: Arc::new(reopening),
+        }
+    }
+
+    /// Records from now on what another daemon needs to take the session over. Must be called before the first request.
+    pub fn keep_journal(&self, journal: &Arc<Journal>, holder: Arc<dyn DescriptorHolder>) -> Result<()> {
+        self.record_tables(journal, holder);
+        if self.parts.is_writable {
+            let unstored = sys::memory_file(c"zarrfs-unstored").map_err(cannot_record)?;
+            self.hold(UNSTORED, unstored.as_fd()).map_err(cannot_record)?;
+            self.parts.engine.keep_unstored(File::from(unstored), false)?;
+        }
+        Ok(())
+    }
+
+    fn record_tables(&self, journal: &Arc<Journal>, holder: Arc<dyn DescriptorHolder>) {
+        let keeper = SessionLocks { holder: holder.clone(), held: self.held.clone() };
+        let _ = self.holder.set(holder);
+        self.parts.store.keep_locks(&(Arc::new(keeper) as Arc<dyn LockKeeper>));
+        self.parts.intents.keep_journal(journal);
+        self.reopening.drafts.keep_journal(journal);
+        if let Some(holder) = self.holder.get() {
+            self.parts.names.keep_session(journal, holder);
+        }
+        let inodes = journal.clone();
+        self.parts.inodes.observe(Box::new(move |change| {
+            if let InodeChange::Added(inode) = change {
+                record_written_end(&inodes, inode);
+            }
+            inodes.append(&change_record(change));
+        }));
+        let _ = self.journal.set(journal.clone());
+    }
+
+    fn hold(&self, name: &str, file: BorrowedFd<'_>) -> io::Result<()> {
+        self.holder.get().map_or(Ok(()), |holder| holder.hold(name, file))
+    }
+
+    /// Returns the descriptor that the daemon before gave to the holder under this name, which still holds it. Each is returned once.
+    fn take_held(&self, name: &str) -> Option<OwnedFd> {
+        self.held.lock().remove(name)
+    }
+
+    /// Takes the tables and the descriptors over from the daemon before, and keeps the journal. Must be called before the first request.
+    pub fn restore(
+        &self,
+        journal: &Arc<Journal>,
+        state: &SessionState,
+        holder: Arc<dyn DescriptorHolder>,
+        held: HeldDescriptors,
+    ) -> Result<()> {
+        *self.held.lock() = held;
+        if self.parts.is_writable {
+            let unstored = self.take_held(UNSTORED).ok_or_else(|| {
+                Error::Usage("the session lacks what was written and not stored".to_owned())
+            })?;
+            self.parts.engine.keep_unstored(File::from(unstored), true)?;
+        }
+        self.restore_inodes(journal, state)?;
+        self.parts.inodes.keep_transients_after(state.last_transient);
+        self.parts.handles.keep_numbers_after(state.last_handle);
+        self.parts.intents.restore(state.begun.iter().copied());
+        self.reopening.drafts.restore(state.drafts.iter().map(|(&inode, changes)| (inode, changes.clone())));
+        let mut waiting = Vec::new();
+        for (&number, record) in &state.open {
+            let Some(inode) = self.parts.inodes.get(record.inode) else { continue };
+            if record.writing.is_some() {
+                // The kernel does not have the handle, and sends the request to open the file again.
+                let Some(&unique) = state.delivered.get(&number) else { continue };
+                self.undelivered.lock().insert(unique, number);
+            }
+            let file = Arc::new(FormerFile::new(inode, record.clone(), self.reopening.clone()));
+            if record.writing.is_some() {
+                waiting.push(file.clone());
+            }
+            self.parts.handles.restore(number, file);
+        }
+        *self.waiting.lock() = waiting;
+        self.record_tables(journal, holder);
+        self.parts.names.restore(state, |name| self.take_held(name));
+        Ok(())
+    }
+
+    fn restore_inodes(&self, journal: &Arc<Journal>, state: &SessionState) -> Result<()> {
+        let passthrough: Vec<u64> =
+            state.open.values().filter(|open| open.is_passthrough).map(|open| open.inode).collect();
+        for (&number, known) in &state.inodes {
+            let unknown =
+                || Error::Usage(format!("the session has an inode of an unknown kind: '{}'", known.kind));
+            let entity = parse_entity(&known.kind, &known.view, &known.path).ok_or_else(unknown)?;
+            if let EntityKind::Scratch(number) = entity.kind {
+                self.parts.names.keep_numbers_after(number);
+            }
+            let former = FormerInode {
+                number,
+                entity,
+                lookups: known.lookups,
+                size_bytes: known.size_bytes,
+                is_retired: known.is_retired,
+                // The kernel reads one object for all handles of an inode, and this process cannot name that object again.
+                is_closed_to_opens: passthrough.contains(&number),
+            };
+            let lacking = || Error::Usage(format!("the session lacks the inode before {number}"));
+            let inode = self.parts.inodes.restore(former).ok_or_else(lacking)?;
+            if let Some(end) = state.written_ends.get(&number) {
+                inode.written_end.restore(end);
+            }
+            record_written_end(journal, &inode);
+        }
+        Ok(())
+    }
+
+    /// Opens the files that may write, and the arrays with bytes that a daemon before has not stored. Returns whether that was possible for
+    /// all of them; if not, it is to be called again later: until then requests to these files fail, and nothing is lost.
+    pub fn resume_writing(&self) -> bool {
+        self.waiting.lock().retain(|file| file.reopen().is_err_and(|failure| may_succeed_later(&failure)));
+        for path in self.parts.engine.former_paths() {
+            if let Err(failure) = self.reopening.replay(&path)
+                && !may_succeed_later(&failure)
+            {
+                self.parts.engine.drop_former(&path);
+            }
+        }
+        self.parts.names.end_restoring();
+        let is_done = self.waiting.lock().is_empty() && self.parts.engine.former_paths().is_empty();
+        if is_done {
+            // These are locks of arrays without writers by now.
+            for (name, file) in std::mem::take(&mut *self.held.lock()) {
+                let _ = File::from(file).unlock();
+                if let Some(holder) = self.holder.get() {
+                    holder.release(&name);
+                }
+            }
+        }
+        is_done
+    }
+
+    /// Records an open file or folder, before the kernel gets its handle.
+    pub(super) fn record_open(&self, inode: u64, handle: u64, is_direct: bool, is_passthrough: bool) {
+        if let Some(journal) = self.journal.get()
+            && let Ok(file) = self.parts.handles.get(handle)
+        {
+            let (content, writing) = (file.content(), file.writing());
+            let opened = OpenRecord { handle, inode, is_direct, is_passthrough, writing, content };
+            journal.append(&Record::Opened(opened));
+        }
+    }
+
+    /// Records that the kernel gets a handle that may write with the reply to this request.
+    pub fn record_delivery(&self, handle: u64, request: u64) {
+        if let Some(journal) = self.journal.get() {
+            journal.append(&Record::Delivered { handle, unique: request });
+        }
+    }
+
+    /// Returns the handle that a daemon before has opened for this request, if the kernel sends it again: it has not got that handle.
+    pub fn take_undelivered(&self, request: u64) -> Option<u64> {
+        self.undelivered.lock().remove(&request)
+    }
+
+    /// Records that a handle is closed.
+    pub(super) fn record_release(&self, handle: u64) {
+        if let Some(journal) = self.journal.get() {
+            journal.append(&Record::Released { handle });
+        }
+    }
+}
+
+/// Returns whether a file that could not be opened again may be opened later.
+fn may_succeed_later(failure: &Failure) -> bool {
+    let Failure::Error(error) = failure else { return false };
+    matches!(
+        error,
+        Error::Store { .. } | Error::TimedOut { .. } | Error::Changed { .. } | Error::Unlisted { .. }
+    )
+}
+
+fn cannot_record(error: io::Error) -> Error {
+    Error::Usage(format!("cannot record what is written, for a daemon that dies: {error}"))
+}
+
+fn record_written_end(journal: &Arc<Journal>, inode: &Inode) {
+    if inode.entity.kind == EntityKind::Array && inode.entity.view.is_none() {
+        let (journal, inode_number) = (journal.clone(), inode.number);
+        let observer = move |end| journal.append(&Record::WrittenEnd { inode: inode_number, end });
+        inode.written_end.observe(Box::new(observer));
+    }
+}
+
+/// Keeps the locks of writers for another daemon.
+struct SessionLocks {
+    holder: Arc<dyn DescriptorHolder>,
+    held: Arc<Mutex<HeldDescriptors>>,
+}
+
+impl LockKeeper for SessionLocks {
+    fn keep(&self, name: &str, file: BorrowedFd<'_>) -> io::Result<()> {
+        self.holder.hold(name, file)
+    }
+
+    fn release(&self, name: &str) {
+        self.holder.release(name);
+    }
+
+    fn take(&self, name: &str) -> Option<OwnedFd> {
+        self.held.lock().remove(name)
+    }
+}
+
+fn change_record(change: InodeChange<'_>) -> Record {
+    match change {
+        InodeChange::Added(inode) => {
+            let Entity { kind, view, path } = &inode.entity;
+            Record::Inode {
+                number: inode.number,
+                kind: kind_words(*kind),
+                view: view.map(view_words).unwrap_or_default(),
+                path: path.to_string(),
+            }
+        }
+        InodeChange::Retired(number) => Record::Retired { number },
+        InodeChange::Sized(number, size_bytes) => Record::Sized { number, size_bytes },
+        InodeChange::LookedUp(number) => Record::Lookups { number, count: 1 },
+        InodeChange::Forgotten(number, count) => Record::Forgotten { number, count },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::cancellation::Cancellation;
+    use crate::formats;
+    use crate::mount::fs::FileSystem;
+    use crate::mount::fs::error::{Blocking, FsResult};
+    use crate::mount::fs::open_file::{FileRead, ReplyBuffer};
+    use crate::mount::options::Options;
+    use crate::store::MemoryStore;
+
+    fn document(rows: u64, fill: u8) -> Vec<u8> {
+        format!(
+            r#"{{"zarr_format":3,"node_type":"array","shape":[{rows},4],"data_type":"uint8","fill_value":{fill},
+            "chunk_grid":{{"name":"regular","configuration":{{"chunk_shape":[2,4]}}}},
+            "chunk_key_encoding":{{"name":"default"}},"codecs":["bytes"],"attributes":{{}}}}"#
+        )
+        .into_bytes()
+    }
+
+    fn store(rows: u64, fill: u8) -> Arc<MemoryStore> {
+        let store = Arc::new(MemoryStore::new());
+        let group = br#"{"zarr_format":3,"node_type":"group","attributes":{}}"#;
+        store.put("zarr.json", group.as_slice()).unwrap();
+        store.put("a/zarr.json", document(rows, fill)).unwrap();
+        store
+    }
+
+    fn read(fs: &FileSystem, handle: u64) -> FsResult<Vec<u8>> {
+        let (never, mut buffer) = (Cancellation::never(), ReplyBuffer::default());
+        let read = FileRead { offset: 0, size: 4096, blocking: Blocking::Yes, cancellation: &never };
+        fs.file(handle)?.read(read, &mut buffer).map(|data| data.to_vec())
+    }
+
+    /// Holds nothing.
+    struct Nowhere;
+
+    impl DescriptorHolder for Nowhere {
+        fn hold(&self, _name: &str, _file: std::os::fd::BorrowedFd<'_>) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn release(&self, _name: &str) {}
+    }
+
+    #[test]
+    fn another_daemon_has_the_same_numbers_and_reads_on() {
+        let memory = || std::fs::File::from(crate::sys::memory_file(c"zarrfs-test").unwrap());
+        let mut options = Options::new("s", "/mnt");
+        options.formats = vec![formats::find("npy").unwrap()];
+        let fs = |rows, fill| FileSystem::new(Arc::new(options.clone()), store(rows, fill));
+        let file = memory();
+        let first = fs(4, 7);
+        let holder = || Arc::new(Nowhere);
+        first
+            .recovery()
+            .keep_journal(&Arc::new(Journal::create(file.try_clone().unwrap()).unwrap()), holder())
+            .unwrap();
+        let number =
+            |fs: &FileSystem, name: &str| fs.lookup(1, name, Blocking::Yes).unwrap().attributes.inode;
+        let names = ["a", "a.json", "a.npy", "__zarrfs__"];
+        let numbers = names.map(|name| number(&first, name));
+        let never = Cancellation::never();
+        let open = |inode| first.open(inode, libc::O_RDONLY, &never).unwrap().handle;
+        let handles = [numbers[0], numbers[1], numbers[2]].map(open);
+        let folder = first.open_folder(1).unwrap();
+        let closed = open(numbers[0]);
+        first.release(closed);
+        let contents = handles.map(|handle| read(&first, handle).unwrap());
+        let listed = |fs: &FileSystem| {
+            let listing = fs.listing(folder, Blocking::Yes).unwrap();
+            listing.entries().iter().map(|entry| (entry.name.clone(), entry.inode)).collect::<Vec<_>>()
+        };
+        let entries = listed(&first);
+        let taken_over = |rows, fill| {
+            let copy = memory();
+            let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
+            std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0).unwrap();
+            std::os::unix::fs::FileExt::write_all_at(&copy, &bytes, 0).unwrap();
+            let (journal, state) = Journal::open(copy).unwrap();
+            let next = fs(rows, fill);
+            let held =
+                HeldDescriptors::from([("lock".to_owned(), crate::sys::memory_file(c"lock").unwrap())]);
+            next.recovery().restore(&Arc::new(journal), &state, holder(), held).unwrap();
+            assert!(
+                next.recovery().take_held("lock").is_some() && next.recovery().take_held("lock").is_none()
+            );
+            next
+        };
+        let next = taken_over(4, 7);
+        assert!(matches!(next.listing(folder, Blocking::No), Err(Failure::WouldBlock)));
+        assert_eq!(listed(&next), entries);
+        assert_eq!(names.map(|name| number(&next, name)), numbers);
+        assert_eq!(handles.map(|handle| read(&next, handle).unwrap()), contents);
+        assert!(matches!(read(&next, closed), Err(Failure::Errno(libc::EBADF))));
+        let opened = next.open(numbers[0], libc::O_RDONLY, &never).unwrap();
+        assert!(opened.handle > closed && !opened.keeps_cache, "pages of chunks that nobody knows any more");
+        // The array has become longer, or another one.
+        let longer = taken_over(6, 7);
+        assert_eq!(read(&longer, handles[0]).unwrap(), [7; 24]);
+        assert!(matches!(read(&longer, handles[2]), Err(Failure::Errno(libc::ESTALE))));
+        let other = taken_over(4, 8);
+        assert!(matches!(read(&other, handles[0]), Err(Failure::Errno(libc::ESTALE))));
+        assert_ne!(number(&other, "a"), numbers[0]);
+        assert_eq!(read(&other, handles[1]).unwrap(), contents[1], "a small file is in the journal");
+    }
+}
