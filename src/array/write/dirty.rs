@@ -116,10 +116,10 @@ impl ChunkRecords {
     }
 
     /// Replaces the records by those of the chunk as it is now.
-    pub fn replace(&mut self, first: &Recorded, last: Option<&Recorded>) {
+    pub fn replace(&mut self, first: &Recorded, last: &Recorded) {
         let was_changed = self.encoded.as_ref().is_some_and(|encoded| encoded.next.is_some());
         self.first = Some(Arc::clone(first.segment()));
-        self.last = last.unwrap_or(first).last_number();
+        self.last = last.last_number();
         if let Some(encoded) = &mut self.encoded {
             if was_changed {
                 encoded.next = self.first.clone();
@@ -146,8 +146,29 @@ pub struct DirtyMap {
     pub dirty: HashMap<u64, Arc<DirtyChunk>>,
     /// Set by a truncation to 0.
     pub zero: Option<ZeroMark>,
-    /// Keys put or deleted since the last sync.
-    pub unsynced: BTreeSet<String>,
+}
+
+/// Keys that were put or deleted since the last sync.
+#[derive(Default)]
+pub struct UnsyncedKeys {
+    keys: Mutex<BTreeSet<String>>,
+}
+
+impl UnsyncedKeys {
+    /// Adds keys.
+    pub fn add(&self, keys: impl IntoIterator<Item = String>) {
+        self.keys.lock().extend(keys);
+    }
+
+    /// Takes all keys.
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.keys.lock()).into_iter().collect()
+    }
+
+    /// Returns whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.keys.lock().is_empty()
+    }
 }
 
 /// Dirty chunks of one object.

@@ -1,6 +1,6 @@
 //! The dirty chunks of one array: writers fill them, readers read them, and write-back makes them clean.
 //!
-//! Uses `dirty.rs`, `resources.rs` and `unstored_log/`, `served/`, and `memory`, `store` and `error`. The invariants are those of
+//! Uses `dirty.rs`, `recorder.rs` and `resources.rs`, `served/`, and `memory`, `store` and `error`. The invariants are those of
 //! `dirty.rs`.
 
 use std::collections::{HashMap, HashSet};
@@ -13,12 +13,15 @@ use crate::array::geometry::strided_copy::StridedCopy;
 use crate::array::geometry::strips::slab;
 use crate::array::served::ServedArray;
 use crate::array::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::array::sync::{Mutex, OnceLock, OwnedMutexGuard};
+use crate::array::sync::{Mutex, OwnedMutexGuard};
 use crate::array::workers::Workers;
-use crate::array::write::dirty::{ChunkState, DirtyChunk, DirtyMap, DirtyObject, FlushScope, ZeroMark};
+use crate::array::write::dirty::{
+    ChunkState, DirtyChunk, DirtyMap, DirtyObject, FlushScope, UnsyncedKeys, ZeroMark,
+};
+use crate::array::write::recorder::ChunkRecorder;
 use crate::array::write::resources::WriteResources;
-use crate::array::write::unstored_log::{ArrayDescription, Header, Kind, Recorded, UnstoredLog};
-use crate::error::{Error, Result};
+use crate::array::write::unstored_log::{Kind, Recorded};
+use crate::error::Result;
 use crate::memory::Buffer;
 use crate::store::ObjectVersion;
 
@@ -66,6 +69,7 @@ pub struct DirtyChunks {
     served: Arc<ServedArray>,
     workers: Arc<Workers>,
     resources: Arc<WriteResources>,
+    recorder: ChunkRecorder,
     /// Shared with the arrays from which this one grew.
     state: Arc<DirtyState>,
 }
@@ -77,8 +81,7 @@ struct DirtyState {
     is_written: AtomicBool,
     /// How many parts of chunks were written.
     copies: AtomicU64,
-    /// The number of the array in the log of unstored bytes, if it was written.
-    log_number: OnceLock<u64>,
+    unsynced: UnsyncedKeys,
 }
 
 impl DirtyChunks {
@@ -88,6 +91,7 @@ impl DirtyChunks {
             served: Arc::clone(served),
             workers: Arc::clone(workers),
             resources: Arc::clone(resources),
+            recorder: ChunkRecorder::new(served, resources),
             state: Arc::default(),
         }
     }
@@ -98,6 +102,7 @@ impl DirtyChunks {
             served: Arc::clone(served),
             workers: Arc::clone(&self.workers),
             resources: Arc::clone(&self.resources),
+            recorder: self.recorder.successor(served),
             state: Arc::clone(&self.state),
         }
     }
@@ -255,7 +260,7 @@ impl DirtyChunks {
     }
 
     /// Runs `change` on a dirty chunk, for a write that brings `request_bytes` of it.
-    fn with_chunk<T>(
+    pub fn with_chunk<T>(
         &self,
         number: u64,
         request_bytes: usize,
@@ -265,7 +270,9 @@ impl DirtyChunks {
             let chunk = self.chunk(number, request_bytes);
             let mut state = chunk.lock();
             if !state.is_retired {
-                return change(&mut state);
+                let changed = change(&mut state);
+                self.count(&mut state);
+                return changed;
             }
         }
     }
@@ -329,120 +336,14 @@ impl DirtyChunks {
 
     // --- the log of unstored bytes ---
 
-    fn log(&self) -> Option<&Arc<UnstoredLog>> {
-        self.resources.unstored_log()
+    /// Returns what records the array in the log of unstored bytes, if there is one.
+    pub fn recorder(&self) -> &ChunkRecorder {
+        &self.recorder
     }
 
-    fn log_number(&self, log: &UnstoredLog) -> u64 {
-        *self.state.log_number.get_or_init(|| log.new_array())
-    }
-
-    /// Continues the records of an array of a former daemon.
-    pub fn continue_records(&self, log_number: u64) {
-        let _ = self.state.log_number.set(log_number);
-    }
-
-    /// Returns what identifies the array for another daemon.
-    pub fn description(&self) -> ArrayDescription {
-        let served = &self.served;
-        ArrayDescription {
-            path: served.path().to_owned(),
-            form: served.metadata().stored_form().to_string(),
-            folder: served.folder_identity().ok().flatten(),
-        }
-    }
-
-    fn add_record(&self, log: &Arc<UnstoredLog>, header: Header, payload: &[u8]) -> Result<Recorded> {
-        let header = Header { array: self.log_number(log), ..header };
-        log.add(header, payload, &|| self.description()).map_err(|error| {
-            Error::store(self.served.document_key(), "record, for another daemon, what is written to", error)
-        })
-    }
-
-    /// Records bytes that are about to be written at `offset` of the file. `None` if there is no log.
-    pub fn record_write(&self, offset: u64, data: &[u8]) -> Result<Option<Recorded>> {
-        let Some(log) = self.log() else { return Ok(None) };
-        let header = Header::without_payload(Kind::Bytes, 0, 0, offset);
-        self.add_record(log, header, data).map(Some)
-    }
-
-    /// Records something that needs no bytes. A failure costs only work: another daemon stores once more what is stored.
-    fn record(&self, kind: Kind, chunk: u64, place: u64) -> Option<Recorded> {
-        let header = Header::without_payload(kind, 0, chunk, place);
-        self.add_record(self.log()?, header, &[]).inspect_err(|error| log::warn!("{error}")).ok()
-    }
-
-    /// Records that a chunk is encoded as it is now.
-    pub fn record_encoded(&self, state: &mut ChunkState) {
-        if let Some(log) = self.log() {
-            state.records.begin_storing(log);
-        }
-    }
-
-    /// Records that a chunk is in the store as it was when it was encoded.
-    pub fn record_stored(&self, number: u64, state: &mut ChunkState) {
-        if let Some(last) = state.records.end_storing() {
-            drop(self.record(Kind::Stored, number, last));
-            if let Some(log) = self.log() {
-                log.free();
-            }
-        }
-    }
-
-    /// Records the bytes of chunks anew that begin in segments before `old`, so that the log can be shorter. A chunk
-    /// that is locked for long stays as it is.
-    pub fn record_anew(&self, old: u64) {
-        let Some(log) = self.log() else { return };
-        for (number, chunk) in self.all() {
-            let Some(mut state) = chunk.try_lock() else { continue };
-            if state.is_retired || !state.records.begin_before(old) {
-                continue;
-            }
-            let mut first: Option<Recorded> = None;
-            let mut last = None;
-            let mut outcome = Ok(());
-            state.written.each(state.bytes.len(), |range| {
-                let header = Header::without_payload(Kind::ChunkBytes, 0, number, range.start as u64);
-                let bytes = state.bytes.get(range).unwrap_or_default();
-                match (&outcome, self.add_record(log, header, bytes)) {
-                    (Ok(()), Ok(recorded)) if first.is_none() => first = Some(recorded),
-                    (Ok(()), Ok(recorded)) => last = Some(recorded),
-                    (Ok(()), Err(error)) => outcome = Err(error),
-                    (Err(_), _) => {}
-                }
-            });
-            match (outcome, first) {
-                (Ok(()), Some(first)) => state.records.replace(&first, last.as_ref()),
-                (Err(error), _) => return log::warn!("{error}"),
-                (Ok(()), None) => {}
-            }
-        }
-        log.free();
-    }
-
-    /// Makes the array zero, as a former daemon has recorded it: what was written before is void.
-    pub fn restore_zero(&self, zero: Option<ZeroMark>) {
-        self.replace_all(zero);
-    }
-
-    /// Restores that an object was stored since the array was made zero.
-    pub fn restore_zero_stored(&self, object: u64) {
-        if let Some(mark) = self.state.chunks.lock().zero.as_mut() {
-            mark.settled.insert(object);
-        }
-    }
-
-    /// Restores that all objects were.
-    pub fn restore_zero_ended(&self) {
-        self.state.chunks.lock().zero = None;
-    }
-
-    /// Writes bytes of a former daemon to a chunk. The log has them already.
-    pub fn write_former(&self, number: u64, start: usize, data: &[u8], recorded: &Recorded) {
-        self.with_chunk(number, 0, |state| {
-            state.put_former(start, data, Some(recorded));
-            self.count(state);
-        });
+    /// Changes the zero mark, as a former daemon has recorded it.
+    pub fn restore_zero(&self, change: impl FnOnce(&mut Option<ZeroMark>)) {
+        change(&mut self.state.chunks.lock().zero);
     }
 
     // --- all chunks ---
@@ -471,25 +372,20 @@ impl DirtyChunks {
     }
 
     /// Returns the dirty chunks by number. Writers wait for the map, so only a copy is made under its lock.
-    fn all(&self) -> Vec<(u64, Arc<DirtyChunk>)> {
+    pub fn all(&self) -> Vec<(u64, Arc<DirtyChunk>)> {
         let chunks = self.state.chunks.lock();
         chunks.dirty.iter().map(|(&number, chunk)| (number, Arc::clone(chunk))).collect()
     }
 
     /// Drops all dirty chunks: from now on the array is zero, or it has ended. The caller holds the lock of write-back.
     pub fn drop_all(&self, zero: Option<ZeroMark>) {
-        let kind = if zero.is_some() { Kind::Zero } else { Kind::Ended };
-        // Without a number, nothing of the array was recorded.
-        let is_recorded = zero.is_some() || self.state.log_number.get().is_some();
-        let record = if is_recorded { self.record(kind, 0, 0) } else { None };
-        let record = record.as_ref().map(|record| Arc::clone(record.segment()));
+        let record = self.recorder.record_replacement(zero.is_some());
         self.replace_all(zero.map(|mark| ZeroMark { _record: record, ..mark }));
-        if let Some(log) = self.log() {
-            log.free();
-        }
+        self.recorder.free();
     }
 
-    fn replace_all(&self, zero: Option<ZeroMark>) {
+    /// Drops all dirty chunks without a record of that.
+    pub fn replace_all(&self, zero: Option<ZeroMark>) {
         let forgotten: Vec<_> = {
             let mut chunks = self.state.chunks.lock();
             chunks.zero = zero;
@@ -561,11 +457,11 @@ impl DirtyChunks {
     /// Records that an object is stored. This precedes retiring any of its chunks: a reader that looks afterwards must
     /// find the stored object.
     pub fn mark_stored(&self, object: u64, key: &str) {
+        self.state.unsynced.add([key.to_owned()]);
         let mut chunks = self.state.chunks.lock();
-        chunks.unsynced.insert(key.to_owned());
         if let Some(mark) = chunks.zero.as_mut() {
             mark.settled.insert(object);
-            drop(self.record(Kind::ZeroStored, object, 0));
+            self.recorder.record(Kind::ZeroStored, object);
         }
     }
 
@@ -577,18 +473,7 @@ impl DirtyChunks {
         state.is_retired = true;
         let mut chunks = self.state.chunks.lock();
         chunks.dirty.remove(&number);
-        self.record_clean(&chunks);
-    }
-
-    /// Records that the array has nothing that is not stored, if that is so: then another daemon need not open it. The caller holds the map's
-    /// lock, so that no write makes a chunk dirty meanwhile.
-    fn record_clean(&self, chunks: &DirtyMap) {
-        if let Some(log) = self.log()
-            && chunks.dirty.is_empty()
-            && chunks.zero.is_none()
-        {
-            drop(self.record(Kind::AllStored, 0, log.last_settled()));
-        }
+        self.recorder.record_clean(&chunks);
     }
 
     /// Records that a chunk was stored while a writer wrote to it. The bytes that were written before are those of
@@ -605,24 +490,14 @@ impl DirtyChunks {
         let objects = self.served.levels().objects();
         if chunks.zero.as_ref().is_some_and(|mark| mark.settled.len() as u64 >= objects) {
             chunks.zero = None;
-            drop(self.record(Kind::ZeroEnded, 0, 0));
-            self.record_clean(&chunks);
+            self.recorder.record(Kind::ZeroEnded, 0);
+            self.recorder.record_clean(&chunks);
         }
     }
 
-    /// Takes the keys that were put or deleted since the last sync.
-    pub fn take_unsynced(&self) -> Vec<String> {
-        std::mem::take(&mut self.state.chunks.lock().unsynced).into_iter().collect()
-    }
-
-    /// Adds keys that were put or deleted, and are to be synced.
-    pub fn add_unsynced(&self, keys: impl IntoIterator<Item = String>) {
-        self.state.chunks.lock().unsynced.extend(keys);
-    }
-
-    /// Returns whether no key is to be synced.
-    pub fn is_synced(&self) -> bool {
-        self.state.chunks.lock().unsynced.is_empty()
+    /// Returns the keys that were put or deleted since the last sync.
+    pub fn unsynced(&self) -> &UnsyncedKeys {
+        &self.state.unsynced
     }
 
     /// Calls `visit` with each dirty chunk, and then with each object that is zero since a truncation.

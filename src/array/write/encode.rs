@@ -65,7 +65,7 @@ impl DirtyEncoder<'_> {
             // ones.
             state.since = Some(ByteRanges::default());
         }
-        self.dirty.record_encoded(&mut state);
+        self.dirty.recorder().record_encoded(&mut state);
         let encoded = self.objects.encode(number, &mut state.bytes)?;
         let generation = state.generation;
         drop(state);

@@ -69,7 +69,7 @@ impl ArrayWriter {
         self.write_back.objects.delete(ahead)?;
         self.clear_end()?;
         replace()?;
-        self.dirty.add_unsynced([key]);
+        self.dirty.unsynced().add([key]);
         longer.succeed(self)
     }
 

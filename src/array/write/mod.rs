@@ -15,6 +15,7 @@ mod end;
 mod failures;
 pub mod lengthen;
 mod object_writer;
+mod recorder;
 mod replay;
 pub mod resources;
 pub mod session;
@@ -186,7 +187,7 @@ impl ArrayWriter {
     pub fn write_at(self: &Arc<Self>, offset: u64, data: &[u8]) -> Result<()> {
         self.check_write(offset, data)?;
         self.make_room()?;
-        let recorded = self.dirty.record_write(offset, data)?;
+        let recorded = self.dirty.recorder().record_write(offset, data)?;
         self.take(offset, data, recorded.as_ref());
         Ok(())
     }
@@ -210,7 +211,7 @@ impl ArrayWriter {
         }
         let Some(states) = self.dirty.lock_soon(&plan) else { return Ok(None) };
         // Not before the locks: records of a chunk are in the order of its changes.
-        let recorded = self.dirty.record_write(offset, data)?;
+        let recorded = self.dirty.recorder().record_write(offset, data)?;
         Ok(Some(PendingWrite { writer: Arc::clone(self), data, plan, states, recorded }))
     }
 
@@ -219,7 +220,7 @@ impl ArrayWriter {
     pub fn write_page(self: &Arc<Self>, offset: u64, data: &[u8]) -> Result<()> {
         self.check_write(offset, data)?;
         let _ = self.make_room();
-        let recorded = self.dirty.record_write(offset, data).unwrap_or_else(|error| {
+        let recorded = self.dirty.recorder().record_write(offset, data).unwrap_or_else(|error| {
             log::error!("{error}");
             self.record_failure(&error);
             None
@@ -299,7 +300,7 @@ impl ArrayWriter {
     fn make_room(&self) -> Result<()> {
         let WriterShared { resources, written } = &self.shared;
         if let Some(old) = self.shared.old_records() {
-            written.all().iter().for_each(|array| array.dirty.record_anew(old));
+            written.all().iter().for_each(|array| array.dirty.recorder().record_anew(array.dirty.all(), old));
         }
         // A thread that stores full chunks already makes room at the least cost: those gain nothing by waiting.
         if !self.full.is_crowded() || self.full.wait_for_room() {

@@ -23,110 +23,112 @@ impl ArrayWriter {
         if former.is_empty() {
             return Ok(());
         }
-        let here = self.dirty.description();
+        let here = self.dirty.recorder().description()?;
         for array in former {
-            if array.description == here {
-                // Until now, no other program of this kind could write: the lock was passed on.
-                self.open_for_writing()?;
-                let replayed = self.replay_array(log, &array);
-                // The records are kept by the chunks from here on.
-                if replayed.is_ok() {
-                    log.forget_former(array.number);
-                }
-                self.close_for_writing();
-                replayed?;
-            } else {
+            if array.description != here {
                 log::error!(
                     "{}: another array has this name now, so what was written before the daemon died is lost",
                     self.served.document_key()
                 );
                 log.forget_former(array.number);
+                continue;
             }
+            // Takes the lock that the former daemon had: no other writer came between.
+            self.open_for_writing()?;
+            let replay = Replay { writer: self, log, stored: array.stored() };
+            let replayed = replay.run(&array);
+            // The chunks refer to the records from here on.
+            if replayed.is_ok() {
+                log.forget_former(array.number);
+            }
+            self.close_for_writing();
+            replayed?;
         }
         Ok(())
     }
+}
 
-    fn replay_array(self: &Arc<Self>, log: &Arc<UnstoredLog>, former: &FormerArray) -> Result<()> {
-        self.dirty.continue_records(former.number);
-        let stored = former.stored();
+/// The records of one array, on their way into its dirty chunks.
+struct Replay<'a> {
+    writer: &'a Arc<ArrayWriter>,
+    log: &'a Arc<UnstoredLog>,
+    /// For each chunk that was stored, the last of its records that are in the store.
+    stored: HashMap<u64, u64>,
+}
+
+impl Replay<'_> {
+    fn run(&self, former: &FormerArray) -> Result<()> {
+        let dirty = &self.writer.dirty;
+        dirty.recorder().continue_records(former.number);
         for record in &former.records {
             match record.header.kind {
-                Kind::Bytes => self.replay_bytes(log, record, &stored)?,
-                Kind::ChunkBytes if !is_stored(&stored, record.header.chunk, record.number) => {
-                    self.replay_chunk_bytes(log, record)?;
+                Kind::Bytes => self.write_bytes(record)?,
+                Kind::ChunkBytes if !self.is_stored(record.header.chunk, record) => {
+                    self.write_chunk_bytes(record)?;
                 }
-                Kind::Zero => self.dirty.restore_zero(Some(ZeroMark {
-                    _record: Some(Arc::clone(&record.segment)),
-                    ..ZeroMark::default()
-                })),
-                Kind::ZeroStored => self.dirty.restore_zero_stored(record.header.chunk),
-                Kind::ZeroEnded => self.dirty.restore_zero_ended(),
+                Kind::Zero => {
+                    let mark = Arc::clone(&record.segment);
+                    dirty.replace_all(Some(ZeroMark { _record: Some(mark), ..ZeroMark::default() }));
+                }
+                Kind::ZeroStored => dirty.restore_zero(|zero| {
+                    if let Some(mark) = zero {
+                        mark.settled.insert(record.header.chunk);
+                    }
+                }),
+                Kind::ZeroEnded => dirty.restore_zero(|zero| *zero = None),
                 Kind::ChunkBytes | Kind::Array | Kind::Stored | Kind::AllStored | Kind::Ended => {}
             }
         }
         Ok(())
     }
 
-    fn replay_bytes(
-        self: &Arc<Self>,
-        log: &Arc<UnstoredLog>,
-        record: &FormerRecord,
-        stored: &HashMap<u64, u64>,
-    ) -> Result<()> {
-        let grid = self.served.grid();
-        let end = self.served.size_bytes();
-        let recorded = record.as_recorded(log);
-        self.each_part(log, record, &mut |place, bytes| {
+    /// Returns whether what a record says of a chunk is in the store.
+    fn is_stored(&self, chunk: u64, record: &FormerRecord) -> bool {
+        self.stored.get(&chunk).is_some_and(|&last| record.number <= last)
+    }
+
+    fn write_bytes(&self, record: &FormerRecord) -> Result<()> {
+        let (writer, recorded) = (self.writer, self.log.recorded(record));
+        let (grid, end) = (writer.served.grid(), writer.served.size_bytes());
+        self.each_part(record, &mut |place, bytes| {
             // Another program may have made the array shorter. Then its document is another one, and nothing is stored.
             let length = end.saturating_sub(place).min(bytes.len() as u64);
             let _ = grid.for_each_copy(place, length, &mut |copy| {
-                if !is_stored(stored, copy.chunk, record.number) {
-                    self.record_full(self.dirty.write(copy, bytes, Some(&recorded)));
+                if !self.is_stored(copy.chunk, record) {
+                    writer.record_full(writer.dirty.write(copy, bytes, Some(&recorded)));
                 }
                 Ok::<(), ()>(())
             });
         })
     }
 
-    fn replay_chunk_bytes(&self, log: &Arc<UnstoredLog>, record: &FormerRecord) -> Result<()> {
-        let recorded = record.as_recorded(log);
-        if record.header.chunk >= self.served.grid().chunks() {
+    fn write_chunk_bytes(&self, record: &FormerRecord) -> Result<()> {
+        let (writer, recorded) = (self.writer, self.log.recorded(record));
+        let chunk = record.header.chunk;
+        if chunk >= writer.served.grid().chunks() {
             return Ok(());
         }
-        self.each_part(log, record, &mut |place, bytes| {
+        self.each_part(record, &mut |place, bytes| {
             let start = usize::try_from(place).unwrap_or(usize::MAX);
-            self.dirty.write_former(record.header.chunk, start, bytes, &recorded);
+            writer.dirty.with_chunk(chunk, 0, |state| state.put_former(start, bytes, Some(&recorded)));
         })
     }
 
     /// Calls `visit` with the parts of a record's payload, and their places.
-    fn each_part(
-        &self,
-        log: &UnstoredLog,
-        record: &FormerRecord,
-        visit: &mut dyn FnMut(u64, &[u8]),
-    ) -> Result<()> {
+    fn each_part(&self, record: &FormerRecord, visit: &mut dyn FnMut(u64, &[u8])) -> Result<()> {
         let (place, length) = (record.header.place, record.header.length);
         let mut part = vec![0; length.min(PART_BYTES) as usize];
         let mut at = 0;
         while at < length {
             let bytes = part.len().min(usize::try_from(length - at).unwrap_or(usize::MAX));
             let part = part.get_mut(..bytes).unwrap_or_default();
-            record.read_payload(log.file(), at, part).map_err(|error| {
-                Error::store(
-                    self.served.document_key(),
-                    "read what was written before the daemon died to",
-                    error,
-                )
+            record.read_payload(self.log.file(), at, part).map_err(|error| {
+                let key = self.writer.served.document_key();
+                Error::store(key, "read what was written before the daemon died to", error)
             })?;
             visit(place.saturating_add(at), part);
             at += bytes as u64;
         }
         Ok(())
     }
-}
-
-/// Returns whether what a record says of a chunk is in the store.
-fn is_stored(stored: &HashMap<u64, u64>, chunk: u64, number: u64) -> bool {
-    stored.get(&chunk).is_some_and(|&last| number <= last)
 }

@@ -125,7 +125,7 @@ impl WriteBack {
     pub fn is_synced(&self) -> bool {
         // A directory fsync that is running may still fail.
         let syncing = self.state.syncing.try_lock();
-        syncing.is_some() && self.dirty.is_synced()
+        syncing.is_some() && self.dirty.unsynced().is_empty()
     }
 
     /// Makes stored objects durable.
@@ -138,13 +138,13 @@ impl WriteBack {
             .sync_former_names(|| writer.sync_all())
             .inspect_err(|error| self.failures().record(error))?;
         // The keys are taken first: an object that is put again meanwhile needs another sync.
-        let keys = self.dirty.take_unsynced();
+        let keys = self.dirty.unsynced().take();
         if keys.is_empty() {
             return Ok(());
         }
         writer.sync(&keys, served.path()).inspect_err(|error| {
             log::error!("{error}");
-            self.dirty.add_unsynced(keys.iter().cloned());
+            self.dirty.unsynced().add(keys.iter().cloned());
             self.failures().record(error);
         })
     }
@@ -164,7 +164,7 @@ impl WriteBack {
     pub fn drop_dirty(&self) -> bool {
         let has_lost = self.dirty.is_dirty();
         self.dirty.drop_all(None);
-        self.dirty.take_unsynced();
+        self.dirty.unsynced().take();
         self.end().record_lost(has_lost);
         has_lost
     }
@@ -318,7 +318,7 @@ impl WriteBack {
     /// its other bytes are those that were stored, unless the codecs changed them.
     fn make_clean(&self, number: u64, state: &mut ChunkState, generation: u64, stored: ValidatedVersion) {
         let source = self.served().source();
-        self.dirty.record_stored(number, state);
+        self.dirty.recorder().record_stored(number, state);
         if generation == state.generation {
             // If the kernel keeps what it wrote, the next writes need the memory more.
             let is_demoted = self.objects.resources().readers_keep();

@@ -26,7 +26,7 @@ use crate::mount::daemon::procfs::start_ticks;
 use crate::mount::daemon::service::{Found, StoredSession};
 use crate::mount::fs::KeeperInfo;
 use crate::mount::journal::held::{DescriptorHolder, HeldDescriptors};
-use crate::mount::journal::{CRASH, KILL};
+use crate::mount::journal::record::{CRASH, KILL};
 use crate::mount::options::Options;
 use crate::sys::{self, Fork, ProcessEnd, SignalSet};
 

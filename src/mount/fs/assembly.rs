@@ -12,13 +12,13 @@ use crate::mount::fs::names::open::ScratchFiles;
 use crate::mount::fs::names::permissions::NodePermissions;
 use crate::mount::fs::names::table::NameTable;
 use crate::mount::fs::parts::MountParts;
-use crate::mount::fs::recovery::intents::NameIntents;
 use crate::mount::fs::recovery::{Recovery, RecoveryParts, Reopening};
 use crate::mount::fs::stat::FileAttributes;
 use crate::mount::fs::virtual_files::generated::GeneratedFiles;
 use crate::mount::fs::virtual_files::internals::{DaemonInfo, InternalFiles};
 use crate::mount::fs::virtual_files::open::VirtualFiles;
 use crate::mount::fs::xattr::ExtendedAttributes;
+use crate::mount::journal::intents::NameIntents;
 use crate::mount::options::Options;
 use crate::store::Store;
 

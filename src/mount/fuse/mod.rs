@@ -36,7 +36,7 @@ use crate::mount::fs::attributes::SetAttr;
 use crate::mount::fs::error::Failure;
 use crate::mount::fs::open_file::FileRange;
 use crate::mount::fs::request::Request as FsRequest;
-use crate::mount::journal::IS_RESENT;
+use crate::mount::journal::record::IS_RESENT;
 
 use crate::mount::fuse::adapter::{Fuse, GENERATION};
 use crate::mount::fuse::attr::{file_attr, no_entry};

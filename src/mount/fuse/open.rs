@@ -10,7 +10,7 @@ use crate::mount::fs::{FileSystem, OpenReply};
 use crate::mount::fuse::adapter::Fuse;
 use crate::mount::fuse::executor::{Deadline, Reply};
 use crate::mount::fuse::passthrough::Passthrough;
-use crate::mount::journal::IS_RESENT;
+use crate::mount::journal::record::IS_RESENT;
 use crate::mount::metrics::RequestKind;
 
 impl Fuse {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::mount::journal::record::Record;
-use crate::mount::journal::{CRASH, IS_RESENT, Journal};
+use crate::mount::journal::Journal;
+use crate::mount::journal::record::{CRASH, IS_RESENT, Record};
 
 /// The requests that came again.
 pub struct ResentRequests {
@@ -48,7 +48,7 @@ mod tests {
     use std::fs::File;
 
     use super::*;
-    use crate::mount::journal::KILL;
+    use crate::mount::journal::record::KILL;
     use crate::sys;
 
     #[test]

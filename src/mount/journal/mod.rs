@@ -2,7 +2,8 @@
 //!
 //! A journal is an unnamed file (memfd_create(2)). The daemon appends a record before each reply that gives the kernel an inode number or
 //! a handle; a read appends nothing. When the daemon dies, the next one reads the journal, makes its tables anew, and goes on.
-//! `record.rs` has the records and their bytes, `state.rs` what they amount to, `held.rs` the descriptors that outlive a daemon, too. Uses neither
+//! `record.rs` has the records and their bytes, `state.rs` what they amount to, `intents.rs` the changes of names that
+//! have begun, `held.rs` the descriptors that outlive a daemon, too. Uses neither
 //! `fs` nor `fuse`.
 //!
 //! Layout: a header with the format's name and the place of the current part; then that part, one record after the other. When the part has
@@ -13,6 +14,7 @@
 //! header, and is never used again.
 
 pub mod held;
+pub mod intents;
 pub mod record;
 pub mod state;
 
@@ -40,15 +42,6 @@ const PREFIX_BYTES: usize = 8;
 const SMALLEST_REWRITE: u64 = 1 << 20;
 /// The longest part: with about 100 bytes for an inode, more than a million of them.
 const LIMIT_BYTES: u64 = 256 << 20;
-
-/// The highest bit of a request's number: a daemon had it in hand when it died, and the kernel sends it again (FUSE_UNIQUE_RESEND).
-pub const IS_RESENT: u64 = 1 << 63;
-
-/// The severity of a death: a daemon that ends by a signal other than SIGKILL may have been ended by a request that it had in hand.
-pub const CRASH: u64 = 8;
-/// The severity of a death by SIGKILL, which somebody else has sent: only many of them accuse a request, since the kernel also sends it to a
-/// process that takes too much memory.
-pub const KILL: u64 = 1;
 
 /// The journal of a session.
 pub struct Journal {

@@ -1,5 +1,14 @@
 //! The records of a session's journal, and their bytes: a tag, then the fields, numbers in eight bytes and texts with their length.
 
+/// The highest bit of a request's number: a daemon had it in hand when it died, and the kernel sends it again (FUSE_UNIQUE_RESEND).
+pub const IS_RESENT: u64 = 1 << 63;
+
+/// The severity of a death: a daemon that ends by a signal other than SIGKILL may have been ended by a request that it had in hand.
+pub const CRASH: u64 = 8;
+/// The severity of a death by SIGKILL, which somebody else has sent: only many of them accuse a request, since the kernel also sends it to a
+/// process that takes too much memory.
+pub const KILL: u64 = 1;
+
 /// What a file that was open has, and what makes it anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {

@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::mount::journal::CRASH;
 use crate::mount::journal::record::{
-    DraftChange, NameRecord, OpenRecord, Record, ScratchRecord, WrittenEndRecord,
+    CRASH, DraftChange, NameRecord, OpenRecord, Record, ScratchRecord, WrittenEndRecord,
 };
 
 /// An inode that the kernel may know.

@@ -122,7 +122,10 @@ fn run(case: &Case, steps: &[Step]) {
                 daemon.array.writer().zero().unwrap();
                 model.fill(0);
             }
-            Step::RecordAnew => daemon.array.writer().dirty().record_anew(u64::MAX),
+            Step::RecordAnew => {
+                let dirty = daemon.array.writer().dirty();
+                dirty.recorder().record_anew(dirty.all(), u64::MAX);
+            }
             Step::Kill => {
                 let was_dirty = daemon.array.writer().is_dirty();
                 daemon = kill(daemon, case.layout, &store, &mut log);

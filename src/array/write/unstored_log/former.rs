@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 
 use crate::array::write::unstored_log::record::{HEADER_BYTES, Header, Kind};
 use crate::array::write::unstored_log::segments::{SEGMENT_HEADER_BYTES, Segment, SegmentFile};
-use crate::array::write::unstored_log::{Recorded, UnstoredLog};
 use crate::store::FileId;
 
 /// The longest description of an array.
@@ -82,11 +81,6 @@ impl FormerArray {
 }
 
 impl FormerRecord {
-    /// Returns it as a record that was added by this daemon.
-    pub fn as_recorded(&self, log: &Arc<UnstoredLog>) -> Recorded {
-        log.recorded(&self.segment, self.number)
-    }
-
     /// Fills `out` with the payload from `from` on.
     pub fn read_payload(&self, file: &File, from: u64, out: &mut [u8]) -> io::Result<()> {
         file.read_exact_at(out, self.payload_at + from)

@@ -196,7 +196,7 @@ impl UnstoredLog {
         self: &Arc<Self>,
         header: Header,
         payload: &[u8],
-        describe: &dyn Fn() -> ArrayDescription,
+        describe: &dyn Fn() -> Result<ArrayDescription>,
     ) -> io::Result<Recorded> {
         let mut added: Option<Recorded> = None;
         let mut rest = payload;
@@ -219,7 +219,7 @@ impl UnstoredLog {
         self: &Arc<Self>,
         header: Header,
         rest: &mut &[u8],
-        describe: &dyn Fn() -> ArrayDescription,
+        describe: &dyn Fn() -> Result<ArrayDescription>,
     ) -> io::Result<Recorded> {
         let file = &self.file;
         let mut state = self.state.lock();
@@ -229,7 +229,7 @@ impl UnstoredLog {
         let wanted = HEADER_BYTES + (rest.len() as u64).min(MIN_ROOM_BYTES);
         let current = state.with_room(file, wanted)?;
         if !current.described.contains(&header.array) {
-            let text = describe().to_text();
+            let text = describe().map_err(io::Error::other)?.to_text();
             if text.len() > MAX_DESCRIPTION_BYTES {
                 return Err(io::Error::other("its metadata is too long to record what is written"));
             }
@@ -256,14 +256,10 @@ impl UnstoredLog {
         Ok(recorded)
     }
 
-    /// Returns a record that the log has already. It does not count as under way.
-    fn recorded(self: &Arc<Self>, segment: &Arc<Segment>, number: u64) -> Recorded {
-        Recorded {
-            log: Arc::clone(self),
-            segment: Arc::clone(segment),
-            first_number: number,
-            last_number: number,
-        }
+    /// Returns a record of a former daemon as one that was added. It does not count as under way.
+    pub fn recorded(self: &Arc<Self>, former: &FormerRecord) -> Recorded {
+        let (segment, number) = (Arc::clone(&former.segment), former.number);
+        Recorded { log: Arc::clone(self), segment, first_number: number, last_number: number }
     }
 
     /// Returns the last record of a chunk that is in the store: `last`, or the one before the first that is under way.
@@ -333,8 +329,8 @@ mod tests {
         File::from(sys::memory_file(c"zarrfs-test").unwrap())
     }
 
-    fn describe() -> ArrayDescription {
-        ArrayDescription { path: "a".to_owned(), form: "uint8".to_owned(), folder: None }
+    fn describe() -> Result<ArrayDescription> {
+        Ok(ArrayDescription { path: "a".to_owned(), form: "uint8".to_owned(), folder: None })
     }
 
     fn bytes_at(place: u64) -> Header {
@@ -367,7 +363,7 @@ mod tests {
         let mut starts = Vec::new();
         let mut kept = Vec::new();
         let mut at = 4096 + SEGMENT_HEADER_BYTES;
-        at += HEADER_BYTES + (describe().to_text().len() as u64).next_multiple_of(HEADER_BYTES);
+        at += HEADER_BYTES + (describe().unwrap().to_text().len() as u64).next_multiple_of(HEADER_BYTES);
         for payload in &payloads {
             let header = Header { length: 0, ..bytes_at(7) };
             kept.push(log.add(header, payload, &describe).unwrap());
@@ -447,7 +443,7 @@ mod tests {
         let next = UnstoredLog::open(copy, LIMIT_BYTES).unwrap();
         assert_eq!(next.former_paths(), ["a"]);
         let former = next.former("a").remove(0);
-        assert_eq!((former.number, former.description.clone()), (first, describe()));
+        assert_eq!((former.number, former.description.clone()), (first, describe().unwrap()));
         assert_eq!(former.stored().into_iter().collect::<Vec<_>>(), [(4, number)]);
         assert_eq!(next.new_array(), 2);
         next.forget_former(first);

@@ -16,10 +16,10 @@ use crate::mount::fs::names::permissions::NodePermissions;
 use crate::mount::fs::names::table::NameTable;
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::open_file::HandleTable;
-use crate::mount::fs::recovery::intents::NameIntents;
 use crate::mount::fs::request::RequestLog;
 use crate::mount::fs::stat::FileAttributes;
 use crate::mount::fs::virtual_files::sidecar_edit::Drafts;
+use crate::mount::journal::intents::NameIntents;
 use crate::mount::options::Options;
 
 /// Makes, removes and renames names.

@@ -2,7 +2,7 @@
 //!
 //! Inodes get their numbers back at once. A file that was open is opened again at its first request, so that a daemon with a thousand of them
 //! replies as soon as one with none; files that may write, and arrays with bytes that are not stored, are opened before the first
-//! request. `former_file.rs` has these files, `words.rs` the words of the journal, `intents.rs` what changes names, and
+//! request. `former_file.rs` has these files, `words.rs` the words of the journal, and
 //! `array_identity.rs` compares arrays. Uses the rooms of `fs`, and `journal` for the records.
 //!
 //! Invariants: a handle reads what it has read before, or fails with ESTALE: the array, the file of a format or the list of a folder is
@@ -10,7 +10,6 @@
 
 pub mod array_identity;
 mod former_file;
-pub mod intents;
 mod words;
 
 use std::collections::HashMap;
@@ -27,9 +26,9 @@ use crate::mount::fs::error::Failure;
 use crate::mount::fs::inode::{Entity, EntityKind, FormerInode, Inode, InodeChange, InodeTable};
 use crate::mount::fs::names::table::NameTable;
 use crate::mount::fs::open_file::HandleTable;
-use crate::mount::fs::recovery::intents::NameIntents;
 use crate::mount::journal::Journal;
 use crate::mount::journal::held::{DescriptorHolder, HeldDescriptors};
+use crate::mount::journal::intents::NameIntents;
 use crate::mount::journal::record::{OpenRecord, Record};
 use crate::mount::journal::state::SessionState;
 use crate::store::{LockKeeper, Store};

@@ -6,8 +6,8 @@
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
-use crate::mount::journal::record::Record;
-use crate::mount::journal::{IS_RESENT, Journal};
+use crate::mount::journal::Journal;
+use crate::mount::journal::record::{IS_RESENT, Record};
 
 /// The changes of names that have begun.
 #[derive(Default)]
@@ -19,12 +19,12 @@ pub struct NameIntents {
 
 impl NameIntents {
     /// Records from now on what begins.
-    pub(super) fn keep_journal(&self, journal: &Arc<Journal>) {
+    pub fn keep_journal(&self, journal: &Arc<Journal>) {
         let _ = self.journal.set(journal.clone());
     }
 
     /// Takes over what daemons that have died had begun.
-    pub(super) fn restore(&self, begun: impl Iterator<Item = u64>) {
+    pub fn restore(&self, begun: impl Iterator<Item = u64>) {
         let _ = self.begun.set(begun.collect());
     }
 

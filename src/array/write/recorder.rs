@@ -1,0 +1,160 @@
+//! Recording one array in the log of unstored bytes.
+//!
+//! Uses `unstored_log/`, `dirty.rs` and `resources.rs`, `served/`, and `error`. Without a log, nothing is recorded.
+
+use std::sync::Arc;
+
+use crate::array::served::ServedArray;
+use crate::array::sync::OnceLock;
+use crate::array::write::dirty::{ChunkState, DirtyChunk, DirtyMap};
+use crate::array::write::resources::WriteResources;
+use crate::array::write::unstored_log::{ArrayDescription, Header, Kind, Recorded, Segment, UnstoredLog};
+use crate::error::{Error, Result};
+
+/// Records what happens to the dirty chunks of an array.
+pub struct ChunkRecorder {
+    served: Arc<ServedArray>,
+    resources: Arc<WriteResources>,
+    /// The number of the array in the log, if something was recorded. Shared with the arrays from which this one grew.
+    number: Arc<OnceLock<u64>>,
+}
+
+impl ChunkRecorder {
+    /// Creates the recorder of an array of which nothing is recorded.
+    pub fn new(served: &Arc<ServedArray>, resources: &Arc<WriteResources>) -> Self {
+        ChunkRecorder {
+            served: Arc::clone(served),
+            resources: Arc::clone(resources),
+            number: Arc::new(OnceLock::new()),
+        }
+    }
+
+    /// Returns the recorder of an array that continues this one.
+    pub fn successor(&self, served: &Arc<ServedArray>) -> Self {
+        ChunkRecorder {
+            served: Arc::clone(served),
+            resources: Arc::clone(&self.resources),
+            number: Arc::clone(&self.number),
+        }
+    }
+
+    /// Continues the records of an array of a former daemon.
+    pub fn continue_records(&self, number: u64) {
+        let _ = self.number.set(number);
+    }
+
+    /// Returns what identifies the array for another daemon.
+    pub fn description(&self) -> Result<ArrayDescription> {
+        let served = &self.served;
+        Ok(ArrayDescription {
+            path: served.path().to_owned(),
+            form: served.metadata().stored_form().to_string(),
+            folder: served.folder_identity()?,
+        })
+    }
+
+    fn log(&self) -> Option<&Arc<UnstoredLog>> {
+        self.resources.unstored_log()
+    }
+
+    fn add(&self, log: &Arc<UnstoredLog>, header: Header, payload: &[u8]) -> Result<Recorded> {
+        let array = *self.number.get_or_init(|| log.new_array());
+        log.add(Header { array, ..header }, payload, &|| self.description()).map_err(|error| {
+            Error::store(self.served.document_key(), "record, for another daemon, what is written to", error)
+        })
+    }
+
+    /// Adds a record without bytes. A failure costs only work: another daemon stores once more what is stored.
+    fn note(&self, kind: Kind, chunk: u64, place: u64) -> Option<Recorded> {
+        let header = Header::without_payload(kind, 0, chunk, place);
+        self.add(self.log()?, header, &[]).inspect_err(|error| log::warn!("{error}")).ok()
+    }
+
+    /// Frees records that nothing refers to any more.
+    pub fn free(&self) {
+        if let Some(log) = self.log() {
+            log.free();
+        }
+    }
+
+    // --- what happens ---
+
+    /// Records bytes that are about to be written at `offset` of the file.
+    pub fn record_write(&self, offset: u64, data: &[u8]) -> Result<Option<Recorded>> {
+        let Some(log) = self.log() else { return Ok(None) };
+        self.add(log, Header::without_payload(Kind::Bytes, 0, 0, offset), data).map(Some)
+    }
+
+    /// Records something about an object, or about the whole array with `object` 0.
+    pub fn record(&self, kind: Kind, object: u64) {
+        drop(self.note(kind, object, 0));
+    }
+
+    /// Records that what was written before is void: the array is zero, or it has ended. Returns what keeps the record in the log.
+    pub fn record_replacement(&self, is_zero: bool) -> Option<Arc<Segment>> {
+        if !is_zero && self.number.get().is_none() {
+            return None;
+        }
+        let recorded = self.note(if is_zero { Kind::Zero } else { Kind::Ended }, 0, 0)?;
+        Some(Arc::clone(recorded.segment()))
+    }
+
+    /// Records that a chunk is encoded as it is now.
+    pub fn record_encoded(&self, state: &mut ChunkState) {
+        if let Some(log) = self.log() {
+            state.records.begin_storing(log);
+        }
+    }
+
+    /// Records that a chunk is in the store as it was when it was encoded.
+    pub fn record_stored(&self, number: u64, state: &mut ChunkState) {
+        if let Some(last) = state.records.end_storing() {
+            drop(self.note(Kind::Stored, number, last));
+            self.free();
+        }
+    }
+
+    /// Records that the array has nothing that is not stored, if that is so: then another daemon need not open it. The caller
+    /// holds the map's lock, so that no write makes a chunk dirty meanwhile.
+    pub fn record_clean(&self, chunks: &DirtyMap) {
+        if let Some(log) = self.log()
+            && chunks.dirty.is_empty()
+            && chunks.zero.is_none()
+        {
+            drop(self.note(Kind::AllStored, 0, log.last_settled()));
+        }
+    }
+
+    /// Records the bytes of chunks anew that begin in segments before `old`, so that the log can be shorter. A chunk
+    /// that is locked for long stays as it is.
+    pub fn record_anew(&self, chunks: Vec<(u64, Arc<DirtyChunk>)>, old: u64) {
+        let Some(log) = self.log() else { return };
+        for (number, chunk) in chunks {
+            let Some(mut state) = chunk.try_lock() else { continue };
+            if state.is_retired || !state.records.begin_before(old) {
+                continue;
+            }
+            match self.add_chunk(log, number, &state) {
+                Ok(records) => {
+                    if let (Some(first), Some(last)) = (records.first(), records.last()) {
+                        state.records.replace(first, last);
+                    }
+                }
+                Err(error) => return log::warn!("{error}"),
+            }
+        }
+        log.free();
+    }
+
+    /// Records all written bytes of a chunk.
+    fn add_chunk(&self, log: &Arc<UnstoredLog>, number: u64, state: &ChunkState) -> Result<Vec<Recorded>> {
+        let mut records = Vec::new();
+        state.written.each(state.bytes.len(), |range| {
+            if !range.is_empty() {
+                let header = Header::without_payload(Kind::ChunkBytes, 0, number, range.start as u64);
+                records.push(self.add(log, header, state.bytes.get(range).unwrap_or_default()));
+            }
+        });
+        records.into_iter().collect()
+    }
+}
