@@ -15,8 +15,8 @@ Examples:
 
 /// Continue a mount with the program that is installed now
 ///
-/// Programs keep their open files. Only for mounts with a keeper: those in the background that are only read, since Linux 6.9. For services of
-/// systemd, systemctl restart does the same.
+/// Programs keep their open files. Only for mounts with a keeper, since Linux 6.9. For services of systemd, systemctl restart does the
+/// same.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {

@@ -289,6 +289,14 @@ enum Origin {
     New(Option<(FirstCall, Arc<Journal>)>),
     /// It continues the session that another daemon has left.
     Former(Box<FormerSession>),
+    /// It stores what another daemon has written and not stored, and cannot continue its session: another version of this program began it.
+    Unreadable(Box<UnreadableSession>),
+}
+
+/// A session with a journal that this version cannot read.
+struct UnreadableSession {
+    call: NextCall,
+    reason: Error,
 }
 
 /// A session that another daemon has left.
@@ -312,8 +320,12 @@ impl Origin {
             }
             Call::Continue(call) => {
                 let file = fs::File::from(call.journal.try_clone().map_err(failed)?);
-                let opened = Journal::open(file);
-                let (journal, mut state) = opened.inspect_err(|_| call.keeper.forget())?;
+                let (journal, mut state) = match Journal::open(file) {
+                    Ok(opened) => opened,
+                    Err(reason) => {
+                        return Ok(Origin::Unreadable(Box::new(UnreadableSession { call, reason })));
+                    }
+                };
                 let Some(Beginning { mountpoint, request, reply }) = state.beginning.take() else {
                     return Err(Error::Usage("the session that is to be continued has not begun".to_owned()));
                 };
@@ -352,6 +364,7 @@ fn start(
     match &mut origin {
         Origin::New(None) => {}
         Origin::New(Some((first, journal))) => fs.recovery().keep_journal(journal, first.holder.clone())?,
+        Origin::Unreadable(session) => return Err(end_unreadable(&fs, session)),
         Origin::Former(former) => {
             let FormerSession { call, journal, state, .. } = former.as_mut();
             call.held.remove(mark::NAME);
@@ -379,9 +392,25 @@ fn start(
     let session = match origin {
         Origin::New(first) => begin_session(fuse, &mount, first, &keeper)?,
         Origin::Former(former) => resume_session(fuse, &mount, &former)?,
+        Origin::Unreadable(session) => return Err(session.reason),
     };
     let _ = notifier.set(session.notifier());
     Ok(ReadySession { session, mount, is_continued })
+}
+
+/// Stores what the daemons of a session have written that this version cannot continue. Returns why it cannot. Once nothing is left to store, the
+/// next daemon mounts anew.
+fn end_unreadable(fs: &FileSystem, session: &mut UnreadableSession) -> Error {
+    let UnreadableSession { call, reason } = session;
+    let held = std::mem::take(&mut call.held);
+    match fs.recovery().store_left(call.holder.clone(), held, fs.options().stop_deadline) {
+        Ok(()) => {
+            call.keeper.forget();
+            reason.clone()
+        }
+        // It stays in the session, and the next daemon tries again.
+        Err(error) => error,
+    }
 }
 
 fn cannot_begin(error: io::Error) -> Error {

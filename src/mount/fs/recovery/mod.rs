@@ -17,6 +17,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -190,6 +191,31 @@ impl Recovery {
         Ok(())
     }
 
+    /// Stores what a daemon before has written and not stored, of a session that cannot be continued. Gives up when nothing was stored for
+    /// `stall_timeout`. Fails if something is left.
+    pub fn store_left(
+        &self,
+        holder: Arc<dyn DescriptorHolder>,
+        held: HeldDescriptors,
+        stall_timeout: Duration,
+    ) -> Result<()> {
+        *self.held.lock() = held;
+        let Some(unstored) = self.take_held(UNSTORED) else { return Ok(()) };
+        let keeper = SessionLocks { holder, held: self.held.clone() };
+        self.parts.store.keep_locks(&(Arc::new(keeper) as Arc<dyn LockKeeper>));
+        self.parts.engine.keep_unstored(File::from(unstored), true)?;
+        self.resume_writing();
+        let failed = self.parts.engine.store_all(stall_timeout);
+        let unopened = self.parts.engine.former_paths();
+        match (failed.into_iter().next(), unopened.first()) {
+            (Some((_, error)), _) => Err(error),
+            (None, Some(path)) => {
+                Err(Error::Usage(format!("{path} cannot be opened, and was written to before")))
+            }
+            (None, None) => Ok(()),
+        }
+    }
+
     /// Opens the files that may write, and the arrays with bytes that a daemon before has not stored. Returns whether that was possible for
     /// all of them; if not, it is to be called again later: until then requests to these files fail, and nothing is lost.
     pub fn resume_writing(&self) -> bool {
@@ -313,7 +339,8 @@ mod tests {
     use crate::formats;
     use crate::mount::fs::FileSystem;
     use crate::mount::fs::error::{Blocking, FsResult};
-    use crate::mount::fs::open_file::{FileRead, ReplyBuffer};
+    use crate::mount::fs::names::Caller;
+    use crate::mount::fs::open_file::{FileRead, FileWrite, ReplyBuffer};
     use crate::mount::options::Options;
     use crate::store::MemoryStore;
 
@@ -411,5 +438,67 @@ mod tests {
         assert!(matches!(read(&other, handles[0]), Err(Failure::Errno(libc::ESTALE))));
         assert_ne!(number(&other, "a"), numbers[0]);
         assert_eq!(read(&other, handles[1]).unwrap(), contents[1], "a small file is in the journal");
+    }
+
+    /// Keeps descriptors for the next file system.
+    #[derive(Default)]
+    struct Kept(Mutex<HeldDescriptors>);
+
+    impl DescriptorHolder for Kept {
+        fn hold(&self, name: &str, file: BorrowedFd<'_>) -> io::Result<()> {
+            self.0.lock().insert(name.to_owned(), file.try_clone_to_owned()?);
+            Ok(())
+        }
+
+        fn release(&self, name: &str) {
+            self.0.lock().remove(name);
+        }
+    }
+
+    fn write(fs: &FileSystem, handle: u64, offset: u64, data: &[u8]) -> FsResult<()> {
+        let blocking = Blocking::Yes;
+        let write = FileWrite { offset, data, is_page: false, blocking, request: 0 };
+        fs.file(handle)?.write(write).map(|begun| drop(begun.finish()))
+    }
+
+    #[test]
+    fn another_daemon_has_what_was_written_and_one_that_cannot_go_on_stores_it() {
+        let mut options = Options::new("s", "/mnt");
+        (options.writable, options.create) = (true, true);
+        let options = Arc::new(options);
+        let (store, kept) = (store(4, 7), Arc::new(Kept::default()));
+        let journal_file = std::fs::File::from(sys::memory_file(c"zarrfs-test").unwrap());
+        let fs = FileSystem::new(options.clone(), store.clone());
+        let journal = Arc::new(Journal::create(journal_file.try_clone().unwrap()).unwrap());
+        fs.recovery().keep_journal(&journal, kept.clone()).unwrap();
+        let number = fs.lookup(1, "a", Blocking::Yes).unwrap().attributes.inode;
+        let handle = fs.open(number, libc::O_RDWR, &Cancellation::never()).unwrap().handle;
+        fs.recovery().record_delivery(handle, 2);
+        write(&fs, handle, 3, b"abcde").unwrap();
+        let caller = Caller { uid: 0, gid: 0, thread: 0, request: 4 };
+        let (_, scratch) = fs.create(1, "b.json", 0o644, libc::O_WRONLY, caller).unwrap();
+        fs.recovery().record_delivery(scratch.handle, 4);
+        write(&fs, scratch.handle, 0, br#"{"shape":[2],"data_type":"uint8"}"#).unwrap();
+        // It is left as it is, without any destructor.
+        std::mem::forget(fs);
+        let held = || {
+            let kept = kept.0.lock();
+            let copies = kept.iter().map(|(name, file)| (name.clone(), file.try_clone().unwrap()));
+            copies.collect::<HeldDescriptors>()
+        };
+        let (journal, state) = Journal::open(journal_file).unwrap();
+        let next = FileSystem::new(options.clone(), store.clone());
+        next.recovery().restore(&Arc::new(journal), &state, kept.clone(), held()).unwrap();
+        assert!(next.recovery().resume_writing());
+        assert_eq!(read(&next, handle).unwrap()[..9], *b"\x07\x07\x07abcde\x07");
+        next.file(scratch.handle).unwrap().flush(scratch.handle, 0).unwrap();
+        assert!(store.get("b/zarr.json", 1 << 20).unwrap().is_some());
+        assert_eq!(next.recovery().take_undelivered(4), Some(scratch.handle));
+        std::mem::forget(next);
+        // One that cannot read the journal.
+        let last = FileSystem::new(options.clone(), store.clone());
+        last.recovery().store_left(kept.clone(), held(), Duration::from_secs(9)).unwrap();
+        let stored = store.get("a/c/0/0", 1 << 20).unwrap().unwrap();
+        assert_eq!(stored, *b"\x07\x07\x07abcde");
     }
 }
