@@ -208,6 +208,11 @@ pub trait Remote: Store {
         vec![None; wanted.len()]
     }
 
+    /// Returns the key of an object whose URL has a query, such as a signature; `None` if the store's objects have none.
+    fn key_with_query(&self, _key: &str, _query: &str) -> Option<String> {
+        None
+    }
+
     /// Returns the limit on memory for bytes that are transferred ahead of their readers.
     fn transfer_limit_bytes(&self) -> u64 {
         0

@@ -163,6 +163,10 @@ pub struct RemoteArguments {
     #[arg(long, help_heading = OBJECT_STORES)]
     pub no_sign_request: bool,
 
+    /// File with headers or a query for requests to the STORE's web server, such as a login; ~/.netrc is read too
+    #[arg(long, help_heading = OBJECT_STORES, value_name = "FILE")]
+    pub http_headers: Option<PathBuf>,
+
     /// Option of the Rust library object_store, by its name; secrets are refused; may be repeated
     #[arg(long, help_heading = OBJECT_STORES, value_name = "KEY=VALUE")]
     pub store_option: Vec<String>,
@@ -212,6 +216,8 @@ impl RemoteArguments {
             max_connections: tuning.max_connections,
             request_deadline: tuning.request_deadline,
             disk_cache: self.disk_cache.as_deref().map(|folder| self.disk_cache(folder)),
+            // The daemon changes its working folder.
+            http_headers: self.http_headers.clone().map(|file| std::path::absolute(&file).unwrap_or(file)),
             ..RemoteOptions::default()
         })
     }

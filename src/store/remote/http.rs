@@ -28,6 +28,8 @@ use crate::store::remote::replies::bodies::{BodyError, read_all, read_start};
 use crate::store::remote::replies::listing::without_odd_keys;
 use crate::store::remote::replies::refusal::{Cause, ErrorReply, Refusal, is_without_bucket, without_tags};
 use crate::store::remote::service::Service;
+use crate::store::remote::web::login::WebLogin;
+use crate::store::remote::web::queries::Queries;
 use crate::store::remote::web::redirects::Redirects;
 use crate::store::remote::web::server::WebServer;
 use crate::store::remote_options::RedirectRule;
@@ -105,6 +107,10 @@ pub(in crate::store::remote) struct Connector {
     pub certificates: Option<String>,
     /// The rule for redirects of web servers.
     pub redirects: RedirectRule,
+    /// What requests to the web server carry in addition.
+    pub login: Option<WebLogin>,
+    /// The queries of single objects.
+    pub queries: Arc<Queries>,
 }
 
 impl HttpConnector for Connector {
@@ -152,8 +158,11 @@ impl Connector {
                 Err(_) => return Err(failed(error)),
             },
         };
-        Ok(match self.service {
-            Service::Http => HttpClient::new(Redirects::new(client, self.redirects.clone())),
+        Ok(match (self.service, &self.login) {
+            (Service::Http, Some(login)) => {
+                let (rule, queries) = (self.redirects.clone(), Arc::clone(&self.queries));
+                HttpClient::new(Redirects::new(client, rule, login.clone(), queries))
+            }
             _ => client,
         })
     }
@@ -301,6 +310,9 @@ impl Client {
                     return Ok(response);
                 }
                 let collected = self.collected(&asked.shown, response, patience).await?;
+                if asked.is_page {
+                    return Ok(collected);
+                }
                 return if asked.is_listing { self.readable(collected).await } else { Ok(collected) };
             }
             // For a put, 409 is the precondition; for a read, an object that cannot be read now.
@@ -384,7 +396,7 @@ impl Client {
     }
 
     fn hint_of_page(&self) -> &'static str {
-        "the URL is not the one of a store's folder, or the server asks for a login"
+        "the URL is not the one of a store's folder, or the server asks for a login (--http-headers, ~/.netrc)"
     }
 
     /// Asks the machine's identity service; most machines have none.

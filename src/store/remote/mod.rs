@@ -41,6 +41,7 @@ use self::replies::failure::{Reply, RequestFailure};
 use self::service::Service;
 use self::transfer::{Fetched, Request, info, stall_time, version};
 use self::transfers::Transfers;
+use self::web::queries::Queries;
 use self::writer::Uploads;
 use super::key::left_out::LeftOut;
 use super::remote_options::RemoteOptions;
@@ -60,6 +61,8 @@ const CONNECTIONS_FOR_READERS: usize = 8;
 /// A store of objects at a service.
 pub struct RemoteStore {
     connection: Arc<Connection>,
+    /// The queries of single objects.
+    queries: Arc<Queries>,
 }
 
 impl RemoteStore {
@@ -70,7 +73,7 @@ impl RemoteStore {
 
     /// Opens the store at a location.
     fn at(location: ServiceLocation, options: &RemoteOptions) -> Result<Self> {
-        let ServiceLocation { client, counters, service, root, url, container } = location;
+        let ServiceLocation { client, counters, queries, service, root, url, container } = location;
         let connections = options.max_connections.unwrap_or(DEFAULT_CONNECTIONS).max(1);
         let disk_cache = options.disk_cache.as_ref();
         let is_offline = disk_cache.is_some_and(|cache| cache.is_offline);
@@ -93,7 +96,7 @@ impl RemoteStore {
             left_out: LeftOut::default(),
             uploads,
         };
-        Ok(RemoteStore { connection: Arc::new(connection) })
+        Ok(RemoteStore { connection: Arc::new(connection), queries })
     }
 
     /// Opens an object for a reader of these bytes, with a request.
@@ -136,8 +139,9 @@ impl RemoteStore {
         options: &RemoteOptions,
     ) -> Result<Self> {
         let (root, url) = (object_store::path::Path::from(root), "test:".to_owned());
-        let (counters, container) = (Arc::default(), url.clone());
-        let location = ServiceLocation { client, counters, service: Service::S3, root, url, container };
+        let (counters, queries, container) = (Arc::default(), Arc::default(), url.clone());
+        let service = Service::S3;
+        let location = ServiceLocation { client, counters, queries, service, root, url, container };
         Self::at(location, options)
     }
 
@@ -254,6 +258,10 @@ impl Store for RemoteStore {
 }
 
 impl Remote for RemoteStore {
+    fn key_with_query(&self, key: &str, query: &str) -> Option<String> {
+        if self.connection.service == Service::Http { self.queries.key(key, query) } else { None }
+    }
+
     fn open_for(&self, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
         self.open_ahead(key, wanted)
     }

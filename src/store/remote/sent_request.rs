@@ -7,6 +7,10 @@ use reqwest::header::HeaderValue;
 use crate::store::key::percent_decoded;
 use crate::store::remote_options::secrets::{register_secret, register_temporary_secret, without_secrets};
 
+/// Marks a request for the page of a folder, among the extensions of the request.
+#[derive(Clone)]
+pub(in crate::store::remote) struct AskForPage;
+
 /// A description of a request that was sent.
 pub(in crate::store::remote) struct SentRequest {
     /// Its method and URL.
@@ -15,6 +19,8 @@ pub(in crate::store::remote) struct SentRequest {
     pub is_read: bool,
     /// Whether it lists names.
     pub is_listing: bool,
+    /// Whether it asks for a page that lists names.
+    pub is_page: bool,
     /// Headers with secrets.
     headers: Vec<HeaderValue>,
     query: String,
@@ -25,12 +31,15 @@ impl SentRequest {
         let (method, url) = (request.method().as_str(), request.uri());
         let query = url.query().unwrap_or_default();
         let is_of_names = |pair: &str| pair.starts_with("list-type=") || pair == "comp=list";
-        let is_listing = method == "PROPFIND" || (method == "GET" && query.split('&').any(is_of_names));
+        let is_page = request.extensions().get::<AskForPage>().is_some();
+        let is_listing =
+            is_page || method == "PROPFIND" || (method == "GET" && query.split('&').any(is_of_names));
         let header = |name: &&str| request.headers().get(*name).cloned();
         SentRequest {
             shown: format!("{method} {}", without_secrets(&url.to_string())),
             is_read: is_listing || ["GET", "HEAD"].contains(&method),
             is_listing,
+            is_page,
             headers: ["authorization", "x-amz-security-token"].iter().filter_map(header).collect(),
             query: query.to_owned(),
         }

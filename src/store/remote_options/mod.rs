@@ -8,6 +8,7 @@
 pub mod secrets;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +51,12 @@ pub struct RemoteOptions {
     pub disk_cache: Option<DiskCacheOptions>,
     /// The rule for redirects of web servers.
     pub redirects: RedirectRule,
+    /// The file with headers and a query for requests to web servers.
+    pub http_headers: Option<PathBuf>,
+    /// Whether the store is at another origin than the one that the user named: the lines of that file without a section are not for it.
+    pub is_foreign_origin: bool,
+    /// Whether the URL is that of a web server, whatever its host is.
+    pub is_web_server: bool,
 }
 
 /// Returns why a redirect to a URL (without its query) is not followed, as the rest of a sentence after "which".
@@ -112,6 +119,7 @@ impl RemoteOptions {
             region: self.region.clone().filter(|_| is_s3),
             profile: self.profile.clone().filter(|_| is_s3),
             store_options: self.store_options.iter().filter(|(key, _)| is_of_service(key)).cloned().collect(),
+            is_foreign_origin: origin(location) != origin(root),
             ..self.clone()
         }
     }
@@ -125,7 +133,8 @@ impl RemoteOptions {
             if is_url && without_secrets(url) != url {
                 return refused(format!(
                     "{}: a URL with a user, a password or a query is not accepted, because others could see it: put \
-                     credentials into the environment or the service's file of credentials",
+                     credentials into the environment or the service's file of credentials, and the query or login of a web server into \
+                     a file of --http-headers",
                     without_secrets(url)
                 ));
             }
@@ -146,6 +155,13 @@ impl RemoteOptions {
         }
         Ok(())
     }
+}
+
+/// Returns scheme, host and port of a URL.
+fn origin(url: &str) -> &str {
+    let host = url.find("://").map_or(0, |at| at + 3);
+    let end = url.get(host..).and_then(|rest| rest.find('/')).map_or(url.len(), |at| host + at);
+    url.get(..end).unwrap_or(url)
 }
 
 /// Returns the location of the Icechunk repository that a location names, if it names one.

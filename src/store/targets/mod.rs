@@ -82,6 +82,17 @@ impl Target {
     }
 }
 
+/// Splits the URL of a web server at its query.
+fn without_query(url: &str) -> (&str, Option<&str>) {
+    let is_web = ["http://", "https://"]
+        .iter()
+        .any(|scheme| url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)));
+    match url.split_once('?') {
+        Some((bare, query)) if is_web && !query.contains('#') => (bare, Some(query)),
+        _ => (url, None),
+    }
+}
+
 /// Parses a target that is a member of an archive. Each archive is a target of its own, under the same rule.
 fn link(url: &str, key: &str) -> Result<Option<Link>> {
     let wrong =
@@ -168,7 +179,9 @@ impl Targets {
         if let Some(link) = link(url, key)? {
             return self.check(&link.archive, key);
         }
-        self.allowed(url, key).map(drop).or_else(|error| self.literal(url).map(drop).ok_or(error))
+        self.allowed(without_query(url).0, key)
+            .map(drop)
+            .or_else(|error| self.literal(url).map(drop).ok_or(error))
     }
 
     /// Returns the file that a `file:` URL with a `%` names literally, if it may be opened.
@@ -226,10 +239,17 @@ impl Targets {
                 return Ok(literal);
             }
         }
-        match self.allowed(url, key)? {
-            AllowedTarget::Local(folder, target) => folder.target(target, (url, key), audience),
-            AllowedTarget::Remote(root, target) => {
-                Ok(Target { store: self.remote_store(&root, key)?, key: target })
+        let (bare, query) = without_query(url);
+        match (self.allowed(bare, key)?, query) {
+            (AllowedTarget::Local(folder, target), _) => folder.target(target, (url, key), audience),
+            (AllowedTarget::Remote(root, target), None) => {
+                Ok(Target { store: self.remote_store(&root, key, false)?, key: target })
+            }
+            (AllowedTarget::Remote(root, target), Some(query)) => {
+                let store = self.remote_store(&root, key, true)?;
+                let with_query = store.remote().and_then(|remote| remote.key_with_query(&target, query));
+                let too_many = || Error::unsupported(key, "the references have too many URLs with queries");
+                Ok(Target { key: with_query.ok_or_else(too_many)?, store })
             }
         }
     }
@@ -253,19 +273,23 @@ impl Targets {
         Ok(archive)
     }
 
-    fn remote_store(&self, root: &str, key: &str) -> Result<Arc<dyn Store>> {
+    /// Returns the store at a host or bucket. `has_query` means that the URLs have queries, as web servers' have.
+    fn remote_store(&self, root: &str, key: &str, has_query: bool) -> Result<Arc<dyn Store>> {
         let mut remote = self.remote.lock();
-        if let Some(store) = remote.get(root) {
+        let name = if has_query { format!("{root}?") } else { root.to_owned() };
+        if let Some(store) = remote.get(&name) {
             return Ok(Arc::clone(store));
         }
         if remote.len() >= MAX_REMOTE_STORES {
             let reason = format!("the references lead to more than {MAX_REMOTE_STORES} hosts and buckets");
             return Err(Error::unsupported(key, reason));
         }
-        let options = self.options.for_target(&self.location, root);
+        let of_target = self.options.for_target(&self.location, root);
+        // A signature in a query stands for the credentials of an object store.
+        let options = RemoteOptions { is_web_server: has_query, ..of_target };
         let store = connect(root, &options)
             .map_err(|error| Error::store(key, "open", std::io::Error::other(error.to_string())))?;
-        remote.insert(root.to_owned(), Arc::clone(&store));
+        remote.insert(name, Arc::clone(&store));
         Ok(store)
     }
 }

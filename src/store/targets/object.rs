@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::store::readers::Readers;
-use crate::store::{Object, ObjectVersion, Posix, Wanted, copy_range};
+use crate::store::{Object, ObjectVersion, Posix, Wanted, copy_range, without_secrets};
 
 /// An object whose bytes are in the references themselves.
 pub(in crate::store) struct InlineObject {
@@ -72,8 +72,10 @@ pub(in crate::store) fn checked(
         Some(range) => Err(Error::corrupt(
             key,
             format!(
-                "it refers to the bytes {} to {} of {url}, which has {size_bytes}: make the references again",
-                range.start, range.end
+                "it refers to the bytes {} to {} of {}, which has {size_bytes}: make the references again",
+                range.start,
+                range.end,
+                without_secrets(url)
             ),
         )),
     }
@@ -182,12 +184,16 @@ pub(in crate::store) fn refused(key: &str, sentence: String) -> Error {
 
 /// Returns the error of a missing target.
 pub(in crate::store) fn missing(key: &str, url: &str) -> Error {
-    Error::store(key, "open", io::Error::other(format!("the file that it refers to is missing: {url}")))
+    Error::store(
+        key,
+        "open",
+        io::Error::other(format!("the file that it refers to is missing: {}", without_secrets(url))),
+    )
 }
 
 /// Converts an error of a target to one of the key that refers to it.
 pub(in crate::store) fn target_error(key: &str, url: &str, error: Error) -> Error {
-    let key = key.to_owned();
+    let (key, url) = (key.to_owned(), without_secrets(url));
     match error {
         Error::Store { operation, source, .. } => {
             let reason = io::Error::new(source.kind(), format!("{url}: {source}"));

@@ -24,6 +24,8 @@ use crate::store::remote::counters::Counters;
 use crate::store::remote::http::{CLIENT_KEYS, Connector, causes};
 use crate::store::remote::sent_request::register_signature;
 use crate::store::remote::service::Service;
+use crate::store::remote::web::login::WebLogin;
+use crate::store::remote::web::queries::Queries;
 use crate::store::remote_options::secrets::{register_secret, without_secrets};
 use crate::store::remote_options::{RemoteOptions, is_secret};
 
@@ -42,6 +44,8 @@ pub struct ServiceLocation {
     pub client: Arc<dyn ObjectStore>,
     /// The counts of its requests.
     pub counters: Arc<Counters>,
+    /// The queries of single objects at a web server.
+    pub queries: Arc<Queries>,
     /// The service.
     pub service: Service,
     /// The path of the hierarchy's root.
@@ -64,7 +68,13 @@ impl ServiceLocation {
             _ => location.to_owned(),
         };
         let url = Url::parse(&spelt).map_err(|error| refused(format!("not a URL: {error}")))?;
-        let (scheme, root) = ObjectStoreScheme::parse(&url).map_err(|error| refused(error.to_string()))?;
+        let (scheme, root) = match options.is_web_server {
+            true => (
+                ObjectStoreScheme::Http,
+                Path::from_url_path(url.path()).map_err(|error| refused(error.to_string()))?,
+            ),
+            false => ObjectStoreScheme::parse(&url).map_err(|error| refused(error.to_string()))?,
+        };
         let service = match scheme {
             ObjectStoreScheme::AmazonS3 => Service::S3,
             ObjectStoreScheme::GoogleCloudStorage => Service::Google,
@@ -73,11 +83,13 @@ impl ServiceLocation {
             _ => return Err(refused("not a remote store".to_owned())),
         };
         let counters = Arc::default();
-        let (client, address) = client(service, &url, options, &counters).map_err(refused)?;
+        let queries = Arc::default();
+        let (client, address) = client(service, &url, options, (&counters, &queries)).map_err(refused)?;
         let container = format!("{}{address}", &url[..Position::BeforePath]);
         Ok(ServiceLocation {
             client,
             counters,
+            queries,
             service,
             root,
             url: location.trim_end_matches('/').to_owned(),
@@ -133,7 +145,7 @@ fn client(
     service: Service,
     url: &Url,
     options: &RemoteOptions,
-    counters: &Arc<Counters>,
+    (counters, queries): (&Arc<Counters>, &Arc<Queries>),
 ) -> Result<(Arc<dyn ObjectStore>, String), String> {
     let mut settings = environment(service);
     let credentials = match service {
@@ -145,12 +157,24 @@ fn client(
         register_secret(&setting.value);
         register_signature(&setting.value);
     }
+    let login = match service {
+        Service::Http => {
+            let file = options.http_headers.as_deref();
+            Some(WebLogin::find(url, file, !options.is_foreign_origin)?)
+        }
+        _ if options.http_headers.is_some() && !options.is_foreign_origin => {
+            return Err("--http-headers is for web servers".to_owned());
+        }
+        _ => None,
+    };
     let connector = Connector {
         service,
         request_deadline: options.request_deadline.unwrap_or(REQUEST_DEADLINE),
         counters: Arc::clone(counters),
         certificates: std::env::var("AWS_CA_BUNDLE").ok().filter(|_| service == Service::S3),
         redirects: options.redirects.clone(),
+        login,
+        queries: Arc::clone(queries),
     };
     // The libraries panic at unexpected settings.
     let build = AssertUnwindSafe(|| build(service, url, options, &settings, credentials, connector));

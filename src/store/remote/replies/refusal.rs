@@ -219,7 +219,11 @@ impl ErrorReply<'_> {
         }
         if self.status == 401 || self.is_wrong() {
             return match self.service {
-                Service::Http => "the server asks for a login, which is not supported".to_owned(),
+                Service::Http => {
+                    "the server asks for a login, or refuses the one it got: give it in a file of headers (--http-headers) or in \
+                     ~/.netrc"
+                        .to_owned()
+                },
                 _ => "the credentials are missing or wrong: check the environment, or --profile".to_owned(),
             };
         }

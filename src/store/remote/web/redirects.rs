@@ -4,9 +4,11 @@
 //! `remote_options`, and `refusal`.
 //!
 //! Invariants: no hop leads where [`RedirectRule`] does not allow it, to a service of this machine or its cloud, or from https
-//! to http. The next server gets only the headers that say which bytes are wanted.
+//! to http. The next server gets only the headers that say which bytes are wanted; what the user adds (`login`) goes to its own
+//! origin only.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use object_store::client::{
@@ -14,6 +16,8 @@ use object_store::client::{
 };
 use url::{Host, Url};
 
+use super::login::WebLogin;
+use super::queries::Queries;
 use crate::store::remote::replies::refusal::{Cause, Refusal};
 use crate::store::remote_options::RedirectRule;
 use crate::store::remote_options::secrets::without_secrets;
@@ -29,11 +33,24 @@ const PASSED_ON: [&str; 7] =
 pub(in crate::store::remote) struct Redirects {
     inner: HttpClient,
     rule: RedirectRule,
+    login: WebLogin,
+    queries: Arc<Queries>,
 }
 
 impl Redirects {
-    pub(in crate::store::remote) fn new(inner: HttpClient, rule: RedirectRule) -> Self {
-        Redirects { inner, rule }
+    pub(in crate::store::remote) fn new(
+        inner: HttpClient,
+        rule: RedirectRule,
+        login: WebLogin,
+        queries: Arc<Queries>,
+    ) -> Self {
+        Redirects { inner, rule, login, queries }
+    }
+
+    /// Sends one request, with what the user adds to requests to its origin.
+    async fn send(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        self.login.add_to(&mut request);
+        self.inner.execute(request).await
     }
 
     /// Returns where a reply redirects a request; `None` if the reply is the answer. A redirect from a name to the folder of
@@ -67,7 +84,8 @@ impl Redirects {
 
 #[async_trait]
 impl HttpService for Redirects {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+    async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        self.queries.restore(&mut request);
         let (method, headers) = (request.method().clone(), request.headers().clone());
         let asked = format!("{method} {}", without_secrets(&request.uri().to_string()));
         let refused = |reason: String| {
@@ -75,9 +93,9 @@ impl HttpService for Redirects {
             HttpError::new(HttpErrorKind::Unknown, refusal)
         };
         let Ok(mut url) = Url::parse(&request.uri().to_string()) else {
-            return self.inner.execute(request).await;
+            return self.send(request).await;
         };
-        let mut response = self.inner.execute(request).await?;
+        let mut response = self.send(request).await?;
         let mut hops = 0;
         while let Some(to) = self.next(&url, method.as_str(), &response).map_err(&refused)? {
             hops += 1;
@@ -95,7 +113,7 @@ impl HttpService for Redirects {
                 }
             }
             url = to;
-            response = self.inner.execute(next).await?;
+            response = self.send(next).await?;
         }
         Ok(response)
     }

@@ -15,15 +15,21 @@ use std::time::Duration;
 use async_trait::async_trait;
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use object_store::ObjectMeta;
-use object_store::client::{HttpClient, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService};
+use object_store::client::{
+    HttpClient, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse, HttpService,
+};
 use reqwest::{Method, StatusCode};
 use tokio::sync::Mutex;
+use url::Url;
 
 use super::headers::{encoding, length, text};
+use super::pages::{MAX_PAGE_BYTES, as_webdav, names};
 use super::validators::{ReplyVersion, Validators};
 use crate::store::remote::replies::bodies::{BodyError, read_all};
+use crate::store::remote::replies::listing::without_odd_keys;
 use crate::store::remote::replies::refusal::{Cause, Refusal};
-use crate::store::remote::sent_request::SentRequest;
+use crate::store::remote::sent_request::{AskForPage, SentRequest};
+use crate::store::remote::service::Service;
 
 /// The longest body without a length or with compression, and the longest result of its decompression.
 const MAX_COLLECTED_BYTES: usize = 256 << 20;
@@ -40,6 +46,8 @@ pub(in crate::store::remote) struct WebServer {
     patience: Duration,
     /// Whether the server refused HEAD where it answers GET.
     refuses_head: AtomicBool,
+    /// Whether the server lists folders as pages for people, and not by WebDAV.
+    lists_by_pages: AtomicBool,
     validators: Validators,
     /// A lock that is held while the length of an object is found by a transfer of all of it. Readers of other parts wait for
     /// that.
@@ -52,6 +60,9 @@ type HttpReply = Result<HttpResponse, HttpError>;
 impl HttpService for WebServer {
     async fn call(&self, mut request: HttpRequest) -> HttpReply {
         let is_object = [Method::GET, Method::HEAD].contains(request.method());
+        if request.method().as_str() == "PROPFIND" {
+            return self.list(request).await;
+        }
         if !is_object {
             return self.client.execute(request).await;
         }
@@ -66,8 +77,71 @@ impl WebServer {
         elsewhere: HttpClient,
         patience: Duration,
     ) -> Self {
-        let (refuses_head, validators) = (AtomicBool::new(false), Validators::default());
-        WebServer { client, elsewhere, patience, refuses_head, validators, learning: Mutex::new(()) }
+        let (refuses_head, lists_by_pages) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (validators, learning) = (Validators::default(), Mutex::new(()));
+        WebServer { client, elsewhere, patience, refuses_head, lists_by_pages, validators, learning }
+    }
+
+    /// Returns the reply to a listing by WebDAV. If the server has no WebDAV, the reply is made from the page that lists the folder; if
+    /// there is none, it stays unknown what is in the folder.
+    async fn list(&self, request: HttpRequest) -> HttpReply {
+        let lists_by_pages = self.lists_by_pages.load(Ordering::Relaxed);
+        let mut refused = None;
+        if !lists_by_pages {
+            match self.client.execute(request.clone()).await {
+                Err(error) if is_without_webdav(&error) => refused = Some(error),
+                reply => return reply,
+            }
+        }
+        let page = self.page(&request).await;
+        if let Ok(Some(_)) = &page {
+            self.lists_by_pages.store(true, Ordering::Relaxed);
+        }
+        match (page, refused) {
+            (Ok(Some(response)), _) => Ok(response),
+            (_, Some(error)) => Err(error),
+            (Err(error), None) => Err(error),
+            (Ok(None), None) => {
+                let text = format!("{}: the server does not list this folder", shown(&request));
+                let refusal = Refusal { status: 405, cause: Cause::Other, text };
+                Err(HttpError::new(HttpErrorKind::Unknown, refusal))
+            }
+        }
+    }
+
+    /// Returns the listing of a folder from its page, in WebDAV's form; `None` if there is no page, or none that lists the folder.
+    async fn page(&self, request: &HttpRequest) -> Result<Option<HttpResponse>, HttpError> {
+        let Ok(mut folder) = Url::parse(&request.uri().to_string()) else { return Ok(None) };
+        if !folder.path().ends_with('/') {
+            folder.set_path(&format!("{}/", folder.path()));
+        }
+        let mut get = HttpRequest::new(HttpRequestBody::empty());
+        let Ok(uri) = folder.as_str().parse() else { return Ok(None) };
+        *get.uri_mut() = uri;
+        set(&mut get, "accept", "text/html");
+        set(&mut get, "accept-encoding", "identity");
+        get.extensions_mut().insert(AskForPage);
+        let response = self.client.execute(get).await?;
+        if response.status() == StatusCode::NOT_FOUND && self.lists_by_pages.load(Ordering::Relaxed) {
+            // A server that lists folders says that this one is missing.
+            return Ok(Some(response));
+        }
+        let is_html = text(response.headers().get("content-type"))
+            .is_some_and(|kind| kind.to_ascii_lowercase().starts_with("text/html"));
+        if response.status() != StatusCode::OK || !is_html || encoding(&response).is_some() {
+            return Ok(None);
+        }
+        let (_, body) = response.into_parts();
+        let Ok(bytes) = read_all(body, MAX_PAGE_BYTES, self.patience).await else { return Ok(None) };
+        let Some(names) = names(&folder, &String::from_utf8_lossy(&bytes)) else { return Ok(None) };
+        let xml = as_webdav(&folder, &names).into_bytes();
+        let (xml, odd) =
+            without_odd_keys(Service::Http, &xml).map_or((xml, None), |(xml, odd)| (xml, Some(odd)));
+        let (mut parts, _) = HttpResponse::new(Vec::new().into()).into_parts();
+        if let Some(odd) = odd {
+            parts.extensions.insert(odd);
+        }
+        Ok(Some(HttpResponse::from_parts(parts, xml.into())))
     }
 
     /// Returns the reply in the version that the request names, if some host has it; otherwise 412.
@@ -296,6 +370,12 @@ fn is_of_other_version(response: &HttpResponse, named: &str) -> bool {
     let tag = text(response.headers().get("etag"));
     response.status() == StatusCode::PRECONDITION_FAILED
         || (response.status().is_success() && tag.is_some_and(|tag| tag != named))
+}
+
+/// Whether a listing by WebDAV is refused because the server has none, or allows it to nobody.
+fn is_without_webdav(error: &HttpError) -> bool {
+    let refusal = error.source().and_then(|source| source.downcast_ref::<Refusal>());
+    refusal.is_some_and(|refusal| [400, 403, 405, 415, 501].contains(&refusal.status))
 }
 
 /// Whether HEAD is not allowed, or perhaps only this object.
