@@ -253,7 +253,7 @@ impl Facts {
             item.map_or(String::new(), |item| format!(", {item} byte{}", if item == 1 { "" } else { "s" }));
         let descr = descr.map_or(String::new(), |descr| format!(" ({descr})"));
         page.line("type", &format!("{}{descr}{bytes}", array.data_type));
-        page.line("shape", &shape_text(array));
+        page.line("shape", &shape_text(array, &self.positions));
         page.line("chunks", &tuple(&array.chunk_shape));
         if !array.shard_shape.is_null() {
             page.line("shards", &tuple(&array.shard_shape));
@@ -336,10 +336,13 @@ impl Facts {
     }
 }
 
-/// Returns a shape as text: `time 12 × lat 180 × lon 360`.
-fn shape_text(array: &ArrayDescription) -> String {
+/// Returns a shape as text: `time 12 × lat 180 × lon 360`. The names are those of the array, or else those that a group above has.
+fn shape_text(array: &ArrayDescription, positions: &[Positions]) -> String {
     let names = array.dimension_names.as_deref().unwrap_or_default();
-    let axis = |(index, length): (usize, &u64)| match names.get(index).and_then(Option::as_deref) {
+    // In OME-Zarr before 0.5 only a group above names the axes.
+    let of_group = |index: usize| positions.get(index).and_then(|axis| axis.name.as_deref());
+    let name = |index: usize| names.get(index).and_then(Option::as_deref).or_else(|| of_group(index));
+    let axis = |(index, length): (usize, &u64)| match name(index) {
         Some(name) => format!("{name} {length}"),
         None => length.to_string(),
     };

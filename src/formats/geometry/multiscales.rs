@@ -1,11 +1,20 @@
 //! OME-Zarr multiscales: the scale and the translation of a dataset.
 //!
-//! Spec: ngff.openmicroscopy.org, 0.4 and 0.5, "multiscales" metadata: attributes of a group above the array, in 0.5 in its
+//! Spec: ngff.openmicroscopy.org, 0.4 to 0.6, "multiscales" metadata: attributes of a group above the array, from 0.5 on in its
 //! attribute `ome`. Those of the dataset apply first, then those of the whole multiscale.
 //!
 //! ```json
 //! {"multiscales": [{"axes": [{"name": "y", "type": "space", "unit": "micrometer"}, …],
 //!   "datasets": [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [0.5, …]}]}]}]}
+//! ```
+//!
+//! In 0.6 (RFC-5) the axes are those of a coordinate system, and the transformation of a dataset leads to it. Transformations of the
+//! whole multiscale lead from there to other systems, and do not count.
+//!
+//! ```json
+//! {"multiscales": [{"coordinateSystems": [{"name": "physical", "axes": [{"name": "y", "type": "space"}, …]}],
+//!   "datasets": [{"path": "0", "coordinateTransformations": [{"type": "sequence", "input": "0", "output": "physical",
+//!     "transformations": [{"type": "scale", "scale": [0.5, …]}, {"type": "translation", "translation": [1, …]}]}]}]}]}
 //! ```
 
 use serde_json::Value;
@@ -49,11 +58,13 @@ fn dataset<'a>(multiscale: &'a Value, path: &str) -> Option<&'a Value> {
 }
 
 fn dataset_axes(multiscale: &Value, dataset: &Value, rank: usize) -> Option<Vec<Axis>> {
-    let described = multiscale.get("axes")?.as_array().filter(|axes| axes.len() == rank)?;
-    let inner = transformation(dataset.get("coordinateTransformations")?, rank)?;
-    let outer = match multiscale.get("coordinateTransformations") {
-        Some(value) => transformation(value, rank)?,
-        None => vec![(1.0, 0.0); rank],
+    let transformations = dataset.get("coordinateTransformations")?;
+    let system = coordinate_system(multiscale, transformations);
+    let described = system.unwrap_or(multiscale).get("axes")?.as_array().filter(|axes| axes.len() == rank)?;
+    let (inner, outer) = match (system, multiscale.get("coordinateTransformations")) {
+        (Some(_), _) => (transformation_to_system(transformations, rank)?, vec![(1.0, 0.0); rank]),
+        (None, Some(outer)) => (transformation(transformations, rank)?, transformation(outer, rank)?),
+        (None, None) => (transformation(transformations, rank)?, vec![(1.0, 0.0); rank]),
     };
     let mut axes = Vec::new();
     for ((described, (inner_scale, inner_translation)), (scale, translation)) in
@@ -72,6 +83,29 @@ fn dataset_axes(multiscale: &Value, dataset: &Value, rank: usize) -> Option<Vec<
         });
     }
     Some(axes)
+}
+
+/// Returns the coordinate system that the transformation of a dataset leads to, or else the first one; `None` before 0.6.
+fn coordinate_system<'a>(multiscale: &'a Value, transformations: &Value) -> Option<&'a Value> {
+    let systems = multiscale.get("coordinateSystems")?.as_array()?;
+    let output = transformations.get(0).and_then(|first| first.get("output"));
+    // A draft has an object with the name.
+    let output = output.and_then(|output| output.as_str().or_else(|| output.get("name")?.as_str()));
+    let is_it = |system: &&Value| system.get("name").and_then(Value::as_str) == output;
+    match output {
+        Some(_) => systems.iter().take(MAX_DATASETS).find(is_it),
+        None => systems.first(),
+    }
+}
+
+/// Reads the transformation of a dataset in 0.6: an identity, a scale, or a sequence of a scale and a translation.
+fn transformation_to_system(value: &Value, rank: usize) -> Option<Vec<(f64, f64)>> {
+    let [only] = value.as_array()?.as_slice() else { return None };
+    match only.get("type").and_then(Value::as_str)? {
+        "identity" => Some(vec![(1.0, 0.0); rank]),
+        "sequence" => transformation(only.get("transformations")?, rank),
+        _ => transformation(value, rank),
+    }
 }
 
 /// Returns the name of an axis. In version 0.3 the axis is its name.

@@ -77,6 +77,44 @@ fn multiscales_of_both_versions() {
     }
 }
 
+#[test]
+fn multiscales_with_coordinate_systems() {
+    let axes = json!([{"name": "c", "type": "channel"}, {"name": "y", "type": "space", "unit": "micrometer"},
+        {"name": "x", "type": "space", "unit": "micrometer"}]);
+    let other = json!([{"name": "i", "type": "array"}, {"name": "j", "type": "array"}, {"name": "k", "type": "array"}]);
+    let of = |transformations: Value| {
+        let multiscale = json!({
+            "coordinateSystems": [{"name": "array", "axes": other}, {"name": "physical", "axes": axes}],
+            "datasets": [{"path": "s/1", "coordinateTransformations": transformations}],
+            // It leads to another system.
+            "coordinateTransformations": [{"type": "scale", "scale": [1, 10, 10], "input": "physical", "output": "world"}],
+        });
+        of_multiscales(json!({"ome": {"version": "0.6", "multiscales": [multiscale]}}))
+    };
+    let scale = json!({"type": "scale", "scale": [1, 2, 4]});
+    let translation = json!({"type": "translation", "translation": [0, 5, 7]});
+    let both = json!([scale, translation]);
+    for output in [json!("physical"), json!({"name": "physical"})] {
+        let found = of(json!([{"type": "sequence", "input": "1", "output": output, "transformations": both}]));
+        assert_eq!(places(&found), [None, Some((5.0, 2.0)), Some((7.0, 4.0))]);
+        assert_eq!(found.axes[2].unit.as_deref(), Some("micrometer"));
+    }
+    let found = of(json!([{"type": "scale", "scale": [1, 2, 4], "output": "physical"}]));
+    assert_eq!(places(&found), [None, Some((0.0, 2.0)), Some((0.0, 4.0))]);
+    let found = of(json!([{"type": "identity", "output": "physical"}]));
+    assert_eq!(places(&found), [None, Some((0.0, 1.0)), Some((0.0, 1.0))]);
+    for unknown in [
+        json!([{"type": "affine", "affine": [], "output": "physical"}]),
+        json!([{"type": "scale", "scale": [1, 2, 4], "output": "nowhere"}]),
+        json!([{"type": "sequence", "output": "physical", "transformations": [translation, scale]}]),
+        json!([{"type": "sequence", "output": "physical", "transformations": [{"type": "sequence"}]}]),
+        json!([]),
+        json!({}),
+    ] {
+        assert_eq!(places(&of(unknown.clone())), [None; 3], "{unknown}");
+    }
+}
+
 /// Returns a group of a field and its coordinates, with values as they are stored.
 fn climate(changes: &[(&str, Value)], latitudes: &[f64]) -> Arc<dyn Store> {
     let coordinate = |name: &str, length: u64, attributes: Value| {
