@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, Command};
 use zarrfs::formats::find_by_any_name;
 use zarrfs::nearest::nearest;
 
-use super::removed::replace_word;
+use super::removed::{is_read_only, replace_word};
 use crate::cli::exit::{Exit, Outcome};
 
 /// How a word of mount(8) or fstab(5) is treated.
@@ -78,8 +78,10 @@ pub struct MountWords {
 /// Reads the values of `-o`. `mount` is clap's definition of `zarrfs mount`, and `sloppy` is mount(8)'s `-s`.
 pub fn read(values: &[String], mount: &Command, sloppy: bool) -> Outcome<MountWords> {
     let mut words = MountWords::default();
+    let mut stays_read_only = false;
     for word in values.iter().flat_map(|value| split(value)) {
         let (name, value) = name_and_value(&word);
+        stays_read_only |= is_read_only(name, value);
         let word = replace_word(name, value).unwrap_or(word);
         let (name, value) = name_and_value(&word);
         if word == "_netdev" {
@@ -103,6 +105,9 @@ pub fn read(values: &[String], mount: &Command, sloppy: bool) -> Outcome<MountWo
         } else {
             return Err(Exit::Usage(unknown(name, mount)));
         }
+    }
+    if stays_read_only {
+        (words.ro, words.rw) = (true, false);
     }
     Ok(words)
 }
@@ -256,6 +261,10 @@ mod tests {
         let read = words(&["threads=2,read-only,prefetch,session_threads=3"]).unwrap();
         assert_eq!(read.flags, ["--tune=threads=2", "--tune=prefetch=on"]);
         assert!(read.ro);
+        // 'read-only' held whatever else was given, and mount(8) passes 'rw' by itself.
+        let read = words(&["read_only,rw,writable"]).unwrap();
+        assert!(read.ro && !read.rw);
+        assert!(words(&["requester-pays=off"]).is_err() && words(&["read-only=off"]).is_err());
     }
 
     #[test]
