@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -338,11 +339,22 @@ fn process_of(config: &[u8]) -> Option<DaemonState> {
         let process = sys::open_process(keeper.pid).ok()?;
         (start_ticks(keeper.pid) == keeper.start_ticks).then_some(process)
     });
-    let outcome = config.get("outcome").and_then(|path| fs::File::open(path.as_str()?).ok());
+    let outcome = config.get("outcome").and_then(|path| open_outcome(path.as_str()?, pid));
     let stop_deadline = config.get("stop-deadline").and_then(serde_json::Value::as_f64);
     let stop_deadline = Duration::try_from_secs_f64(stop_deadline.unwrap_or_default()).unwrap_or_default();
     let daemon = RunningDaemon { process, pid, keeper, outcome, stop_deadline };
     (start_ticks(pid) == Some(ticks)).then_some(DaemonState::Running(daemon))
+}
+
+/// Opens the exit status of a daemon. The mount may be another user's program, and the path anything: opening a FIFO would hang.
+fn open_outcome(path: &str, pid: u32) -> Option<fs::File> {
+    let number = path.strip_prefix(&format!("/proc/{pid}/fd/"))?;
+    if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let file =
+        fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).ok()?;
+    file.metadata().is_ok_and(|metadata| metadata.is_file()).then_some(file)
 }
 
 /// The keeper that a mount's `config.json` names.
@@ -404,4 +416,44 @@ fn detach_by_helper(mountpoint: &Path, lazily: bool) -> io::Result<()> {
         return Err(io::Error::other(format!("{complaint}: {hint}")));
     }
     Err(io::Error::other(complaint))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    /// `zarrfs umount` of another user's mount opened whatever the mount named, and hung at a FIFO.
+    #[test]
+    fn an_exit_status_is_a_file_of_the_daemon() {
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        let both_ends = fs::File::options().read(true).write(true).open(&fifo).unwrap();
+        let file = tempfile::tempfile().unwrap();
+        let pid = std::process::id();
+        let of = |file: &fs::File| format!("/proc/{pid}/fd/{}", file.as_raw_fd());
+        let has_outcome = |outcome: &str| {
+            let ticks = start_ticks(pid).unwrap();
+            let config = serde_json::json!({"pid": pid, "process_start_ticks": ticks, "outcome": outcome});
+            match process_of(config.to_string().as_bytes()) {
+                Some(DaemonState::Running(daemon)) => daemon.outcome.is_some(),
+                _ => panic!("{config}"),
+            }
+        };
+        assert!(has_outcome(&of(&file)));
+        for other in [
+            of(&both_ends),
+            format!("/proc/{pid}/fd/../comm"),
+            format!("/proc/{pid}/fd/"),
+            "/etc/passwd".to_owned(),
+        ] {
+            assert!(!has_outcome(&other), "{other}");
+        }
+        drop(both_ends);
+        assert!(!has_outcome(fifo.to_str().unwrap()));
+    }
 }
