@@ -1,8 +1,9 @@
 //! Mounts that go on when their daemon does not: kills, restarts, the keeper, and every way to unmount.
 
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -118,6 +119,58 @@ pub fn some(range: std::ops::Range<u64>, number: u64) -> u64 {
         (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     range.start + (seed >> 20) % (range.end - range.start)
+}
+
+/// The bug: the next daemon knew the file's readers of now, and not those of the time when it was opened. What the owner had closed since
+/// was read through the old handle.
+#[test]
+fn a_handle_of_before_reads_nothing_that_was_closed_since() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let place = place();
+    fs::set_permissions(place.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    place.mount(&["--keeper", "-o", "revalidate=0"]);
+    if !has_keepers(&place) {
+        return;
+    }
+    let script = "exec 3<mnt/rows 4<mnt/rows 5<mnt/rows; echo open; while read handle chunk; do \
+        dd bs=10000 skip=$chunk count=1 status=none <&$handle 2>&1 | tr -d '\\n'; echo; done";
+    let mut reader = Command::new("sh")
+        .args(["-c", script])
+        .env("LC_ALL", "C")
+        .current_dir(place.folder.path())
+        .uid(65_534)
+        .gid(65_534)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(reader.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "open");
+    let mut read = |handle: u64, chunk: u64| {
+        writeln!(reader.stdin.as_mut().unwrap(), "{handle} {chunk}").unwrap();
+        lines.next().unwrap().unwrap()
+    };
+    for chunk in [200, 250] {
+        place.put(&format!("rows/c/{chunk}/0"), vec![b'S'; 10_000]);
+    }
+    assert!(read(3, 200).contains("SSSS"), "it is open to all");
+    let close = |key: &str| {
+        let path = place.store().join(key);
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    ["rows/zarr.json", "rows/c/249/0", "rows/c/250/0"].into_iter().for_each(close);
+    let answer = read(4, 249);
+    assert!(answer.contains("ermission denied"), "without a restart: {answer}");
+    let daemon = place.daemon();
+    signal(daemon, "KILL");
+    next_daemon(&place, daemon);
+    let answer = read(5, 250);
+    assert!(!answer.contains("SSSS"), "the chunk was closed before it was read");
+    drop(reader.stdin.take());
+    reader.wait().unwrap();
+    end(&place, &[]);
 }
 
 #[test]

@@ -1,4 +1,7 @@
 //! The records of a session's journal, and their bytes: a tag, then the fields, numbers in eight bytes and texts with their length.
+//! Uses `store` for the readers of an array.
+
+use crate::store::Readers;
 
 /// The highest bit of a request's number: a daemon had it in hand when it died, and the kernel sends it again (FUSE_UNIQUE_RESEND).
 pub const IS_RESENT: u64 = 1 << 63;
@@ -18,6 +21,8 @@ pub enum Content {
         form: String,
         /// Its shape.
         shape: Vec<u64>,
+        /// The users who may have opened it.
+        readers: Readers,
     },
     /// Exactly these bytes.
     Bytes(Vec<u8>),
@@ -427,10 +432,11 @@ impl Writer<'_> {
 
     fn content(&mut self, content: &Content) {
         match content {
-            Content::Array { form, shape } => {
+            Content::Array { form, shape, readers } => {
                 self.tag(1).bytes(form.as_bytes()).number(shape.len() as u64);
-                shape.iter().for_each(|length| {
-                    self.number(*length);
+                let readers = [readers.uid, readers.gid, readers.mode].map(u64::from);
+                shape.iter().chain(&readers).for_each(|number| {
+                    self.number(*number);
                 });
             }
             Content::Bytes(bytes) => {
@@ -515,7 +521,9 @@ impl Reader<'_> {
             1 => {
                 let form = self.text()?;
                 let rank = self.number()?;
-                Content::Array { form, shape: (0..rank).map(|_| self.number()).collect::<Option<_>>()? }
+                let shape = (0..rank).map(|_| self.number()).collect::<Option<_>>()?;
+                let mut id = || u32::try_from(self.number()?).ok();
+                Content::Array { form, shape, readers: Readers { uid: id()?, gid: id()?, mode: id()? } }
             }
             2 => Content::Bytes(self.bytes()?),
             3 => Content::Made { fingerprint: self.number()? },
@@ -576,7 +584,11 @@ mod tests {
             Record::Draft { inode: 3, change: DraftChange::Write { offset: 1, bytes: vec![2] } },
             Record::Draft { inode: 3, change: DraftChange::Resize(4) },
             Record::Draft { inode: 3, change: DraftChange::Ended },
-            opened(Content::Array { form: text(), shape: vec![3, 0] }),
+            opened(Content::Array {
+                form: text(),
+                shape: vec![3, 0],
+                readers: Readers { uid: 1, gid: 2, mode: 0o640 },
+            }),
             opened(Content::Bytes(vec![0, 1])),
             opened(Content::Made { fingerprint: 1 }),
             opened(Content::Folder { fingerprint: 2 }),

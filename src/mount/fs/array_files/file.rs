@@ -388,7 +388,7 @@ impl OpenFile for ArrayFile {
 
     fn content(&self) -> Content {
         match self.inode.open_array() {
-            Some(open) => self.inode.identity.content(&open.metadata),
+            Some(open) => self.inode.identity.content(&open.metadata, *self.readers),
             None => Content::Unrepeatable,
         }
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::metadata::ArrayMetadata;
 use crate::mount::journal::record::Content;
+use crate::store::Readers;
 
 /// What an array is, as far as its open files and its pages depend on it.
 #[derive(Default)]
@@ -23,13 +24,13 @@ struct KnownArray {
 }
 
 impl ArrayIdentity {
-    /// Returns the record of an open file of the array that has this metadata.
-    pub fn content(&self, metadata: &ArrayMetadata) -> Content {
+    /// Returns the record of an open file of the array that has this metadata and had these readers.
+    pub fn content(&self, metadata: &ArrayMetadata, readers: Readers) -> Content {
         let known = self.known.get_or_init(|| KnownArray {
             form: metadata.stored_form().to_string(),
             shape: metadata.shape.clone(),
         });
-        Content::Array { form: known.form.clone(), shape: known.shape.clone() }
+        Content::Array { form: known.form.clone(), shape: known.shape.clone(), readers }
     }
 
     /// Expects the array that a former daemon has recorded.

@@ -22,6 +22,7 @@ use crate::mount::fs::virtual_files::companions::Companions;
 use crate::mount::fs::virtual_files::open::VirtualFiles;
 use crate::mount::fs::virtual_files::sidecar_edit::Drafts;
 use crate::mount::journal::record::{Content, OpenForWriting, OpenRecord};
+use crate::store::Readers;
 
 /// The rooms that open files again.
 pub(in crate::mount::fs) struct Reopening {
@@ -105,16 +106,21 @@ pub(super) struct FormerFile {
     file: OnceLock<Arc<dyn OpenFile>>,
     /// Held while it is opened.
     opening: Mutex<()>,
+    /// Keeps the users who may have opened it in the array's audience, from the beginning: other handles fill the pages that it reads.
+    _readers: Option<Arc<Readers>>,
 }
 
 impl FormerFile {
     /// Creates a file that is not opened yet.
     pub fn new(inode: Arc<Inode>, record: OpenRecord, reopening: Arc<Reopening>) -> Self {
-        if let Content::Array { form, shape } = &record.content {
+        let mut of_array = None;
+        if let Content::Array { form, shape, readers } = &record.content {
             inode.identity.expect(form.clone(), shape.clone());
+            of_array = inode.shared.as_ref().map(|shared| shared.audience.admit(*readers));
         }
         let cache_mode = (inode.entity.kind == EntityKind::Array).then(|| former_mode(&inode, &record));
-        FormerFile { inode, record, reopening, cache_mode, file: OnceLock::new(), opening: Mutex::new(()) }
+        let (file, opening) = (OnceLock::new(), Mutex::new(()));
+        FormerFile { inode, record, reopening, cache_mode, file, opening, _readers: of_array }
     }
 
     /// Opens it, unless it is open already.
