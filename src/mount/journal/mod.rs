@@ -120,7 +120,7 @@ impl Journal {
         if length > LIMIT_BYTES {
             return Err(io::Error::other("it has too many inodes and open files"));
         }
-        let start = part.end.next_multiple_of(HEADER_BYTES);
+        let start = next_part(part.end);
         self.file.write_all_at(&bytes, start)?;
         // The kernel copies these few bytes as a whole, or not at all.
         self.file.write_all_at(&start.to_le_bytes(), START_AT)?;
@@ -129,6 +129,12 @@ impl Journal {
         part.rewrite_at = SMALLEST_REWRITE.max(2 * length);
         Ok(())
     }
+}
+
+/// Returns where the part after one that ends here begins. Zeros lie between them, at which a reader of the first part ends: a daemon that
+/// dies before the header names the new part would otherwise read a piece of it as the end of the old one.
+fn next_part(end: u64) -> u64 {
+    (end + PREFIX_BYTES as u64).next_multiple_of(HEADER_BYTES)
 }
 
 /// Returns a record with its length and checksum.
@@ -221,6 +227,26 @@ mod tests {
                 assert_eq!(state, expected, "{length} {is_damaged}");
             }
         }
+    }
+
+    /// The next part began where the old one ended if that was a multiple of 4096. The first records of a new part that was cut off by
+    /// the end of the daemon then counted as the last of the old one: an inode was there again, and its lookups were not.
+    #[test]
+    fn a_new_part_that_is_not_named_yet_does_not_count() {
+        let file = empty();
+        let journal = Journal::create(file.try_clone().unwrap()).unwrap();
+        let lookups = Record::Lookups { number: 2, count: 3 };
+        journal.append(&inode(2, "a"));
+        journal.append(&lookups);
+        let used = file.metadata().unwrap().len() - HEADER_BYTES;
+        let empty_path = framed(&inode(3, "")).len() as u64;
+        journal.append(&inode(3, &"x".repeat((HEADER_BYTES - used - empty_path) as usize)));
+        let end = file.metadata().unwrap().len();
+        assert_eq!(end, 2 * HEADER_BYTES);
+        // The first record of the new part, whose second one is torn.
+        file.write_all_at(&framed(&inode(2, "a")), next_part(end)).unwrap();
+        let (_, state) = Journal::open(file).unwrap();
+        assert_eq!(state.inodes.get(&2).map(|inode| inode.lookups), Some(3));
     }
 
     #[test]
