@@ -84,7 +84,8 @@
 //!   before fsync.
 //! - There is no thread pool per array and no async runtime above `store`: `array/workers.rs` is all the concurrency of decoding.
 //! - There is no FUSE type outside `mount`, and none in `mount/fs`.
-//! - There is no second path for order F or for views: each is the stored array, opened with other axes or one more codec.
+//! - There is no second path for order F or for views: each is the stored array, opened with other axes or one more codec. A slice is read from
+//!   the array's own chunks.
 //! - No codec knows a store key: the layer that knows the key adds it to the error.
 
 pub mod array;

@@ -22,7 +22,7 @@
 //! | `variable/` | arrays of strings and bytes, element by element |
 //! | `interleavings/` | tests under random schedules |
 //! | `request.rs` | one read of a reader: chooses among what the folders above have |
-//! | `slice.rs` | the elements of a slice, each chunk loaded once |
+//! | `slice.rs` | the elements of a slice: in order, each chunk loaded once; or from any offset |
 //! | `engine.rs` | what all arrays of a process share, for each part of an array |
 //! | `workers.rs`, `semaphore.rs`, `sync.rs` | the decoding threads, and locks |
 //! | `outside.rs` | what is stored outside an array, for code that changes its shape |

@@ -1,13 +1,13 @@
-//! One slice of an array, from its selection to its bytes, in order.
+//! One slice of an array, from its selection to its bytes: in order, or from any offset (`read/slices.rs`).
 //!
-//! Uses `geometry/`, `source/`, `write/`, `readahead/`, `cancellation` and `error`. Long contiguous parts are read as
+//! Uses `geometry/`, `source/`, `write/`, `readahead/`, `cancellation` and `error`. In order, long contiguous parts are read as
 //! ranges of the file. Everything else is made block by block (`geometry/selection.rs`): each chunk of a block is
 //! loaded once, on the decoding threads, and past the cache. A block has whole chunks along the axis where it ends, as
 //! long as one row of them fits into half of the cache's limit; so a chunk is loaded once for the whole slice, and more
 //! often only if the selected elements of one row of chunks need more memory.
 
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -15,8 +15,9 @@ use crate::array::Array;
 use crate::array::cache::CachedContent;
 use crate::array::geometry::selection::{AxisSelection, GridSelection, Piece, SelectionBlock};
 use crate::array::geometry::strided_copy::fill_items;
-use crate::array::read::access::Blocking;
+use crate::array::read::access::{Blocking, ReadAccess};
 use crate::array::read::reply_buffer::ReplyBuffer;
+use crate::array::read::slices::SliceRange;
 use crate::array::readahead::Reader;
 use crate::array::request::ReadRequest;
 use crate::array::served::ServedArray;
@@ -84,6 +85,27 @@ struct BlockReader<'a> {
 }
 
 impl Array {
+    /// Fills `out` with the bytes of a slice from `offset`, through the cache. `selection` has one entry for each axis of the
+    /// array, in the array's own order. Returns `false` only if the read must not block and would have to; then `out` is undefined.
+    pub fn read_slice_at(
+        &self,
+        selection: &[AxisSelection],
+        offset: u64,
+        out: &mut [u8],
+        blocking: Blocking,
+        cancellation: &Cancellation,
+    ) -> Result<bool> {
+        let axes = &served_axes(self, selection)?;
+        let access = ReadAccess { blocking, is_sequential: false, cancellation };
+        self.reader.read_slice(SliceRange { axes, offset }, out, access)
+    }
+
+    /// Returns the range of the flat file that has exactly the bytes of a slice, if there is one.
+    pub fn range_of_slice(&self, selection: &[AxisSelection]) -> Result<Option<Range<u64>>> {
+        let axes = served_axes(self, selection)?;
+        Ok(GridSelection::new(self.served.grid(), axes).single_range())
+    }
+
     /// Calls `write` with the bytes of a slice, part by part and in the order of the flat file, until it breaks.
     /// `selection` has one entry for each axis of the array, in the array's own order. Blocks on the store.
     pub fn read_slice<E: From<Error>>(
@@ -93,14 +115,7 @@ impl Array {
         write: &mut SliceSink<'_, E>,
     ) -> std::result::Result<(), E> {
         let served = &self.served;
-        let lies_inside = |(selected, extent): (&AxisSelection, &u64)| selected.is_inside(*extent);
-        let shape = &served.metadata().shape;
-        if selection.len() != shape.len() || !selection.iter().zip(shape).all(lies_inside) {
-            let reason = format!("{}: the slice is not inside the array", served.path());
-            return Err(Error::InvalidValue(reason).into());
-        }
-        let in_served_order = served.source().keys().axis_order().served(selection);
-        let selection = GridSelection::new(served.grid(), in_served_order);
+        let selection = GridSelection::new(served.grid(), served_axes(self, selection)?);
         if selection.size_bytes() == 0 {
             return Ok(());
         }
@@ -127,6 +142,18 @@ impl Array {
         }
         Ok(())
     }
+}
+
+/// Returns the selected elements of each served axis. Fails if one of them is not in the array.
+fn served_axes(array: &Array, selection: &[AxisSelection]) -> Result<Vec<AxisSelection>> {
+    let served = &array.served;
+    let lies_inside = |(selected, extent): (&AxisSelection, &u64)| selected.is_inside(*extent);
+    let shape = &served.metadata().shape;
+    if selection.len() != shape.len() || !selection.iter().zip(shape).all(lies_inside) {
+        let reason = format!("{}: the slice is not inside the array", served.path());
+        return Err(Error::InvalidValue(reason));
+    }
+    Ok(served.source().keys().axis_order().served(selection))
 }
 
 /// Calls `write` with the bytes of a range of the file, until it breaks.
@@ -330,6 +357,52 @@ mod tests {
                 assert!(decoded >= chunks && decoded <= chunks * times, "{decoded} of {chunks}, {limit}");
             }
         }
+    }
+
+    #[test]
+    fn any_range_of_a_slice_is_read_as_the_slice_is() {
+        let (store, content) = (store(), content());
+        let (whole, reversed) = (every(1, 100), AxisSelection { start: 97, step: -7, count: 14 });
+        let slices = [
+            ([whole, every(20, 5)], 50),
+            ([every(25, 4), whole], 40),
+            ([reversed, AxisSelection { start: 3, step: 1, count: 1 }], 10),
+            ([reversed, reversed], 100),
+        ];
+        for (selection, chunks) in slices {
+            let (engine, array) = open(&store, 1 << 20);
+            let expected = read(&array, &selection);
+            let (engine_of_parts, array) = {
+                drop(engine);
+                open(&store, 1 << 20)
+            };
+            let never = Cancellation::never();
+            for length in [1, 13, expected.len()] {
+                for offset in (0..expected.len()).step_by(length) {
+                    let mut out = vec![0; length.min(expected.len() - offset)];
+                    for blocking in [Blocking::No, Blocking::Yes] {
+                        let is_read = array
+                            .read_slice_at(&selection, offset as u64, &mut out, blocking, &never)
+                            .unwrap();
+                        if is_read {
+                            break;
+                        }
+                    }
+                    assert_eq!(out, expected[offset..offset + out.len()], "{selection:?} {length} {offset}");
+                }
+            }
+            assert!(
+                array
+                    .read_slice_at(&selection, expected.len() as u64, &mut [0], Blocking::Yes, &never)
+                    .is_err()
+            );
+            assert!(engine_of_parts.counters().decoded_chunks <= chunks, "each chunk is decoded once");
+        }
+        let (_, array) = open(&store, 1 << 20);
+        let rows = AxisSelection { start: 3, step: 1, count: 4 };
+        assert_eq!(array.range_of_slice(&[rows, whole]).unwrap(), Some(300..700));
+        assert_eq!(array.range_of_slice(&[every(3, 2), whole]).unwrap(), None);
+        assert_eq!(content.len(), 10_000);
     }
 
     #[test]

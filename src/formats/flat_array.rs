@@ -133,8 +133,8 @@ pub fn header_and_array(subject: &Subject<'_>, header: Vec<u8>) -> Result<Compan
     let size_bytes = subject.metadata()?.flat_size().unwrap_or(0);
     let array = subject.surroundings.open_array(subject.path)?;
     let reservation = reserve(subject, &header)?;
-    let range = subject.offset()..subject.offset().saturating_add(size_bytes);
-    let file = VirtualFile::new([Segment::Bytes(header), Segment::Array { array, range }]);
+    let elements = subject.segment(subject.path, array, size_bytes)?;
+    let file = VirtualFile::new([Segment::Bytes(header), elements]);
     Ok(CompanionContent::Ready(file.with_reservation(reservation)))
 }
 

@@ -6,7 +6,7 @@
 //! It is served as `__formats__/NAME/PATH.SUFFIX` for the nodes that the format can express. Other nodes have no file, because an
 //! approximation would be wrong. The folder of a format with detached headers shows the arrays' own files too (`detached/`).
 //!
-//! The files of a view ([`View`]) are made like those of an array (`views.rs`).
+//! The files of a view ([`View`]) are made like those of an array (`views.rs`). `slices/` reads the index of a slice.
 //!
 //! `flat_array.rs` describes the bytes of an array for formats of grids and images, `numbers.rs` reads elements as numbers, and `geometry/`
 //! finds their positions in space and time.
@@ -26,6 +26,7 @@ pub mod npy;
 pub mod numbers;
 mod registry;
 mod safetensors;
+pub mod slices;
 #[cfg(test)]
 mod tagged;
 mod tiff;
@@ -37,12 +38,12 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::array::Layout;
+use crate::array::{AxisSelection, Layout};
 use crate::error::{Error, Result};
 use crate::hierarchy::{Child, Node, OpenArray, OpenArrays, SharedArray, View};
 use crate::metadata::ArrayMetadata;
 use crate::store::{Audience, Info, join};
-use virtual_file::VirtualFile;
+use virtual_file::{Segment, VirtualFile};
 
 pub use documents::documents_info;
 pub use geometry::positions::{self, Positions};
@@ -50,6 +51,10 @@ pub use registry::{FORMATS, JSON, find, find_by_any_name, text_file};
 
 /// The folder of all companion files, below the root of the mount.
 pub const FOLDER: &str = "__formats__";
+
+/// A slice that is one range of its array's file is read as that range if it has this many bytes. Then it gets read-ahead, which reads some chunks past its
+/// end.
+const MIN_RANGE_BYTES: u64 = 16 << 20;
 
 /// The longest list of names that a file leaves out.
 const MAX_NAMES_BYTES: usize = 4096;
@@ -147,6 +152,10 @@ pub trait Surroundings {
     /// Returns the node at a path, if all users who may read the subject's node may read that node's documents. If the view shows more than
     /// one array, the node is as the view shows it.
     fn node(&self, path: &str) -> Result<Option<Arc<Node>>>;
+    /// Returns the node at a path as [`Surroundings::node`] does, but with all its elements if the view shows a part of each array.
+    fn whole_node(&self, path: &str) -> Result<Option<Arc<Node>>> {
+        self.node(path)
+    }
     /// Returns the nodes in a group.
     fn children(&self, path: &str) -> Result<Vec<Child>>;
     /// Returns whether there is a node at a path, even one that the readers may not read.
@@ -251,7 +260,7 @@ impl Subject<'_> {
     /// Returns the layout of the served bytes.
     pub fn layout(&self) -> Layout {
         let own = self.arrays.layout();
-        self.view.map_or(own, |(view, _)| view.layout(own))
+        self.view.as_ref().map_or(own, |(view, _)| view.layout(own))
     }
 
     /// Returns the formats that a program may open instead of the array's flat file, as far as they depend on the node alone.
@@ -269,19 +278,40 @@ impl Subject<'_> {
 
     /// Returns the node as it is stored.
     pub fn stored(&self) -> &Node {
-        self.view.map_or(self.node, |(_, stored)| stored)
+        self.view.as_ref().map_or(self.node, |(_, stored)| stored)
     }
 
     /// Returns the open array that readers use for this view of the array at a path, if there is one.
     pub fn current_array(&self, path: &str, rank: usize) -> Option<Arc<OpenArray>> {
-        let view = self.view.and_then(|(view, _)| view.of_array(rank, self.arrays.layout()));
+        let view = self.view.as_ref().and_then(|(view, _)| view.of_array(rank, self.arrays.layout()));
         self.arrays.current(view, path)
     }
 
-    /// Returns where the bytes of the view begin in the open array.
-    pub fn offset(&self) -> u64 {
-        let size_bytes = self.metadata().ok().and_then(|metadata| metadata.flat_size()).unwrap_or(0);
-        self.view.map_or(0, |(view, _)| view.offset(size_bytes))
+    /// Returns the bytes of the array at a path, as the view shows it: `size_bytes` of them, in the open array that has them.
+    pub fn segment(&self, path: &str, array: Arc<SharedArray>, size_bytes: u64) -> Result<Segment> {
+        let slice = match &self.view {
+            Some((View::Slice(slice), _)) if path == self.path => slice.clone(),
+            Some((View::Slice(slice), _)) => Arc::new(slice.for_neighbours()),
+            Some((view, _)) if path == self.path => {
+                let start = view.offset(size_bytes);
+                return Ok(Segment::Array { array, range: start..start.saturating_add(size_bytes) });
+            }
+            _ => return Ok(Segment::Array { array, range: 0..size_bytes }),
+        };
+        // The array may have been replaced since its node was read.
+        let stale = || Error::Stale { key: path.to_owned() };
+        let open = array.current().ok_or_else(stale)?;
+        let parts = slice.parts(&open.metadata).ok_or_else(stale)?;
+        let selection: Vec<AxisSelection> = parts.into_iter().map(|part| part.selection).collect();
+        let item_bytes = open.metadata.data_type.item_size().unwrap_or(0) as u64;
+        if selection.iter().fold(item_bytes, |bytes, axis| bytes.saturating_mul(axis.count)) != size_bytes {
+            return Err(stale());
+        }
+        let range = open.array.clone()?.range_of_slice(&selection)?;
+        Ok(match range.filter(|_| size_bytes >= MIN_RANGE_BYTES) {
+            Some(range) => Segment::Array { array, range },
+            None => Segment::Slice { array, selection: selection.into(), size_bytes },
+        })
     }
 
     /// Returns the name of the own file of the array or the view.
@@ -300,9 +330,9 @@ impl Subject<'_> {
     }
 
     /// Returns the file of this node in a format, as a path from the root of the mount: next to the node's own file, if it is listed there
-    /// and no node has its name.
+    /// and no node has its name. The folders of views list the views' own files only.
     pub fn companion_file(&self, format: &'static Format) -> Result<String> {
-        if self.listed.contains(&format) {
+        if self.view.is_none() && self.listed.contains(&format) {
             let (folder, name) = self.array_file().rsplit_once('/').unwrap_or(("", self.array_file()));
             let file = format.listed_name(name).map(|name| join(folder, &name));
             if let Some(file) = file

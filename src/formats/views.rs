@@ -1,7 +1,7 @@
 //! The names of views, and their own files: `__views__/VIEW/PATH` is an array's flat file in another form.
 //!
 //! Uses `hierarchy`. The planes along an axis have a folder for each array, `__views__/planes@AXIS/PATH/INDEX`; `planes` is
-//! short for `planes@0`. Companion files of a view are those of an array at `__views__/VIEW/PATH`.
+//! short for `planes@0`. A slice is one file in `__views__/slice`, `PATH[INDEX]`, found by name and never listed. Companion files of a view are those of an array at `__views__/VIEW/PATH`.
 
 use std::borrow::Cow;
 
@@ -26,6 +26,8 @@ const BY_NAME: [(&str, View); 6] = [
 ];
 /// The folder of the planes along the first axis.
 const PLANES: &str = "planes";
+/// The folder of slices.
+const SLICES: &str = "slice";
 /// How many axes have a folder of planes that is listed.
 const LISTED_AXES: u8 = 5;
 /// The fewest digits of the name of a plane.
@@ -50,21 +52,26 @@ pub fn find(folder: &str) -> Option<View> {
         let number: u8 = axis.parse().ok().filter(|&number| usize::from(number) < MAX_RANK)?;
         return (number.to_string() == axis).then_some(View::Planes(number));
     }
-    BY_NAME.iter().find(|(name, _)| *name == folder).map(|(_, view)| *view)
+    if folder == SLICES {
+        return Some(View::Slices);
+    }
+    BY_NAME.iter().find(|(name, _)| *name == folder).map(|(_, view)| view.clone())
 }
 
 /// Returns the folder of a view.
-pub fn folder(view: View) -> Cow<'static, str> {
+pub fn folder(view: &View) -> Cow<'static, str> {
     match view {
         View::Planes(0) | View::Plane { axis: 0, .. } => PLANES.into(),
         View::Planes(axis) | View::Plane { axis, .. } => format!("{PLANES}@{axis}").into(),
-        view => BY_NAME.iter().find(|(_, other)| *other == view).map_or("", |(name, _)| name).into(),
+        View::Slices | View::Slice(_) => SLICES.into(),
+        view => BY_NAME.iter().find(|(_, other)| other == view).map_or("", |(name, _)| name).into(),
     }
 }
 
 /// Returns the views with a listed folder. The planes along further axes are found by name.
 pub fn listed() -> impl Iterator<Item = View> {
-    BY_NAME.iter().map(|(_, view)| *view).chain((0..LISTED_AXES).map(View::Planes))
+    let by_name = BY_NAME.iter().map(|(_, view)| view.clone());
+    by_name.chain((0..LISTED_AXES).map(View::Planes)).chain([View::Slices])
 }
 
 /// Returns the name of a plane among `length` planes, with leading zeros, so that names sort as numbers.
@@ -81,13 +88,14 @@ pub fn plane_index(name: &str, length: u64) -> Option<u64> {
 
 /// Returns the own file of a view of an array with this own file, both as paths from the root of what is served. `stored` is the
 /// array's node.
-pub fn own_file(view: View, array_file: &str, stored: &Node) -> String {
+pub fn own_file(view: &View, array_file: &str, stored: &Node) -> String {
     let file = join(VIEWS, &join(&folder(view), array_file));
     match (view, stored) {
         (View::Plane { axis, index }, Node::Array { metadata, .. }) => {
-            let length = metadata.shape.get(usize::from(axis)).copied().unwrap_or(0);
-            join(&file, &plane_name(index, length))
+            let length = metadata.shape.get(usize::from(*axis)).copied().unwrap_or(0);
+            join(&file, &plane_name(*index, length))
         }
+        (View::Slice(slice), _) => format!("{file}[{}]", slice.index),
         _ => file,
     }
 }
@@ -96,9 +104,9 @@ pub fn own_file(view: View, array_file: &str, stored: &Node) -> String {
 pub fn list_for_array(array_file: &str, node: &Node) -> Value {
     let Node::Array { metadata, .. } = node else { return Value::Object(Map::new()) };
     let planes = (0..metadata.shape.len()).filter_map(|axis| u8::try_from(axis).ok()).map(View::Planes);
-    let views = BY_NAME.iter().map(|(_, view)| *view).chain(planes);
+    let views = BY_NAME.iter().map(|(_, view)| view.clone()).chain(planes);
     let exists = |view: &View| view.node(node).is_some();
-    let entry = |view| (folder(view).into_owned(), own_file(view, array_file, node).into());
+    let entry = |view: View| (folder(&view).into_owned(), own_file(&view, array_file, node).into());
     Value::Object(views.filter(exists).map(entry).collect())
 }
 
@@ -109,7 +117,7 @@ mod tests {
     #[test]
     fn names_of_folders() {
         for view in listed() {
-            assert_eq!(find(&folder(view)), Some(view));
+            assert_eq!(find(&folder(&view)), Some(view));
         }
         assert_eq!(find("planes@0"), Some(View::Planes(0)));
         assert_eq!(find("planes@31"), Some(View::Planes(31)));

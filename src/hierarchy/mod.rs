@@ -5,7 +5,8 @@
 //!
 //! `documents.rs` reads one folder, `group_cache.rs` remembers groups, `lineage.rs` knows what the groups above a node say about it, and
 //! `tree.rs` combines them. `remote.rs` does the same with few round trips, and `walk.rs` visits every node. `open_arrays.rs` has the open
-//! arrays, and `views.rs` other views of them. `cache_fill.rs` fills a disk cache. `commit/` writes the changes of an overlay back, or makes a snapshot of them.
+//! arrays, `views.rs` other views of them, and `slices.rs` parts of them. `cache_fill.rs` fills a disk cache. `commit/` writes the changes of an
+//! overlay back, or makes a snapshot of them.
 
 pub mod attributes;
 pub mod author;
@@ -16,6 +17,7 @@ mod group_cache;
 mod lineage;
 mod open_arrays;
 mod remote;
+pub mod slices;
 pub mod tree;
 mod views;
 mod walk;

@@ -174,7 +174,7 @@ impl OpenArrays {
     }
 
     /// Returns a node as a view shows it, or the node itself; `None` if the view cannot show it.
-    pub fn shown(&self, view: Option<View>, node: &Arc<Node>) -> Option<Arc<Node>> {
+    pub fn shown(&self, view: Option<&View>, node: &Arc<Node>) -> Option<Arc<Node>> {
         match view {
             Some(view) => self.shown.get(view, node),
             None => Some(node.clone()),
@@ -187,8 +187,9 @@ impl OpenArrays {
             return shared.clone();
         }
         let mut by_view = self.by_view.write();
+        let of_view = view.clone();
         let by_path = by_view.entry(view).or_default();
-        by_path.entry(path.clone()).or_insert_with(|| SharedArray::new(view, path)).clone()
+        by_path.entry(path.clone()).or_insert_with(|| SharedArray::new(of_view, path)).clone()
     }
 
     /// Returns the array at a path, or a view of it, that readers use now, if it is open.
@@ -217,7 +218,7 @@ impl OpenArrays {
             None => {
                 let light = light(shared, metadata);
                 let array = self.build_shared(shared, &light);
-                if let (Ok(array), None) = (&array, shared.view) {
+                if let (Ok(array), None) = (&array, &shared.view) {
                     // If this fails, nobody reads the array without what was written to it, and the next use tries again.
                     array.writer().replay()?;
                 }
@@ -257,7 +258,7 @@ impl OpenArrays {
         };
         let Some(Node::Array { metadata, .. }) = state.node else { return Reconciled::Replaced };
         let light = light(shared, metadata);
-        let array = match (self.difference(shared.view, &old.metadata, metadata), &old.array) {
+        let array = match (self.difference(shared.view.as_ref(), &old.metadata, metadata), &old.array) {
             // Dirty chunks of an array in a previous folder do not belong to this one.
             (_, Ok(array)) if array.writer().is_displaced() => return Reconciled::Replaced,
             (Difference::None, Ok(array)) => array.check_form().map(|()| array.clone()),
@@ -330,16 +331,16 @@ impl OpenArrays {
     /// Opens the array, or the view that `shared` is.
     fn build_shared(&self, shared: &SharedArray, metadata: &Arc<ArrayMetadata>) -> Result<Arc<Array>> {
         let served = served(shared, metadata)?.into_owned();
-        let layout = shared.view.map_or(self.layout, |view| view.layout(self.layout));
+        let layout = shared.view.as_ref().map_or(self.layout, |view| view.layout(self.layout));
         let store = self.store_for(&shared.path, &shared.audience);
-        let layout = FileLayout { layout, slowest: shared.view.and_then(View::slowest_axis) };
+        let layout = FileLayout { layout, slowest: shared.view.as_ref().and_then(View::slowest_axis) };
         Array::open(&self.engine, &store, &shared.path, served, layout)
     }
 
     /// Returns how the metadata of an array, or of a view of it, differs from the metadata that its readers opened.
     fn difference(
         &self,
-        view: Option<View>,
+        view: Option<&View>,
         old: &Arc<ArrayMetadata>,
         new: &Arc<ArrayMetadata>,
     ) -> Difference {
@@ -406,7 +407,7 @@ fn light(shared: &SharedArray, metadata: &Arc<ArrayMetadata>) -> Arc<ArrayMetada
 /// Returns the metadata that is served of an array, or of a view of it.
 fn served<'a>(shared: &SharedArray, metadata: &'a Arc<ArrayMetadata>) -> Result<Cow<'a, Arc<ArrayMetadata>>> {
     let stale = || Error::Stale { key: shared.path.to_string() };
-    match shared.view {
+    match &shared.view {
         Some(view) => view.metadata(metadata).ok_or_else(stale),
         None => Ok(Cow::Borrowed(metadata)),
     }

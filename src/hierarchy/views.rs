@@ -1,7 +1,7 @@
 //! Views: other flat files of the same array.
 //!
 //! A view is the stored array opened in another layout, with other metadata, or with its axes in another order. So everything
-//! that serves arrays serves views. Uses `metadata`, `codec` to unpack numbers, and the layout of `array`; no I/O. docs/views.md has
+//! that serves arrays serves views. A slice (`slices.rs`) is a part of the stored array's own file. Uses `metadata`, `codec` to unpack numbers, and the layout of `array`; no I/O. docs/views.md has
 //! the rules.
 //!
 //! Invariant: an array has no view that cannot show it exactly.
@@ -14,13 +14,14 @@ use parking_lot::Mutex;
 use serde_json::Map;
 
 use super::Node;
+use super::slices::Slice;
 use crate::array::{ByteOrder, Layout, Order};
 use crate::codec::{optional, unpack};
 use crate::metadata::packing::{Packed, Packing};
 use crate::metadata::{ArrayMetadata, ChunkGrid, DataType, FillValue};
 
 /// Another flat file of an array.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum View {
     /// The last index varies fastest.
     COrder,
@@ -43,52 +44,75 @@ pub enum View {
         /// The index.
         index: u64,
     },
+    /// All slices; only their folders have this view.
+    Slices,
+    /// One slice.
+    Slice(Arc<Slice>),
 }
 
 impl View {
     /// Returns the layout of its bytes, if arrays are served in the layout `own`.
-    pub fn layout(self, own: Layout) -> Layout {
+    pub fn layout(&self, own: Layout) -> Layout {
         match self {
             View::COrder => Layout { order: Order::C, ..own },
             View::FOrder => Layout { order: Order::F, ..own },
             View::BigEndian => Layout { byte_order: ByteOrder::Big, ..own },
             View::LittleEndian => Layout { byte_order: ByteOrder::Little, ..own },
-            View::Mask | View::Unpacked | View::Planes(_) | View::Plane { .. } => own,
+            View::Mask
+            | View::Unpacked
+            | View::Planes(_)
+            | View::Plane { .. }
+            | View::Slices
+            | View::Slice(_) => own,
         }
     }
 
     /// Returns the view that the open array with its bytes has; `None` if that is the array itself. (Planes along the slowest axis are
-    /// contiguous in the array's own file.)
-    pub fn of_array(self, rank: usize, own: Layout) -> Option<View> {
-        match self {
+    /// contiguous in the array's own file, and slices are read from it element by element.)
+    pub fn of_array(&self, rank: usize, own: Layout) -> Option<View> {
+        match *self {
             View::Plane { axis, .. } | View::Planes(axis) => {
                 let slowest = if own.order == Order::F { rank.saturating_sub(1) } else { 0 };
                 (usize::from(axis) != slowest).then_some(View::Planes(axis))
             }
-            view => Some(view),
+            View::Slices | View::Slice(_) => None,
+            ref view => Some(view.clone()),
+        }
+    }
+
+    /// Returns the view of the arrays next to the one that the view shows. Those next to a plane are whole.
+    pub fn of_neighbours(&self) -> Option<View> {
+        match self {
+            View::Planes(_) | View::Plane { .. } | View::Slices => None,
+            View::Slice(slice) => Some(View::Slice(Arc::new(slice.for_neighbours()))),
+            view => Some(view.clone()),
         }
     }
 
     /// Returns the axis that varies slowest in its bytes, if the layout does not decide that.
-    pub(super) fn slowest_axis(self) -> Option<usize> {
-        match self {
+    pub(super) fn slowest_axis(&self) -> Option<usize> {
+        match *self {
             View::Planes(axis) | View::Plane { axis, .. } => Some(axis.into()),
             _ => None,
         }
     }
 
     /// Returns a node as the view shows it; `None` if the view cannot show it. Groups stay as they are.
-    pub fn node<'a>(self, node: &'a Node) -> Option<Cow<'a, Node>> {
+    pub fn node<'a>(&self, node: &'a Node) -> Option<Cow<'a, Node>> {
         let (metadata, info) = match node {
             Node::Group { .. } if self.slowest_axis().is_none() => return Some(Cow::Borrowed(node)),
             Node::Array { metadata, info } => (metadata, info),
             Node::Group { .. } | Node::Broken { .. } => return None,
         };
         let shown = match self {
-            View::Plane { axis, index } => {
+            &View::Plane { axis, index } => {
                 metadata.shape.get(usize::from(axis)).filter(|length| index < **length)?;
                 View::Planes(axis).metadata(metadata)?;
                 Cow::Owned(Arc::new(plane(metadata, axis.into())?))
+            }
+            View::Slice(slice) => {
+                View::COrder.metadata(metadata)?;
+                slice.metadata(metadata)?
             }
             view => view.metadata(metadata)?,
         };
@@ -99,7 +123,10 @@ impl View {
     }
 
     /// Returns the metadata of the open array with its bytes; `None` if the view cannot show this array.
-    pub(super) fn metadata(self, metadata: &Arc<ArrayMetadata>) -> Option<Cow<'_, Arc<ArrayMetadata>>> {
+    pub(super) fn metadata<'a>(
+        &self,
+        metadata: &'a Arc<ArrayMetadata>,
+    ) -> Option<Cow<'a, Arc<ArrayMetadata>>> {
         metadata.flat_size().filter(|_| metadata.data_type.item_size() != Some(0))?;
         match self {
             View::COrder | View::FOrder | View::LittleEndian => {}
@@ -111,14 +138,15 @@ impl View {
                 Packing::Malformed => return None,
             },
             View::Planes(axis) | View::Plane { axis, .. } => {
-                metadata.shape.get(usize::from(axis))?;
+                metadata.shape.get(usize::from(*axis))?;
             }
+            View::Slices | View::Slice(_) => return None,
         }
         Some(Cow::Borrowed(metadata))
     }
 
     /// Returns where its bytes begin in the open array that has them, if the view has `size_bytes` bytes.
-    pub fn offset(self, size_bytes: u64) -> u64 {
+    pub fn offset(&self, size_bytes: u64) -> u64 {
         match self {
             // The array's size fits 63 bits.
             View::Plane { index, .. } => index.saturating_mul(size_bytes),
@@ -141,13 +169,20 @@ struct ShownNode {
 
 impl ShownNodes {
     /// Returns a node as a view shows it; `None` if the view cannot show it.
-    pub(super) fn get(&self, view: View, node: &Arc<Node>) -> Option<Arc<Node>> {
+    pub(super) fn get(&self, view: &View, node: &Arc<Node>) -> Option<Arc<Node>> {
         let key = match (view, &**node) {
-            (View::Plane { axis, index }, Node::Array { metadata, .. }) => {
+            (&View::Plane { axis, index }, Node::Array { metadata, .. }) => {
                 metadata.shape.get(usize::from(axis)).filter(|length| index < **length)?;
                 View::Plane { axis, index: 0 }
             }
-            _ => view,
+            // There may be any number of slices.
+            (View::Slice(_), _) => {
+                return match view.node(node)? {
+                    Cow::Owned(shown) => Some(Arc::new(shown)),
+                    Cow::Borrowed(_) => Some(node.clone()),
+                };
+            }
+            _ => view.clone(),
         };
         let is_of_node = |latest: &&ShownNode| std::ptr::eq(latest.stored.as_ptr(), Arc::as_ptr(node));
         if let Some(latest) = self.latest.lock().get(&key).filter(is_of_node) {
@@ -253,12 +288,12 @@ mod tests {
     #[test]
     fn the_last_node_of_a_view_is_kept() {
         let (nodes, node) = (ShownNodes::default(), Arc::new(node("int16", json!({}))));
-        let plane = |index| nodes.get(View::Plane { axis: 1, index }, &node);
+        let plane = |index| nodes.get(&View::Plane { axis: 1, index }, &node);
         let first = plane(0).unwrap();
         assert!(Arc::ptr_eq(&first, &plane(2).unwrap()) && plane(3).is_none());
-        assert!(Arc::ptr_eq(&node, &nodes.get(View::FOrder, &node).unwrap()));
+        assert!(Arc::ptr_eq(&node, &nodes.get(&View::FOrder, &node).unwrap()));
         let other = Arc::new((*node).clone());
-        let of_other = nodes.get(View::Plane { axis: 1, index: 0 }, &other).unwrap();
+        let of_other = nodes.get(&View::Plane { axis: 1, index: 0 }, &other).unwrap();
         assert!(!Arc::ptr_eq(&first, &of_other));
     }
 

@@ -31,6 +31,7 @@ mod previews;
 mod recorded;
 mod references;
 mod registry;
+mod sliced_files;
 mod slices;
 mod tables;
 mod text_forms;

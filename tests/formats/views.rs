@@ -69,7 +69,7 @@ fn unpacked_as_xarray_decodes() {
 }
 
 /// Returns the document of an array of int16 in chunks of 4 along each axis.
-fn document(shape: &[u64], attributes: &Value) -> Value {
+pub fn document(shape: &[u64], attributes: &Value) -> Value {
     let chunk = vec![4; shape.len()];
     json!({"zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "int16", "fill_value": 9,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}}, "attributes": attributes,
@@ -77,13 +77,13 @@ fn document(shape: &[u64], attributes: &Value) -> Value {
         "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]})
 }
 
-fn put(store: &Path, name: &str, document: &Value) {
+pub fn put(store: &Path, name: &str, document: &Value) {
     fs::create_dir_all(store.join(name)).unwrap();
     fs::write(store.join(name).join("zarr.json"), document.to_string()).unwrap();
 }
 
 /// Returns a group and arrays of int16 with fill value 9.
-fn store(arrays: &[(&str, &[u64])]) -> TempDir {
+pub fn store(arrays: &[(&str, &[u64])]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("zarr.json"), r#"{"zarr_format": 3, "node_type": "group"}"#).unwrap();
     for (name, shape) in arrays {
@@ -96,11 +96,11 @@ fn listed(folder: &Path) -> Vec<String> {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-fn bytes_of(numbers: &[i16]) -> Vec<u8> {
+pub fn bytes_of(numbers: &[i16]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-fn json_of(path: &Path) -> Value {
+pub fn json_of(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 

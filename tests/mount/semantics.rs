@@ -58,7 +58,7 @@ pub fn steps(example: &str) -> Vec<Step> {
 }
 
 /// Returns a place with `sample.zarr`, mounted writable on `mnt`.
-fn sample() -> Place {
+pub fn sample() -> Place {
     let place = Place::new();
     copy_demo(&place.folder.path().join("sample.zarr"));
     let arguments = ["mount", "--writable", "sample.zarr", "mnt"];

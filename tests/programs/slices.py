@@ -141,6 +141,11 @@ def companions(program, store):
         with h5py.File(companion("nc", path)) as file:
             np.testing.assert_array_equal(file["a"][...], values)
             assert path == "g/a" or file["a"].dims[1][0][...].tolist() == [0, 1, 2]
+    for path, expected in [("g/a[1,y=1:2]", values[1, 1:]), ("g[y=~1.2]", values[:, 1])]:
+        with h5py.File(companion("nc", path)) as file:
+            np.testing.assert_array_equal(file["a"][...], expected)
+    np.testing.assert_array_equal(tifffile.imread(companion("tiff", "g/a[::-1,:,1:3]")), values[::-1, :, 1:3])
+    assert cat(program, store, "g/a[y=1:2,0]")[0] == 2 and cat(program, store, "g/a[0,y=2]")[1] == values[0, 2].tobytes()
     assert companion("jsonl", "g/words").read() == b'"ab"\n""\n"c\\n"\n'
     header = companion("nrrd", "g/a").read().decode()
     assert "data file: a\n" in header or "datafile: a\n" in header, header
@@ -152,7 +157,10 @@ def companions(program, store):
     for arguments, sentence in [
         (["g", "--format", "tiff"], "format 'tiff' cannot express 'g', a group, in this order and byte order; json, nc can"),
         (["g/words"], "'zarrfs cat --format jsonl' and a mount have it as text"),
-        (["g/a[0]", "--format", "nc"], "format 'nc' does not take an index: a slice is written as flat bytes or as npy"),
+        (["g/words[0]", "--format", "nc"], "'g/words' has no flat bytes, and no slices"),
+        (["g/words[0]", "--format", "jsonl"], "'g/words' has no flat bytes, and no slices"),
+        (["g[y=9]", "--format", "nc"], "'y' has nothing at '9': it goes from 0 to 2"),
+        (["g[0]", "--format", "nc"], "[0]: the dimensions of a group have names: write [time=…,lat=…]"),
         (["g/a", "--format", "nv"], "unknown format 'nv': the formats are csv, envi, "),
         (["g[0]"], "'g' is a group, not an array"),
         (["g/b", "--format", "npy"], "no array or group 'g/b'"),

@@ -136,6 +136,7 @@ def compare(report, mount, file, expected, order, byte_order, has_companions=Tru
             import h5py
 
             name = Path(file).parent.name if "plane" in sidecar else Path(file).name
+            name = name.rsplit("[", 1)[0] if "slice" in sidecar else name
             with h5py.File(mount / companion) as opened:
                 found = np.asarray(opened[name][()])
             found = found.transpose() if order == "F" else found

@@ -13,7 +13,7 @@ use crate::array::geometry::axis::Axis;
 use crate::array::geometry::grid::Grid;
 
 /// The selected elements of one axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AxisSelection {
     /// The first one.
     pub start: u64,
@@ -32,7 +32,7 @@ impl AxisSelection {
     }
 
     /// Returns the element at a place in the output.
-    fn element(&self, place: u64) -> u64 {
+    pub fn element(&self, place: u64) -> u64 {
         self.start.wrapping_add_signed((place as i64).wrapping_mul(self.step))
     }
 
@@ -107,8 +107,18 @@ impl Piece {
         low.max(0) as usize..high.max(0) as usize
     }
 
+    /// Returns the bytes that are contiguous in the chunk and in the block.
+    pub fn run_bytes(&self) -> usize {
+        self.run
+    }
+
+    /// Returns all bytes of the piece.
+    pub fn total_bytes(&self) -> usize {
+        self.loops.iter().map(|of_loop| of_loop.count).product::<usize>() * self.run
+    }
+
     /// Calls `copy(chunk offset, block offset)` for each run.
-    fn for_each_run(&self, mut copy: impl FnMut(usize, usize)) {
+    pub fn for_each_run(&self, mut copy: impl FnMut(usize, usize)) {
         fn nest(loops: &[PieceLoop], chunk: i64, block: usize, copy: &mut impl FnMut(usize, usize)) {
             let Some((first, rest)) = loops.split_first() else { return copy(chunk as usize, block) };
             for i in 0..first.count {
@@ -137,6 +147,11 @@ impl GridSelection {
     /// Creates a selection with one part for each axis of the grid.
     pub fn new(grid: &Grid, axes: Vec<AxisSelection>) -> Self {
         GridSelection { grid: grid.clone(), axes }
+    }
+
+    /// Returns the bytes of an element.
+    pub fn item_bytes(&self) -> u64 {
+        self.grid.item_bytes()
     }
 
     /// Returns the bytes of the output.
@@ -185,6 +200,70 @@ impl GridSelection {
             offset
         };
         (ranges <= 1 || run >= least).then(|| (run, (0..ranges).map(offset_of)))
+    }
+
+    /// Returns the range of the file that has all elements of the output in their order, if there is one.
+    pub fn single_range(&self) -> Option<Range<u64>> {
+        if self.size_bytes() == 0 {
+            return Some(0..0);
+        }
+        let (length, mut offsets) = self.long_ranges(u64::MAX)?;
+        let offset = offsets.next()?;
+        Some(offset..offset.saturating_add(length))
+    }
+
+    /// Returns where the first element of a block begins in the file, in bytes.
+    pub fn file_offset(&self, block: &SelectionBlock) -> u64 {
+        let axes = self.axes.iter().zip(self.grid.axes()).zip(block);
+        let element = axes.fold(0u64, |number, ((selected, axis), places)| {
+            number.saturating_mul(axis.extent()).saturating_add(selected.element(places.start))
+        });
+        element.saturating_mul(self.grid.item_bytes())
+    }
+
+    /// Returns the blocks that these elements of the output make, in order; at most `2 × rank - 1`. `elements` must lie in the
+    /// output.
+    pub fn blocks_of(&self, elements: Range<u64>) -> Vec<SelectionBlock> {
+        let mut blocks = Vec::new();
+        if !elements.is_empty() {
+            self.cut(0, elements, &mut Vec::new(), &mut blocks);
+        }
+        blocks
+    }
+
+    /// Cuts elements into blocks. They are counted from the beginning of the places `outer` on the first axes.
+    fn cut(
+        &self,
+        axis: usize,
+        elements: Range<u64>,
+        outer: &mut Vec<Range<u64>>,
+        blocks: &mut Vec<SelectionBlock>,
+    ) {
+        let row = self.bytes_after(axis + 1) / self.grid.item_bytes().max(1);
+        if axis >= self.axes.len() || row == 0 {
+            blocks.push(outer.clone());
+            return;
+        }
+        let (mut first, last) = (elements.start / row, elements.end / row);
+        let (begins_inside, ends_inside) = (elements.start % row, elements.end % row);
+        let mut part = |places: Range<u64>, elements: Range<u64>| {
+            outer.push(places);
+            self.cut(axis + 1, elements, outer, blocks);
+            outer.pop();
+        };
+        if first == last {
+            return part(first..first + 1, begins_inside..ends_inside);
+        }
+        if begins_inside > 0 {
+            part(first..first + 1, begins_inside..row);
+            first += 1;
+        }
+        if first < last {
+            part(first..last, 0..row);
+        }
+        if ends_inside > 0 {
+            part(last..last + 1, 0..ends_inside);
+        }
     }
 
     /// Returns the blocks, each of at most `most` bytes and, if possible, of at least `least` and of whole chunks along
@@ -310,6 +389,20 @@ mod tests {
         })
     }
 
+    /// Returns the bytes of a chunk of a file.
+    fn chunk_of(grid: &Grid, file: &[u8], number: u64) -> Vec<u8> {
+        let mut chunk = vec![0; grid.largest_chunk_bytes() as usize];
+        let _ = grid.for_each_copy::<()>(0, file.len() as u64, &mut |copy| {
+            if copy.chunk == number {
+                copy.for_each_run(|at, from| {
+                    chunk[at..at + copy.run].copy_from_slice(&file[from..from + copy.run]);
+                });
+            }
+            Ok(())
+        });
+        chunk
+    }
+
     proptest! {
         #[test]
         fn a_slice_has_the_selected_elements_in_order(
@@ -335,6 +428,24 @@ mod tests {
             }
             let selection = GridSelection::new(&grid, selected);
             prop_assert_eq!(selection.size_bytes(), expected.len() as u64);
+            if let Some(range) = selection.single_range() {
+                prop_assert_eq!(&file[range.start as usize..range.end as usize], &expected[..]);
+            }
+            let (from, to) = (least.min(total), (least + more).min(total));
+            let mut part = Vec::new();
+            for block in selection.blocks_of(from..to) {
+                let elements: u64 = block.iter().map(|places| places.end - places.start).product();
+                let mut bytes = vec![0; (elements * item) as usize];
+                let at = part.len();
+                for piece in selection.pieces(&block) {
+                    let chunk = chunk_of(&grid, &file, piece.chunk);
+                    piece.gather(&chunk, 0, &mut bytes);
+                }
+                part.extend_from_slice(&bytes);
+                let first = selection.file_offset(&block) as usize;
+                prop_assert_eq!(&part[at..at + item as usize], &file[first..first + item as usize]);
+            }
+            prop_assert_eq!(&part[..], &expected[(from * item) as usize..(to * item) as usize]);
             if let Some((run, offsets)) = selection.long_ranges(least).filter(|_| !expected.is_empty()) {
                 let found: Vec<u8> =
                     offsets.flat_map(|at| file[at as usize..(at + run) as usize].to_vec()).collect();
@@ -349,15 +460,7 @@ mod tests {
                 let mut chunks = Vec::new();
                 for piece in selection.pieces(&block) {
                     chunks.push(piece.chunk);
-                    let mut chunk = vec![0; (grid.largest_chunk_shape().iter().product::<u64>() * item) as usize];
-                    let _ = grid.for_each_copy::<()>(0, size as u64, &mut |copy| {
-                        if copy.chunk == piece.chunk {
-                            copy.for_each_run(|at, from| {
-                                chunk[at..at + copy.run].copy_from_slice(&file[from..from + copy.run]);
-                            });
-                        }
-                        Ok(())
-                    });
+                    let chunk = chunk_of(&grid, &file, piece.chunk);
                     let part = piece.chunk_range();
                     piece.gather(&chunk[part.clone()], part.start, &mut out);
                 }

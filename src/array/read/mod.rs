@@ -15,7 +15,7 @@ mod large_tests;
 pub mod plan;
 pub mod reply_buffer;
 pub mod revalidate;
-
+pub mod slices;
 pub mod uncompressed;
 
 use std::ops::Range;
@@ -160,7 +160,7 @@ impl ArrayReader {
     fn try_read_strips(&self, plan: &CopyPlan, out: &mut [u8]) -> bool {
         let Some(strips) = self.strips.strips() else { return false };
         let mut found = FoundStrips::new();
-        self.find(strips, plan, &mut found);
+        self.find(strips, plan.chunks(), &mut found);
         if found.iter().any(Option::is_none) || !self.copy_out(strips, plan, &found, out, Blocking::No) {
             return false;
         }
@@ -173,22 +173,22 @@ impl ArrayReader {
         let mut found = FoundStrips::new();
         // A chunk that is stored between the lookup and the copy is in the cache or the store afterwards.
         loop {
-            self.find(strips, plan, &mut found);
+            self.find(strips, plan.chunks(), &mut found);
             self.strips.record_hits(found.iter().flatten().count() as u64);
-            self.load_missing(strips, plan, &mut found, access)?;
+            self.load_missing(strips, plan.chunks(), &mut found, access)?;
             if self.copy_out(strips, plan, &found, out, Blocking::Yes) {
                 return Ok(());
             }
         }
     }
 
-    /// Finds what the cache and the dirty chunks have for a plan, without waiting.
-    fn find(&self, strips: &Strips, plan: &CopyPlan, found: &mut FoundStrips) {
+    /// Finds what the cache and the dirty chunks have of these strips, without waiting.
+    fn find(&self, strips: &Strips, wanted: &[u64], found: &mut FoundStrips) {
         found.clear();
-        found.reserve(plan.chunks().len());
+        found.reserve(wanted.len());
         let is_written = self.dirty.is_written();
         let mut is_of_writer = Vec::new();
-        for &strip in plan.chunks() {
+        for &strip in wanted {
             if !is_written {
                 found.push(None);
                 continue;
@@ -200,7 +200,7 @@ impl ArrayReader {
         // The epoch is read after the dirty chunks were looked up: a chunk stored before that has already advanced the
         // epoch.
         let epoch = self.served().epoch();
-        let stored = plan.chunks().iter().enumerate();
+        let stored = wanted.iter().enumerate();
         let stored = stored.filter(|(place, _)| !is_of_writer.get(*place).is_some_and(|is| *is));
         self.strips.peek(stored.map(|(place, &strip)| (place, strip)), epoch, |place, content| {
             if let Some(found) = found.get_mut(place) {
@@ -209,18 +209,18 @@ impl ArrayReader {
         });
     }
 
-    /// Loads the strips of a plan that were not found, in parallel.
+    /// Loads the strips that were not found, in parallel.
     fn load_missing(
         &self,
         strips: &Strips,
-        plan: &CopyPlan,
+        wanted: &[u64],
         found: &mut FoundStrips,
         access: ReadAccess<'_>,
     ) -> Result<()> {
         let is_sequential = access.is_sequential;
         let is_written = self.dirty.is_written();
         let epoch = self.served().epoch();
-        let missing = plan.chunks().iter().zip(found.iter()).filter(|(_, found)| found.is_none());
+        let missing = wanted.iter().zip(found.iter()).filter(|(_, found)| found.is_none());
         let missing = missing.map(|(&strip, _)| strip).filter(|&strip| !self.strips.is_known(strip, epoch));
         let missing: Vec<u64> = missing.collect();
         let _claims = self.strips.claim_strips(&missing);
@@ -233,7 +233,7 @@ impl ArrayReader {
                 StripCache::demand(&self.strips, strip, is_sequential, Arc::downgrade(&asking));
             }
         }
-        let missing = plan.chunks().iter().zip(found.iter_mut()).filter(|(_, found)| found.is_none());
+        let missing = wanted.iter().zip(found.iter_mut()).filter(|(_, found)| found.is_none());
         for (&strip, found) in missing {
             self.served().check(access.cancellation)?;
             let stored = || self.strips.load(strip, is_sequential);

@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use crate::array::cache::CacheKey;
 use crate::array::geometry::copy_plan::CopyPlan;
-use crate::array::geometry::strided_copy::StridedCopy;
+use crate::array::geometry::selection::Piece;
+use crate::array::geometry::strided_copy::{StridedCopy, fill_items};
 use crate::array::served::ServedArray;
 use crate::array::source::corrupt;
 use crate::array::source::loading::load_context::LoadContext;
@@ -107,6 +108,50 @@ impl RangeReader {
             self.served.loads().reads.record_request(started.elapsed());
         }
         read.is_ok()
+    }
+
+    /// Fills a block with the elements that a slice has in one chunk. Blocks on the store.
+    pub fn read_piece(&self, piece: &Piece, block: &mut [u8]) -> Result<()> {
+        let ctx = self.served.load_context();
+        let (span, started) = (piece.chunk_range(), Instant::now());
+        let read = ctx.with_one_version(|| {
+            match self.object(&ctx, piece.chunk, span.start as u64..span.end as u64)? {
+                Some(object) => self.read_piece_of_object(object.as_ref(), piece, block),
+                None => {
+                    piece.fill(block, |run| fill_items(run, self.served.fill(), 0));
+                    Ok(())
+                }
+            }
+        });
+        self.served.loads().reads.record_request(started.elapsed());
+        read
+    }
+
+    fn read_piece_of_object(&self, object: &dyn Object, piece: &Piece, block: &mut [u8]) -> Result<()> {
+        let (source, reads) = (self.served.source(), &self.served.loads().reads);
+        let (span, run) = (piece.chunk_range(), piece.run_bytes());
+        if span.len() / SPAN_SHARE <= piece.total_bytes() {
+            reads.record_bytes(span.len());
+            let mut read = |bytes: &mut [u8]| {
+                object.read_exact_at(span.start as u64, bytes)?;
+                source.decode_uncompressed(bytes)?;
+                piece.gather(bytes, span.start, block);
+                Ok(())
+            };
+            let read = scratch::with(span.len(), |bytes| Ok(read(bytes)));
+            return read.map_err(corrupt(self.served.path()))?;
+        }
+        reads.record_bytes(piece.total_bytes());
+        let mut outcome = Ok(());
+        // A run has whole elements.
+        piece.for_each_run(|from, to| {
+            if outcome.is_ok() {
+                let out = &mut block[to..to + run];
+                let read = object.read_exact_at(from as u64, out);
+                outcome = read.and_then(|()| source.decode_uncompressed(out));
+            }
+        });
+        outcome
     }
 
     /// Has a remote store transfer the bytes of all copies at once.

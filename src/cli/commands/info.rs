@@ -1,19 +1,23 @@
 //! `zarrfs info STORE [PATH]`: shows everything known about one node.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use serde_json::{Map, Value, json};
 use zarrfs::array::{Array, Engine, EngineOptions, Layout, StoredObjects, Strays};
+use zarrfs::formats::Subject;
 use zarrfs::formats::json as sidecar;
 use zarrfs::formats::positions::{self, Positions};
+use zarrfs::hierarchy::slices::Slice;
 use zarrfs::hierarchy::{Node, Tree};
 
 use crate::cli::exit::Outcome;
 use crate::cli::log;
-use crate::cli::nodes::describe::{ArrayDescription, Description, tuple};
-use crate::cli::nodes::subject::with_subject;
+use crate::cli::nodes::describe::{ArrayDescription, Description, Sizes, tuple};
+use crate::cli::nodes::slices::NamedPath;
+use crate::cli::nodes::subject::{with_slice, with_subject};
 use crate::cli::nodes::{open, strays};
 use crate::cli::options::size;
 use crate::cli::options::{LogArguments, StoreArguments};
@@ -37,6 +41,8 @@ const EXAMPLES: &str = "\
 Examples:
   # An array: type, chunks, codecs, sizes, attributes
   zarrfs info sample.zarr climate/temperature
+  # A slice by coordinates: its shape and its file in a mount, or why there is none
+  zarrfs info sample.zarr 'climate/temperature[time=2000-03,lat=-30:30]'
   # The code that reads it from Fortran, in a mount
   zarrfs info --for fortran sample.zarr climate/temperature";
 
@@ -49,7 +55,7 @@ pub struct Arguments {
     #[command(flatten)]
     store: StoreArguments,
 
-    /// Path of the array or group in the store
+    /// Path of the array or group in the store; an index after it shows a slice, or says why there is none: 'PATH[3,:,10:20]', 'PATH[time=2001,lat=-30:30]'
     #[arg(value_name = "PATH", default_value = "/", hide_default_value = true)]
     path: String,
 
@@ -93,9 +99,10 @@ impl Arguments {
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
         let tree = Tree::for_one_look(open::store(&self.store)?);
-        let path = open::path(&self.path);
-        let node = tree.node(&path)?.ok_or_else(|| open::unknown_node(&tree, &path))?;
-        let facts = facts(&tree, &path, node)?;
+        let named = NamedPath::parse(&tree, &self.path)?;
+        let path = named.path.as_str();
+        let node = tree.node(path)?.ok_or_else(|| open::unknown_node(&tree, path))?;
+        let facts = facts(&tree, &named, node)?;
         if self.json {
             let text = format!("{:#}\n", Value::Object(facts.to_json()));
             return output::json(&text).map(|_| ());
@@ -103,7 +110,8 @@ impl Arguments {
         let width = terminal::size().map_or(MAX_LINE, |(width, _)| width);
         let mut text = Page { text: String::new(), width };
         let name = if path.is_empty() { tree.store().describe() } else { format!("/{path}") };
-        text.head(&name);
+        let index = named.index.as_ref().map_or(String::new(), |index| format!("[{index}]"));
+        text.head(&(name + &index));
         facts.write(&mut text);
         if let Some(language) = &self.language {
             facts.write_snippet(&mut text, language);
@@ -112,8 +120,12 @@ impl Arguments {
     }
 }
 
-fn facts(tree: &Tree, path: &str, node: Node) -> Outcome<Facts> {
+fn facts(tree: &Tree, named: &NamedPath, node: Node) -> Outcome<Facts> {
     let engine = Engine::with_options(EngineOptions::new(CACHE_BYTES, 1));
+    let path = named.path.as_str();
+    if let Some(slice) = named.slice(&engine, tree, &node)? {
+        return facts_of_slice(&engine, tree, (path, node), &slice);
+    }
     let (sidecar, positions) = with_subject(&engine, tree, (path, &node), Layout::default(), |subject| {
         (sidecar::members(subject), positions::for_subject(subject))
     });
@@ -131,6 +143,34 @@ fn facts(tree: &Tree, path: &str, node: Node) -> Outcome<Facts> {
     };
     let row = Description::new(&engine, tree.store(), path, &Ok(node));
     Ok(Facts { row, sidecar: sidecar?, positions, stored, children })
+}
+
+/// Returns what is known about a slice. What is stored belongs to the whole node.
+fn facts_of_slice(
+    engine: &Arc<Engine>,
+    tree: &Tree,
+    (path, node): (&str, Node),
+    slice: &Arc<Slice>,
+) -> Outcome<Facts> {
+    let described = |subject: &Subject<'_>| {
+        let shape = subject
+            .metadata()
+            .ok()
+            .map(|metadata| (metadata.shape.clone(), metadata.dimension_names.clone(), metadata.flat_size()));
+        (sidecar::members(subject), positions::for_subject(subject), shape)
+    };
+    let (sidecar, positions, shown) =
+        with_slice(engine, tree, (path, &node, slice), Layout::default(), described)?;
+    let children = match &node {
+        Node::Group { .. } => tree.children(path)?.into_iter().map(|child| child.name).collect(),
+        Node::Array { .. } | Node::Broken { .. } => Vec::new(),
+    };
+    let mut row = Description::new(engine, tree.store(), path, &Ok(node));
+    if let (Some(array), Some((shape, names, flat_bytes))) = (&mut row.array, shown) {
+        (array.shape, array.dimension_names, array.slab_bytes) = (shape, names, None);
+        array.sizes = Sizes { stored_bytes: None, flat_bytes };
+    }
+    Ok(Facts { row, sidecar: sidecar?, positions, stored: Stored::default(), children })
 }
 
 fn stored(array: &Array) -> Stored {
@@ -265,7 +305,9 @@ impl Facts {
             .ratio()
             .map_or(String::new(), |ratio| format!(", ratio {}", positions::number_text(round(ratio))));
         let (flat, stored) = (show(array.sizes.flat_bytes), show(array.sizes.stored_bytes));
-        page.line("size", &format!("{flat} flat, {stored} stored{ratio}"));
+        let is_slice = self.sidecar.contains_key("slice");
+        let stored = if is_slice { String::new() } else { format!(", {stored} stored{ratio}") };
+        page.line("size", &format!("{flat} flat{stored}"));
         if let Some(objects) = &self.stored.objects {
             let noun = if array.shard_shape.is_null() { "chunks" } else { "shards" };
             page.line("stored", &stored_text(objects, noun));

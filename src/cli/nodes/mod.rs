@@ -3,5 +3,6 @@
 pub mod describe;
 pub mod new_array;
 pub mod open;
+pub mod slices;
 pub mod strays;
 pub mod subject;

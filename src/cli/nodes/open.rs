@@ -121,10 +121,18 @@ pub fn path(name: &str) -> String {
     name.split('/').filter(|part| !part.is_empty() && *part != ".").collect::<Vec<_>>().join("/")
 }
 
-/// Returns the array at a path.
+/// Returns the metadata of the array at a path.
 pub fn array(tree: &Tree, path: &str) -> Outcome<Arc<ArrayMetadata>> {
+    match array_node(tree, path)? {
+        Node::Array { metadata, .. } => Ok(metadata),
+        Node::Group { .. } | Node::Broken { .. } => Err(unknown_array(tree, path)),
+    }
+}
+
+/// Returns the array at a path.
+pub fn array_node(tree: &Tree, path: &str) -> Outcome<Node> {
     match tree.node(path)? {
-        Some(Node::Array { metadata, .. }) => Ok(metadata),
+        Some(node @ Node::Array { .. }) => Ok(node),
         Some(Node::Broken { error, .. }) => Err(error.into()),
         Some(Node::Group { .. }) => Err(Exit::Failed(match arrays(tree, path).next() {
             Some(inside) => {

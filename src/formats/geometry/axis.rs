@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::array::AxisSelection;
+
 /// The kind of an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AxisKind {
@@ -53,6 +55,12 @@ impl Regular {
     pub fn new(first: f64, step: f64) -> Option<Self> {
         (first.is_finite() && step.is_finite() && step != 0.0).then_some(Regular { first, step })
     }
+
+    /// Returns the positions of some of the elements.
+    pub fn part(self, selection: AxisSelection) -> Option<Self> {
+        let first = self.first + self.step * selection.start as f64;
+        Regular::new(first, self.step * selection.step as f64)
+    }
 }
 
 /// One axis of an array.
@@ -68,6 +76,13 @@ pub struct Axis {
     pub unit: Option<String>,
     /// The CF calendar of a time axis.
     pub calendar: Option<String>,
+}
+
+impl Axis {
+    /// Returns the axis with some of its elements.
+    pub fn part(&self, selection: AxisSelection) -> Self {
+        Axis { regular: self.regular.and_then(|regular| regular.part(selection)), ..self.clone() }
+    }
 }
 
 /// Reads a list of exactly `count` finite numbers.

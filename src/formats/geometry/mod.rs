@@ -33,7 +33,7 @@ use crate::metadata::no_data::{self, NoData};
 pub use axis::{Axis, AxisKind, Regular};
 use axis::{numbers, plain_text, unit};
 use crs::Crs;
-use source::{GeometrySource, removed_axis, whole};
+use source::{GeometrySource, PartAxis, part_axes, whole};
 
 /// The known positions of an array in space and time.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,15 +50,20 @@ impl Geometry {
     /// Returns the geometry of a subject's array. May read small neighbouring arrays.
     pub fn from_subject(subject: &Subject<'_>) -> Self {
         let mut geometry = Geometry::from_whole_subject(subject);
-        if let Some(removed) = removed_axis(subject).filter(|axis| *axis < geometry.axes.len()) {
-            let removed = geometry.axes.remove(removed);
+        if let Some(parts) = part_axes(subject) {
+            let is_kept = |index: usize| parts.iter().any(|part| part.index == index);
+            let mut axes = geometry.axes.iter().enumerate();
             // The reference system needs both axes.
-            geometry.crs = geometry.crs.filter(|_| !matches!(removed.kind, AxisKind::X | AxisKind::Y));
+            let lacks_map =
+                axes.any(|(index, axis)| matches!(axis.kind, AxisKind::X | AxisKind::Y) && !is_kept(index));
+            geometry.crs = geometry.crs.filter(|_| !lacks_map);
+            let axis = |part: &PartAxis| geometry.axis(part.index).part(part.selection);
+            geometry.axes = parts.iter().map(axis).collect();
         }
         geometry
     }
 
-    /// Returns the geometry with all axes of the array, also if the subject is a plane.
+    /// Returns the geometry with all axes of the array, also if the subject is a part of it.
     fn from_whole_subject(subject: &Subject<'_>) -> Self {
         let Node::Array { metadata, .. } = whole(subject) else { return Geometry::default() };
         let group = match subject.path.rsplit_once('/') {

@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use super::axis::{AxisKind, Regular, text};
-use super::source::{GeometrySource, removed_axis, whole};
+use super::source::{GeometrySource, PartAxis, part_axes, whole};
 use super::times::CalendarClock;
 use super::{Geometry, coordinates};
+use crate::array::AxisSelection;
 use crate::formats::Subject;
 use crate::formats::numbers::{Numbers, time_text};
 use crate::hierarchy::Node;
@@ -83,11 +84,14 @@ pub fn for_subject(subject: &Subject<'_>) -> Vec<Positions> {
             None => positions,
         }
     };
-    let mut positions: Vec<_> = metadata.shape.iter().enumerate().map(axis).collect();
-    if let Some(removed) = removed_axis(subject).filter(|axis| *axis < positions.len()) {
-        positions.remove(removed);
+    let positions: Vec<_> = metadata.shape.iter().enumerate().map(axis).collect();
+    match part_axes(subject) {
+        Some(parts) => parts
+            .into_iter()
+            .filter_map(|PartAxis { index, selection }| Some(positions.get(index)?.part(selection)))
+            .collect(),
+        None => positions,
     }
-    positions
 }
 
 /// Returns the values of the coordinate of this name.
@@ -128,6 +132,26 @@ fn values(source: &GeometrySource<'_>, path: &str, metadata: &Arc<ArrayMetadata>
 }
 
 impl Positions {
+    /// Returns the positions of some of the elements.
+    pub fn part(&self, selection: AxisSelection) -> Self {
+        let at = |place: u64| self.at(selection.element(place));
+        let count = selection.count;
+        let is_all = selection == AxisSelection { start: 0, step: 1, count: self.length };
+        let values = match &self.values {
+            values if is_all => values.clone(),
+            PositionValues::Regular(regular) => {
+                regular.part(selection).map_or(PositionValues::Unknown, PositionValues::Regular)
+            }
+            PositionValues::Listed(_) => PositionValues::Listed((0..count).filter_map(at).collect()),
+            PositionValues::Ends(..) => match (at(0), at(count.saturating_sub(1))) {
+                (Some(first), Some(last)) if count > 0 => PositionValues::Ends(first, last),
+                _ => PositionValues::Unknown,
+            },
+            PositionValues::Unknown | PositionValues::Packed => self.values.clone(),
+        };
+        Positions { length: count, values, ..self.clone() }
+    }
+
     /// Returns the position of an element, where known.
     pub fn at(&self, index: u64) -> Option<f64> {
         match &self.values {

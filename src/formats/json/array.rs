@@ -10,9 +10,10 @@ use serde_json::{Map, Value, json};
 use super::companions::add_companions;
 use super::location::{SidecarLocation, head};
 use super::snippets;
-use crate::array::{Array, ByteOrder, Layout, Order};
+use crate::array::{Array, AxisSelection, ByteOrder, Layout, Order};
 use crate::error::{Error, Result};
 use crate::formats::{Subject, views};
+use crate::hierarchy::slices::{AxisPart, Slice};
 use crate::hierarchy::{Node, View};
 use crate::metadata::author::LIFTED_ATTRIBUTES;
 use crate::metadata::no_data::NoData;
@@ -56,7 +57,7 @@ pub(super) fn members(
         add_mask(subject, metadata, &mut sidecar)?;
         add_companions(subject, &mut sidecar)?;
     }
-    match subject.view {
+    match &subject.view {
         None if array.is_ok() => {
             sidecar.insert("views".into(), views::list_for_array(subject.array_file(), subject.node));
         }
@@ -83,18 +84,38 @@ fn add_mask(subject: &Subject<'_>, metadata: &ArrayMetadata, sidecar: &mut Map<S
 }
 
 /// Adds what a sidecar says about a view. Its member `zarr` describes the stored array.
-fn describe_view(sidecar: &mut Map<String, Value>, view: View, stored: &Node) {
+fn describe_view(sidecar: &mut Map<String, Value>, view: &View, stored: &Node) {
     sidecar.insert("view".into(), json!(views::folder(view)));
     if let Node::Array { metadata, .. } = stored {
         sidecar.insert("zarr".into(), zarr(metadata));
     }
-    if let View::Plane { axis, index } = view {
+    if let View::Plane { axis, index } = *view {
         sidecar.insert("plane".into(), json!({"axis": axis, "index": index}));
         // The hint is about axes of the whole array.
         if let Some(Value::Object(scan)) = sidecar.get_mut("scan") {
             scan.shift_remove("order_hint");
         }
     }
+    if let (View::Slice(slice), Node::Array { metadata, .. }) = (view, stored) {
+        sidecar.shift_remove("scan");
+        sidecar.insert("slice".into(), describe_slice(slice, metadata));
+    }
+}
+
+/// Returns the index of a slice, and the elements that it has of each axis of the array.
+fn describe_slice(slice: &Slice, metadata: &ArrayMetadata) -> Value {
+    let names = metadata.dimension_names.as_deref().unwrap_or_default();
+    let axis = |(axis, part): (usize, AxisPart)| {
+        let AxisSelection { start, step, count } = part.selection;
+        let name = names.get(axis).cloned().flatten();
+        if part.is_dropped {
+            json!({"axis": axis, "name": name, "index": start})
+        } else {
+            json!({"axis": axis, "name": name, "start": start, "step": step, "count": count})
+        }
+    };
+    let parts = slice.parts(metadata).unwrap_or_default();
+    json!({"index": slice.index, "axes": parts.into_iter().enumerate().map(axis).collect::<Vec<_>>()})
 }
 
 /// Returns the array that open files read, or one that is built for the sidecar only.

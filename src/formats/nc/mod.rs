@@ -91,10 +91,8 @@ fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
     for (address, variable) in laid_out.arrays {
         if let (Some(array), Some(&size_bytes)) = (gathered.arrays.get(variable), sizes.get(variable)) {
             segments.push(Segment::Zeros(address.saturating_sub(end)));
-            // The first array is the subject, which may be a part of an array; the others are whole arrays.
-            let start = if variable == 0 { subject.offset() } else { 0 };
-            let range = start..start.saturating_add(size_bytes);
-            segments.push(Segment::Array { array: array.clone(), range });
+            let path = gathered.sources.get(variable).map_or("", |source| &source.path);
+            segments.push(subject.segment(path, array.clone(), size_bytes)?);
             end = address.saturating_add(size_bytes);
         }
     }

@@ -123,7 +123,7 @@ impl ServedArrays {
     pub fn use_arrays(&self, file: &VirtualFile, cancellation: &Cancellation) -> FsResult<Vec<ArrayInUse>> {
         let mut used: Vec<ArrayInUse> = Vec::new();
         for shared in file.arrays() {
-            let inode = self.inodes.get_or_add(&Entity::array(shared.view, shared.path.clone()));
+            let inode = self.inodes.get_or_add(&Entity::array(shared.view.clone(), shared.path.clone()));
             if used.iter().any(|array| Arc::ptr_eq(&array.inode, &inode)) {
                 continue;
             }
@@ -164,8 +164,8 @@ impl ServedArrays {
 
     /// Returns the view of the open array that has the bytes of an entity.
     fn array_view(&self, entity: &Entity, node: &Node) -> Option<View> {
-        let Node::Array { metadata, .. } = node else { return entity.view };
-        entity.view?.of_array(metadata.shape.len(), self.arrays.layout())
+        let Node::Array { metadata, .. } = node else { return entity.view.clone() };
+        entity.view.as_ref()?.of_array(metadata.shape.len(), self.arrays.layout())
     }
 }
 

@@ -69,9 +69,13 @@ impl Entries {
             EntityKind::Formats => {
                 Ok(formats::find(name).map(|format| Entity::new(EntityKind::FormatFolder(format), "")))
             }
-            EntityKind::FormatFolder(format) => {
-                self.companion_names.child_of_folder(format, folder.view, &folder.path, name, blocking)
-            }
+            EntityKind::FormatFolder(format) => self.companion_names.child_of_folder(
+                format,
+                folder.view.as_ref(),
+                &folder.path,
+                name,
+                blocking,
+            ),
             EntityKind::Views(format) => Ok(views::child_of_views(format, name)),
             EntityKind::PlanesFolder(_) => {
                 let planes = PlaneNames::in_folder(&self.nodes, folder, blocking)?;
@@ -143,7 +147,7 @@ impl Entries {
                     .collect()
             }
             EntityKind::FormatFolder(format) => {
-                self.companion_names.names_of_folder(format, folder.view, &folder.path)?
+                self.companion_names.names_of_folder(format, folder.view.as_ref(), &folder.path)?
             }
             EntityKind::Views(format) => views::names_of_views(format),
             EntityKind::PlanesFolder(_) => Vec::new(),
@@ -274,7 +278,7 @@ fn parent_folder(entity: &Entity) -> Entity {
         EntityKind::FormatFolder(_) => Entity { path: parent(&entity.path).into(), ..entity.clone() },
         EntityKind::PlanesFolder(format) => {
             let path = parent(&entity.path).into();
-            Entity { kind: EntityKind::FormatFolder(format), view: entity.view, path }
+            Entity { kind: EntityKind::FormatFolder(format), view: entity.view.clone(), path }
         }
         EntityKind::Views(format) if format != FLAT => Entity::new(EntityKind::FormatFolder(format), ""),
         EntityKind::Group => Entity::new(EntityKind::Group, parent(&entity.path)),

@@ -1,7 +1,7 @@
 //! Inodes: what each number stands for.
 //!
-//! There is one inode for each path, kind and view, and it lives as long as the mount. The inodes of scratch files and of planes
-//! (an array may have any number of them) live until the kernel forgets them.
+//! There is one inode for each path, kind and view, and it lives as long as the mount. The inodes of scratch files, of planes and of
+//! slices (an array may have any number of them) live until the kernel forgets them.
 //!
 //! This file does no I/O. It uses `hierarchy` for open arrays and `formats` for the names of formats.
 //!
@@ -126,12 +126,16 @@ impl Entity {
 
     /// Returns whether its inode lives only until the kernel forgets it.
     pub fn is_transient(&self) -> bool {
-        matches!(self.view, Some(View::Plane { .. })) || matches!(self.kind, EntityKind::Scratch(_))
+        matches!(self.view, Some(View::Plane { .. } | View::Slice(_)))
+            || matches!(self.kind, EntityKind::Scratch(_))
     }
 
     /// Returns the path below the mount point, with the folder of the view.
     pub fn shown_path(&self) -> Cow<'_, str> {
-        match self.view {
+        match &self.view {
+            Some(view @ View::Slice(slice)) => {
+                format!("{}/{}/{}[{}]", views::VIEWS, views::folder(view), self.path, slice.index).into()
+            }
             Some(view) => format!("{}/{}/{}", views::VIEWS, views::folder(view), self.path).into(),
             None => Cow::Borrowed(&self.path),
         }
@@ -166,7 +170,7 @@ pub struct Inode {
 
 impl Inode {
     fn new(number: u64, entity: Entity, arrays: &OpenArrays) -> Arc<Self> {
-        let shared = (entity.kind == EntityKind::Array).then(|| arrays.of(entity.view, &entity.path));
+        let shared = (entity.kind == EntityKind::Array).then(|| arrays.of(entity.view.clone(), &entity.path));
         Arc::new(Inode {
             number,
             entity,

@@ -171,7 +171,7 @@ impl FileAttributes {
                 _ => Err(GONE),
             },
             EntityKind::Companion(format, place) => {
-                let node = expressed(format, entity.view, cached, arrays).ok_or(GONE)?;
+                let node = expressed(format, entity.view.as_ref(), cached, arrays).ok_or(GONE)?;
                 let (info, size) = companions.stat(entity, format, place, node, blocking)?;
                 let info = match (info, format.role) {
                     (Some(info), Role::Sidecar) => info,
@@ -179,10 +179,10 @@ impl FileAttributes {
                 };
                 Ok((info, size))
             }
-            EntityKind::PlanesFolder(format) => match (entity.view, cached.node.as_deref()) {
+            EntityKind::PlanesFolder(format) => match (&entity.view, cached.node.as_deref()) {
                 (Some(View::Planes(axis)), Some(node)) => {
                     let planes = companion_names.planes();
-                    planes.folder_for_array(format, axis, &entity.path, cached).ok_or(GONE)?;
+                    planes.folder_for_array(format, *axis, &entity.path, cached).ok_or(GONE)?;
                     Ok((node.info().as_folder(), 0))
                 }
                 _ => Err(GONE),

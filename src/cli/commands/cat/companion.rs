@@ -1,16 +1,17 @@
-//! The companion file of a node, without a mount. Uses `formats` and `hierarchy`.
+//! The companion file of a node or a slice, without a mount. Uses `formats` and `hierarchy`.
 
 use std::sync::Arc;
 
 use zarrfs::array::{Blocking, Engine, Layout, Readahead, ReplyBuffer};
 use zarrfs::cancellation::Cancellation;
 use zarrfs::formats::virtual_file::VirtualFile;
-use zarrfs::formats::{self, CompanionContent, FORMATS, Format};
+use zarrfs::formats::{self, CompanionContent, FORMATS, Format, Role, Subject};
+use zarrfs::hierarchy::slices::Slice;
 use zarrfs::hierarchy::{Node, Tree};
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::nodes::open;
-use crate::cli::nodes::subject::with_subject;
+use crate::cli::nodes::subject::{with_slice, with_subject};
 use crate::cli::output::progress;
 use crate::cli::output::{self, BLOCK_BYTES, Reader};
 
@@ -42,22 +43,36 @@ pub fn refusal(format: &Format, path: &str, node: &Node, layout: Layout) -> Exit
     ))
 }
 
+/// A node, or a slice of it.
+pub struct NodeToWrite<'a> {
+    /// Its path.
+    pub path: &'a str,
+    /// The node as it is stored.
+    pub node: &'a Node,
+    /// The slice.
+    pub slice: Option<&'a Arc<Slice>>,
+}
+
 /// Writes the companion of a node. If it refers to the array's own file, it names a file in the same folder.
 pub fn write(
     format: &'static Format,
     engine: &Arc<Engine>,
     tree: &Tree,
-    (path, node): (&str, &Node),
+    &NodeToWrite { path, node, slice }: &NodeToWrite<'_>,
     layout: Layout,
 ) -> Outcome {
-    if !(format.expresses)(node, layout) {
-        return Err(refusal(format, path, node, layout));
-    }
-    with_subject(engine, tree, (path, node), layout, |subject| {
+    let write = |subject: &Subject<'_>| {
+        let refusal = || refusal(format, path, subject.node, layout);
+        if !(format.expresses)(subject.node, layout) {
+            return Err(refusal());
+        }
+        if slice.is_some() && (format.role == Role::Text || format.check.is_some()) {
+            return Err(Exit::Failed(format!("format '{}' has no slices", format.name)));
+        }
         if let Some(check) = format.check
             && !check(subject)?
         {
-            return Err(refusal(format, path, node, layout));
+            return Err(refusal());
         }
         if let Some(reason) = format.refuses.and_then(|refuses| refuses(subject)) {
             let (format, shown) = (format.name, open::shown(path));
@@ -68,7 +83,11 @@ pub fn write(
             CompanionContent::Elements(companion) => companion.make()?.file,
         };
         copy(&file)
-    })
+    };
+    match slice {
+        Some(slice) => with_slice(engine, tree, (path, node, slice), layout, write)?,
+        None => with_subject(engine, tree, (path, node), layout, write),
+    }
 }
 
 fn copy(file: &VirtualFile) -> Outcome {

@@ -1,7 +1,6 @@
 //! `zarrfs cat STORE PATH`: the flat bytes of an array or a slice of it, or a companion file, on standard output.
 
 mod companion;
-pub mod index;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -9,18 +8,18 @@ use std::sync::Arc;
 use clap::Args;
 use zarrfs::array::{Array, Engine, EngineOptions};
 use zarrfs::cancellation::Cancellation;
-use zarrfs::error::{Error, Result};
 use zarrfs::formats::{Format, npy};
+use zarrfs::hierarchy::slices::Slice;
 use zarrfs::hierarchy::{Node, Tree};
 use zarrfs::metadata::ArrayMetadata;
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::log;
 use crate::cli::nodes::open;
+use crate::cli::nodes::slices::{NamedPath, Selection};
 use crate::cli::options::{CacheArguments, LayoutArguments, LogArguments, StoreArguments};
 use crate::cli::output::progress;
 use crate::cli::output::{self, BLOCK_BYTES, Reader};
-use index::Slice;
 
 /// What help and the man page show.
 const EXAMPLES: &str = "\
@@ -29,6 +28,8 @@ Examples:
   zarrfs cat sample.zarr climate/temperature | od -A d -t f4 -N 32
   # July's first four columns, as an npy file
   zarrfs cat --format npy sample.zarr 'climate/temperature[6,:,:4]' >july.npy
+  # The tropics in the first three months, by coordinates, as a netCDF file
+  zarrfs cat --format nc sample.zarr 'climate[time=2000-01:2000-03,lat=-30:30]' >tropics.nc
   # A whole group as one netCDF file
   zarrfs cat --format nc sample.zarr climate >climate.nc";
 
@@ -39,11 +40,11 @@ pub struct Arguments {
     #[command(flatten)]
     store: StoreArguments,
 
-    /// Path of the array in the store, / if the store itself is an array; a NumPy index after it selects a slice: 'PATH[3,:,10:20]' (unless an array has exactly this name)
+    /// Path of the array in the store, / if the store itself is an array; an index after it selects a slice, by positions as NumPy does ('PATH[3,:,10:20]') or by coordinates ('PATH[time=2001,lat=-30:30]'; unless an array has exactly this name)
     #[arg(value_name = "PATH")]
     path: String,
 
-    /// Write the node in this format instead of its flat bytes: npy (also a slice), nc (also a group), tiff and so on, or jsonl for strings; a header that refers to a data file expects it next to itself
+    /// Write the node in this format instead of its flat bytes: npy, nc (also a group), tiff and so on, or jsonl for strings; a header that refers to a data file expects it next to itself
     #[arg(long, value_name = "NAME")]
     format: Option<String>,
 
@@ -66,53 +67,50 @@ impl Arguments {
         let options =
             EngineOptions::new(self.cache.cache_limit_bytes(), self.store.access.base.tuning().threads());
         let engine = Engine::with_options(EngineOptions { page_cache_keeps: true, ..options });
-        let whole = open::path(&self.path);
-        // A node with this very name wins over an index.
-        let index = match index::split(&self.path) {
-            Some((path, index)) if !is_node(&tree, &whole)? => Some((open::path(path), index)),
-            _ => None,
+        let named = NamedPath::parse(&tree, &self.path)?;
+        let node = match format {
+            Some(_) => open::node(&tree, &named.path)?,
+            None => open::array_node(&tree, &named.path)?,
         };
-        match (format, index) {
-            (Some(format), None) => {
-                let node = open::node(&tree, &whole)?;
-                companion::write(format, &engine, &tree, (&whole, &node), self.layout.layout())
+        let slice = named.slice(&engine, &tree, &node)?;
+        let layout = self.layout.layout();
+        match (format, &slice) {
+            (Some(format), slice) if slice.is_none() || *format != npy::FORMAT => {
+                let subject =
+                    companion::NodeToWrite { path: &named.path, node: &node, slice: slice.as_ref() };
+                companion::write(format, &engine, &tree, &subject, layout)
             }
-            (format, Some((path, index))) => self.write_slice(&engine, &tree, (&path, index), format),
-            (None, None) => {
-                let metadata = open::array(&tree, &whole)?;
-                let index = Slice::whole(&metadata.shape);
-                self.write_elements(&engine, &tree, &whole, (metadata, index), &[])
+            (format, slice) => {
+                self.write_slice(&engine, &tree, (&named.path, &node), slice.as_deref(), format)
             }
         }
     }
 
+    /// Writes the elements of a slice, perhaps after the header of an npy file.
     fn write_slice(
         &self,
         engine: &Arc<Engine>,
         tree: &Tree,
-        (path, index): (&str, &str),
+        (path, node): (&str, &Node),
+        slice: Option<&Slice>,
         format: Option<&'static Format>,
     ) -> Outcome {
-        if let Some(format) = format.filter(|format| **format != npy::FORMAT) {
-            return Err(Exit::Usage(format!(
-                "format '{}' does not take an index: a slice is written as flat bytes or as npy",
-                format.name
+        let Node::Array { metadata, .. } = node else {
+            return Err(Exit::Failed(format!(
+                "'{}' is a group: format 'nc' holds slices of it",
+                open::shown(path)
             )));
-        }
-        let metadata = open::array(tree, path)?;
-        let slice = index::parse(index, &metadata.shape)?;
+        };
+        let selection = Selection::new(slice, &metadata.shape);
         let layout = self.layout.layout();
         let header = match format {
             None => Vec::new(),
-            Some(format) => match npy::header_for_type(&metadata.data_type, &slice.shape, layout) {
+            Some(format) => match npy::header_for_type(&metadata.data_type, &selection.shape, layout) {
                 Some(header) => header,
-                None => {
-                    let node = open::node(tree, path)?;
-                    return Err(companion::refusal(format, path, &node, layout));
-                }
+                None => return Err(companion::refusal(format, path, node, layout)),
             },
         };
-        self.write_elements(engine, tree, path, (metadata, slice), &header)
+        self.write_elements(engine, tree, path, (metadata, selection), &header)
     }
 
     /// Writes a header and the elements of a slice.
@@ -121,17 +119,17 @@ impl Arguments {
         engine: &Arc<Engine>,
         tree: &Tree,
         path: &str,
-        (metadata, slice): (Arc<ArrayMetadata>, Slice),
+        (metadata, selection): (&Arc<ArrayMetadata>, Selection),
         header: &[u8],
     ) -> Outcome {
         let array = Array::open(engine, tree.store(), path, metadata.clone(), self.layout.layout());
-        let refusal = |error| open::no_flat_bytes(tree.store(), path, &metadata, &error);
+        let refusal = |error| open::no_flat_bytes(tree.store(), path, metadata, &error);
         let array = array.map_err(|error| Exit::Failed(refusal(error)))?;
         if output::bytes(header)? == Reader::HasGone {
             return Ok(());
         }
-        let bar = progress::output_bytes(slice.size_bytes(array.metadata()));
-        array.read_slice(&slice.axes, &Cancellation::never(), &mut |bytes| {
+        let bar = progress::output_bytes(size_bytes(&selection, metadata));
+        array.read_slice(&selection.axes, &Cancellation::never(), &mut |bytes| {
             for block in bytes.chunks(BLOCK_BYTES as usize) {
                 if output::bytes(block)? == Reader::HasGone {
                     return Ok(ControlFlow::Break(()));
@@ -145,19 +143,7 @@ impl Arguments {
     }
 }
 
-/// Returns whether there is a node with exactly this name. Offline the cache may not know, because the name was never looked up: then it is
-/// an index.
-fn is_node(tree: &Tree, path: &str) -> Result<bool> {
-    let is_unknown = |error: &Error| matches!(error, Error::Store { source, .. } if source.kind() == std::io::ErrorKind::NetworkUnreachable);
-    match tree.node(path) {
-        Err(error) | Ok(Some(Node::Broken { error, .. })) if is_unknown(&error) => Ok(false),
-        found => Ok(found?.is_some()),
-    }
-}
-
-impl Slice {
-    fn size_bytes(&self, metadata: &ArrayMetadata) -> u64 {
-        let item = metadata.data_type.item_size().unwrap_or(0) as u64;
-        self.axes.iter().fold(item, |bytes, axis| bytes.saturating_mul(axis.count))
-    }
+fn size_bytes(selection: &Selection, metadata: &ArrayMetadata) -> u64 {
+    let item = metadata.data_type.item_size().unwrap_or(0) as u64;
+    selection.axes.iter().fold(item, |bytes, axis| bytes.saturating_mul(axis.count))
 }

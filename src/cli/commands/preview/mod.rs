@@ -19,10 +19,10 @@ use zarrfs::formats::positions::{self, Positions};
 use zarrfs::hierarchy::Tree;
 use zarrfs::metadata::{ArrayMetadata, DataType};
 
-use super::cat::index::{self, Slice};
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::log;
 use crate::cli::nodes::open;
+use crate::cli::nodes::slices::{NamedPath, Selection};
 use crate::cli::nodes::subject::with_subject;
 use crate::cli::options::size;
 use crate::cli::options::{LogArguments, StoreArguments};
@@ -60,7 +60,7 @@ pub struct Arguments {
     #[command(flatten)]
     store: StoreArguments,
 
-    /// Path of the array in the store; a NumPy index after it selects a slice: 'PATH[3,:,10:20]'
+    /// Path of the array in the store; an index after it selects a slice, by positions ('PATH[3,:,10:20]') or coordinates ('PATH[time=2001-07]')
     #[arg(value_name = "PATH")]
     path: String,
 
@@ -92,7 +92,9 @@ pub struct Arguments {
 struct Preview {
     array: Arc<Array>,
     kind: ElementKind,
-    slice: Slice,
+    slice: Selection,
+    /// The path, as it is shown.
+    path: String,
     /// The path and the index, as they are shown.
     title: String,
     positions: Vec<Positions>,
@@ -123,32 +125,21 @@ impl Arguments {
     }
 
     fn open(&self, tree: &Tree) -> Outcome<Preview> {
-        let whole = open::path(&self.path);
-        // A node with exactly this name wins over an index.
-        let (path, index) = match index::split(&self.path) {
-            Some((path, index)) if tree.node(&whole)?.is_none() => (open::path(path), Some(index)),
-            _ => (whole, None),
-        };
-        let metadata = open::array(tree, &path)?;
-        let slice = match index {
-            Some(index) => index::parse(index, &metadata.shape)?,
-            None => Slice::whole(&metadata.shape),
-        };
+        let named = NamedPath::parse(tree, &self.path)?;
+        let path = named.path.as_str();
+        let (node, metadata) = (open::array_node(tree, path)?, open::array(tree, path)?);
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let engine = Engine::with_options(EngineOptions::new(CACHE_BYTES, threads));
-        let array = Array::open(&engine, tree.store(), &path, metadata.clone(), Layout::default());
-        let refused = |error| Exit::Failed(open::no_flat_bytes(tree.store(), &path, &metadata, &error));
+        let slice = named.slice(&engine, tree, &node)?;
+        let slice = Selection::new(slice.as_deref(), &metadata.shape);
+        let array = Array::open(&engine, tree.store(), path, metadata.clone(), Layout::default());
+        let refused = |error| Exit::Failed(open::no_flat_bytes(tree.store(), path, &metadata, &error));
         let array = array.map_err(refused)?;
-        let kind = ElementKind::for_array(&metadata).ok_or_else(|| no_numbers(&path, &metadata))?;
-        let node = open::node(tree, &path)?;
-        let positions =
-            with_subject(&engine, tree, (&path, &node), Layout::default(), positions::for_subject);
+        let kind = ElementKind::for_array(&metadata).ok_or_else(|| no_numbers(path, &metadata))?;
+        let positions = with_subject(&engine, tree, (path, &node), Layout::default(), positions::for_subject);
         let limits = if tree.store().is_remote() { Limits::REMOTE } else { Limits::LOCAL };
-        let title = match index {
-            Some(index) => format!("{}[{index}]", open::shown(&path)),
-            None => open::shown(&path),
-        };
-        Ok(Preview { array, kind, slice, title, positions, limits, threads })
+        let (title, path) = (named.shown(), open::shown(path));
+        Ok(Preview { array, kind, slice, path, title, positions, limits, threads })
     }
 
     fn statistics(&self, shown: &Preview, bar: &ProgressBar) -> Outcome<String> {
@@ -279,8 +270,7 @@ impl Preview {
             }
         };
         let indices: Vec<String> = (0..metadata.shape.len()).map(index).collect();
-        let path = index::split(&self.title).map_or(self.title.as_str(), |(path, _)| path);
-        format!("{path}[{}]", indices.join(", "))
+        format!("{}[{}]", self.path, indices.join(", "))
     }
 
     /// Returns the lines about a picture.

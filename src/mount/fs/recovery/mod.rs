@@ -320,7 +320,7 @@ fn change_record(change: InodeChange<'_>) -> Record {
             Record::Inode {
                 number: inode.number,
                 kind: kind_words(*kind),
-                view: view.map(view_words).unwrap_or_default(),
+                view: view.as_ref().map(view_words).unwrap_or_default(),
                 path: path.to_string(),
             }
         }

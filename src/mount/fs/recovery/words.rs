@@ -3,6 +3,7 @@
 use crate::formats::views::{self, FLAT};
 use crate::formats::{self, CompanionPlace, Format};
 use crate::hierarchy::View;
+use crate::hierarchy::slices::Slice;
 use crate::mount::fs::inode::{Entity, EntityKind};
 
 /// The kinds without a format, by their words.
@@ -33,9 +34,10 @@ pub(super) fn kind_words(kind: EntityKind) -> String {
 }
 
 /// Returns a view in the journal's words.
-pub(super) fn view_words(view: View) -> String {
+pub(super) fn view_words(view: &View) -> String {
     match view {
         View::Plane { axis, index } => format!("plane {axis} {index}"),
+        View::Slice(slice) => format!("slice {}", slice.to_text()),
         view => views::folder(view).into_owned(),
     }
 }
@@ -57,6 +59,7 @@ pub(super) fn parse_entity(kind: &str, view: &str, path: &str) -> Option<Entity>
     };
     let view = match view.split(' ').collect::<Vec<_>>().as_slice() {
         [""] => None,
+        ["slice", _, ..] => Some(View::Slice(Slice::parse(view.strip_prefix("slice ")?)?.into())),
         ["plane", axis, index] => Some(View::Plane { axis: axis.parse().ok()?, index: index.parse().ok()? }),
         _ => Some(views::find(view)?),
     };
@@ -79,11 +82,15 @@ mod tests {
             EntityKind::Scratch(7),
         ]);
         let plane = View::Plane { axis: 2, index: 1 << 40 };
-        let views = [None, Some(View::FOrder), Some(View::Planes(0)), Some(View::Planes(3)), Some(plane)];
+        let slice = Slice { index: "0, x=a b".to_owned(), axes: Some(Vec::new()), dimensions: Vec::new() };
+        let of_group = Slice { axes: None, ..slice.clone() };
+        let slices = [slice, of_group].map(|slice| View::Slice(slice.into()));
+        let views = [View::FOrder, View::Planes(0), View::Planes(3), plane, View::Slices];
+        let views: Vec<_> = views.into_iter().chain(slices).map(Some).chain([None]).collect();
         for kind in kinds {
-            for view in views {
+            for view in views.clone() {
+                let words = (kind_words(kind), view.as_ref().map(view_words).unwrap_or_default());
                 let entity = Entity { kind, view, path: "a b/ü".into() };
-                let words = (kind_words(kind), view.map(view_words).unwrap_or_default());
                 assert_eq!(parse_entity(&words.0, &words.1, "a b/ü"), Some(entity));
             }
         }

@@ -14,6 +14,7 @@ use crate::mount::fs::inode::{Entity, EntityKind};
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::virtual_files::companions::expressed;
+use crate::mount::fs::virtual_files::slices::{self, NamedSlice, SliceFile, SliceNames};
 use crate::mount::fs::virtual_files::subjects::Subjects;
 use crate::mount::fs::virtual_files::views::{self, PlaneFolders};
 use crate::store::join;
@@ -24,6 +25,7 @@ pub struct CompanionNames {
     arrays: Arc<OpenArrays>,
     subjects: Arc<Subjects>,
     planes: PlaneFolders,
+    slices: SliceNames,
     /// The name of the root's file, if the root is an array.
     root_name: Arc<str>,
 }
@@ -33,7 +35,8 @@ impl CompanionNames {
     pub fn new(parts: &MountParts, subjects: Arc<Subjects>) -> Self {
         let (nodes, arrays, root_name) = (parts.nodes.clone(), parts.arrays.clone(), parts.root_name.clone());
         let planes = PlaneFolders::new(nodes.clone(), arrays.clone(), root_name.clone());
-        CompanionNames { nodes, arrays, subjects, planes, root_name }
+        let slices = SliceNames::new(nodes.clone(), subjects.clone(), root_name.clone());
+        CompanionNames { nodes, arrays, subjects, planes, slices, root_name }
     }
 
     /// Returns the folders of planes.
@@ -71,7 +74,7 @@ impl CompanionNames {
         &self,
         format: &'static Format,
         place: CompanionPlace,
-        view: Option<View>,
+        view: Option<&View>,
         group: &str,
         name: &str,
         blocking: Blocking,
@@ -98,7 +101,7 @@ impl CompanionNames {
     fn node_in(
         &self,
         format: &Format,
-        view: Option<View>,
+        view: Option<&View>,
         group: &str,
         name: &str,
         blocking: Blocking,
@@ -114,7 +117,7 @@ impl CompanionNames {
         &self,
         format: &'static Format,
         place: CompanionPlace,
-        view: Option<View>,
+        view: Option<&View>,
         group: &str,
         children: &[Child],
     ) -> FsResult<Vec<(String, Entity)>> {
@@ -160,13 +163,16 @@ impl CompanionNames {
     pub fn child_of_folder(
         &self,
         format: &'static Format,
-        view: Option<View>,
+        view: Option<&View>,
         group: &str,
         name: &str,
         blocking: Blocking,
     ) -> FsResult<Option<Entity>> {
-        if let Some(View::Planes(axis)) = view {
+        if let Some(&View::Planes(axis)) = view {
             return self.planes.child_of_group(format, axis, group, name, blocking);
+        }
+        if view == Some(&View::Slices) {
+            return self.child_of_slices(format, group, name, blocking);
         }
         let place = if format == FLAT { CompanionPlace::NextToNode } else { CompanionPlace::FormatFolder };
         let file = match self.file_in(format, place, view, group, name, blocking)? {
@@ -195,13 +201,21 @@ impl CompanionNames {
     pub fn names_of_folder(
         &self,
         format: &'static Format,
-        view: Option<View>,
+        view: Option<&View>,
         group: &str,
     ) -> FsResult<Vec<(String, Entity)>> {
-        if let Some(View::Planes(axis)) = view {
+        if let Some(&View::Planes(axis)) = view {
             return self.planes.names_of_group(format, axis, group);
         }
         let children = self.nodes.members(group)?;
+        if let Some(slices @ View::Slices) = view {
+            let groups = children.into_iter().filter(|child| child.is_group);
+            let folder = |child: Child| {
+                let path = join(group, &child.name);
+                (child.name, group_folder(format, Some(slices), path))
+            };
+            return Ok(groups.map(folder).collect());
+        }
         let place = if format == FLAT { CompanionPlace::NextToNode } else { CompanionPlace::FormatFolder };
         let mut names = self.files_in(format, place, view, group, &children)?;
         if format == FLAT {
@@ -217,12 +231,38 @@ impl CompanionNames {
         Ok(names)
     }
 
+    /// Returns what a name in a group's folder of slices stands for. Slices win over groups of the same name.
+    fn child_of_slices(
+        &self,
+        format: &'static Format,
+        group: &str,
+        name: &str,
+        blocking: Blocking,
+    ) -> FsResult<Option<Entity>> {
+        for SliceFile { format, place, name } in slices::files(format, name) {
+            let found = self.slices.find(group, &name, blocking)?;
+            let Some(NamedSlice { path, view }) = found else { continue };
+            let cached = self.nodes.get(&path, blocking)?;
+            // The sidecar of a group describes no elements.
+            let is_described = cached.is_array() || format.group_file.is_none();
+            if is_described && self.has_file(format, Some(&view), &path, blocking)? {
+                return Ok(Some(file(format, place, Some(&view), &path)));
+            }
+        }
+        if self.nodes.is_root_array(group, blocking)? {
+            return Ok(None);
+        }
+        let path = join(group, name);
+        let is_group = matches!(self.nodes.get(&path, blocking)?.node.as_deref(), Some(Node::Group { .. }));
+        Ok(is_group.then(|| group_folder(format, Some(&View::Slices), path)))
+    }
+
     /// Returns whether the node at a path, or a view of it, has a file in a format. If that depends on other nodes, the answer may
     /// need the store, and views have no file.
     fn has_file(
         &self,
         format: &Format,
-        view: Option<View>,
+        view: Option<&View>,
         path: &str,
         blocking: Blocking,
     ) -> FsResult<bool> {
@@ -233,7 +273,7 @@ impl CompanionNames {
             None if blocking == Blocking::No => Err(Failure::WouldBlock),
             None => {
                 let Some(shown) = self.arrays.shown(view, node) else { return Ok(false) };
-                let entity = Entity { kind: EntityKind::Array, view, path: path.into() };
+                let entity = Entity { kind: EntityKind::Array, view: view.cloned(), path: path.into() };
                 let subject = self.subjects.for_entity(&entity, CompanionPlace::FormatFolder, node, &shown);
                 Ok(format.refuses.and_then(|refuses| refuses(&subject)).is_none())
             }
@@ -245,12 +285,12 @@ impl CompanionNames {
 }
 
 /// Returns the entity of a node's file in a format.
-fn file(format: &'static Format, place: CompanionPlace, view: Option<View>, path: &str) -> Entity {
-    Entity { kind: EntityKind::Companion(format, place), view, path: path.into() }
+fn file(format: &'static Format, place: CompanionPlace, view: Option<&View>, path: &str) -> Entity {
+    Entity { kind: EntityKind::Companion(format, place), view: view.cloned(), path: path.into() }
 }
 
 /// Returns the entity of an array's own file, or of a view's.
-fn own_file(view: Option<View>, path: &str) -> Entity {
+fn own_file(view: Option<&View>, path: &str) -> Entity {
     match view {
         Some(_) => file(FLAT, CompanionPlace::NextToNode, view, path),
         None => Entity::new(EntityKind::Array, path),
@@ -263,6 +303,6 @@ fn has_name(format: &Format, place: CompanionPlace, name: &str) -> bool {
     is_own || place == CompanionPlace::FormatFolder || format.listed_name(name).is_some()
 }
 
-fn group_folder(format: &'static Format, view: Option<View>, path: String) -> Entity {
-    Entity { kind: EntityKind::FormatFolder(format), view, path: path.into() }
+fn group_folder(format: &'static Format, view: Option<&View>, path: String) -> Entity {
+    Entity { kind: EntityKind::FormatFolder(format), view: view.cloned(), path: path.into() }
 }

@@ -164,7 +164,7 @@ impl Companions {
         if blocking == Blocking::No {
             return Err(Failure::WouldBlock);
         }
-        let shown = self.arrays.shown(entity.view, node).ok_or(Failure::Errno(libc::ENOENT))?;
+        let shown = self.arrays.shown(entity.view.as_ref(), node).ok_or(Failure::Errno(libc::ENOENT))?;
         let subject = self.subjects.for_entity(entity, place, node, &shown);
         let info = match (format.info, state.as_ref().and_then(|state| state.info_of(revalidate, node))) {
             (Some(read), None) => Some(read(&subject)?),
@@ -194,10 +194,10 @@ impl Companions {
     ) -> FsResult<Arc<VirtualFile>> {
         let entity = &inode.entity;
         let cached = self.nodes.current(&entity.path)?;
-        let Some(node) = expressed(format, entity.view, &cached, &self.arrays) else {
+        let Some(node) = expressed(format, entity.view.as_ref(), &cached, &self.arrays) else {
             return Err(Failure::Errno(libc::ESTALE));
         };
-        let shown = self.arrays.shown(entity.view, node).ok_or(Failure::Errno(libc::ESTALE))?;
+        let shown = self.arrays.shown(entity.view.as_ref(), node).ok_or(Failure::Errno(libc::ESTALE))?;
         let revalidate = self.nodes.revalidate();
         let slot = self.slot(entity);
         let mut state = slot.lock();
@@ -249,8 +249,9 @@ impl Companions {
         }
         let entity = &inode.entity;
         let cached = self.nodes.current(&entity.path)?;
-        let node = expressed(format, entity.view, &cached, &self.arrays).ok_or_else(|| stale.clone())?;
-        let shown = self.arrays.shown(entity.view, node).ok_or_else(|| stale.clone())?;
+        let node =
+            expressed(format, entity.view.as_ref(), &cached, &self.arrays).ok_or_else(|| stale.clone())?;
+        let shown = self.arrays.shown(entity.view.as_ref(), node).ok_or_else(|| stale.clone())?;
         let subject = self.subjects.for_entity(entity, place, node, &shown);
         let file = self.make(format, &subject, node, &mut self.slot(entity).lock())?;
         if file.fingerprint() != fingerprint {
@@ -314,7 +315,7 @@ impl Companions {
 /// Returns the node, if the format can express it or the view of it.
 pub fn expressed<'a>(
     format: &Format,
-    view: Option<View>,
+    view: Option<&View>,
     cached: &'a CachedNode,
     arrays: &OpenArrays,
 ) -> Option<&'a Arc<Node>> {

@@ -6,5 +6,6 @@ pub mod generated;
 pub mod internals;
 pub mod open;
 pub mod sidecar_edit;
+pub mod slices;
 pub mod subjects;
 pub mod views;

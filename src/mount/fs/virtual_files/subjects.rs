@@ -58,12 +58,12 @@ impl Subjects {
         node: &'a Node,
         shown: &'a Node,
     ) -> Subject<'a> {
-        self.subject(entity.view, &entity.path, place, node, shown)
+        self.subject(entity.view.as_ref(), &entity.path, place, node, shown)
     }
 
     fn subject<'a>(
         &'a self,
-        view: Option<View>,
+        view: Option<&View>,
         path: &'a str,
         place: CompanionPlace,
         node: &'a Node,
@@ -77,15 +77,14 @@ impl Subjects {
             Node::Group { .. } | Node::Broken { .. } => 0,
         };
         let own_view = view.and_then(|view| view.of_array(rank, self.arrays.layout()));
-        // The neighbours of a plane are whole arrays.
-        let neighbour_view = view.filter(|view| !matches!(view, View::Planes(_) | View::Plane { .. }));
+        let neighbour_view = view.and_then(View::of_neighbours);
         Subject {
             arrays: &self.arrays,
             audience,
             path,
             root_name: &self.root_name,
             node: shown,
-            view: view.map(|view| (view, node)),
+            view: view.map(|view| (view.clone(), node)),
             view_file: view.map(|view| view_files::own_file(view, array_file, node)),
             place,
             surroundings: Box::new(ReaderSurroundings {
@@ -118,13 +117,16 @@ struct ReaderSurroundings<'a> {
     path: &'a str,
     /// The view of the node's own array.
     own_view: Option<View>,
-    /// The view of the arrays next to it.
+    /// The view of the nodes next to it.
     neighbour_view: Option<View>,
 }
 
 impl Surroundings for ReaderSurroundings<'_> {
     fn open_array(&self, path: &str) -> Result<Arc<SharedArray>> {
-        let view = if path == self.path { self.own_view } else { self.neighbour_view };
+        let layout = self.subjects.arrays.layout();
+        // A slice of a neighbour is in the neighbour's own file.
+        let neighbour = || self.neighbour_view.as_ref().and_then(|view| view.of_array(0, layout));
+        let view = if path == self.path { self.own_view.clone() } else { neighbour() };
         self.subjects.served.shared_array(view, path).map_err(|failure| failure.into_error(path))
     }
 
@@ -138,10 +140,17 @@ impl Surroundings for ReaderSurroundings<'_> {
 
     fn node(&self, path: &str) -> Result<Option<Arc<Node>>> {
         let found = self.subjects.node_for_readers_of(self.node, path)?;
-        Ok(match (self.neighbour_view, found) {
+        Ok(match (&self.neighbour_view, found) {
             (Some(view), Some(found)) => self.subjects.arrays.shown(Some(view), &found),
             (_, found) => found,
         })
+    }
+
+    fn whole_node(&self, path: &str) -> Result<Option<Arc<Node>>> {
+        match self.neighbour_view {
+            Some(View::Slice(_)) => self.subjects.node_for_readers_of(self.node, path),
+            _ => self.node(path),
+        }
     }
 
     fn children(&self, path: &str) -> Result<Vec<Child>> {

@@ -28,7 +28,7 @@ pub fn child_of_views(format: &'static Format, name: &str) -> Option<Entity> {
 /// Returns the folders of views that are listed.
 pub fn names_of_views(format: &'static Format) -> Vec<(String, Entity)> {
     let folder = |view| Entity::with_view(EntityKind::FormatFolder(format), view, "");
-    views::listed().map(|view| (views::folder(view).into_owned(), folder(view))).collect()
+    views::listed().map(|view| (views::folder(&view).into_owned(), folder(view))).collect()
 }
 
 /// The folders of planes of a mount.
@@ -59,7 +59,7 @@ impl PlaneFolders {
         let first = View::Plane { axis, index: 0 };
         let layout = first.layout(self.arrays.layout());
         let is_expressed = format == FLAT
-            || self.arrays.shown(Some(first), node).is_some_and(|plane| (format.expresses)(&plane, layout));
+            || self.arrays.shown(Some(&first), node).is_some_and(|plane| (format.expresses)(&plane, layout));
         is_expressed.then(|| Entity::with_view(EntityKind::PlanesFolder(format), planes, path))
     }
 
@@ -115,7 +115,9 @@ pub struct PlaneNames {
 impl PlaneNames {
     /// Returns the planes in a folder, if it is a folder of planes.
     pub fn in_folder(nodes: &NodeCache, folder: &Entity, blocking: Blocking) -> FsResult<Option<Self>> {
-        let (EntityKind::PlanesFolder(format), Some(View::Planes(axis))) = (folder.kind, folder.view) else {
+        let (EntityKind::PlanesFolder(format), Some(&View::Planes(axis))) =
+            (folder.kind, folder.view.as_ref())
+        else {
             return Ok(None);
         };
         let cached = nodes.get(&folder.path, blocking)?;
