@@ -40,6 +40,7 @@ const CODECS: &[&CodecEntry] = &[
     &imagecodecs::delta::ENTRY,
     &imagecodecs::floatpred::ENTRY,
     &imagecodecs::horizontal_delta::ENTRY,
+    &imagecodecs::lz4h5::ENTRY,
     &imagecodecs::lzf::ENTRY,
     &imagecodecs::lzw::ENTRY,
     &imagecodecs::packbits::ENTRY,

@@ -126,6 +126,14 @@ pub fn parse_v3(value: &Value, shape: &[u64]) -> ParseResult<ChunkGrid> {
                 .map_err(|error| error.within("configuration"))?;
             bounded(value, shape).map_err(in_member("chunk_shape"))
         }
+        // The draft that became "rectilinear" (ZEP 3), as older versions of the zarrs crate write it.
+        "rectangular" => {
+            json::refuse_unknown(configuration, &["chunk_shape"])
+                .map_err(|error| error.within("configuration"))?;
+            let value = json::required(configuration, "chunk_shape")
+                .map_err(|error| error.within("configuration"))?;
+            rectilinear(value, shape).map_err(in_member("chunk_shape"))
+        }
         "rectilinear" => {
             json::refuse_unknown(configuration, &["kind", "chunk_shapes"])
                 .map_err(|error| error.within("configuration"))?;
@@ -244,6 +252,9 @@ mod tests {
         let runs = vec![vec![(4, 2), (2, 1)], vec![(4, 2)], vec![(3, 1)], vec![]];
         assert_eq!(grid, ChunkGrid::Rectilinear(runs));
         assert_eq!(grid.check(&[10, 8, 3, 0], Some(2)), Ok(()));
+        let rectangular = json!({"name": "rectangular", "configuration": {"chunk_shape": [[5, 5, 15], 10]}});
+        let runs = vec![vec![(5, 2), (15, 1)], vec![(10, 2)]];
+        assert_eq!(parse_v3(&rectangular, &[25, 20]).unwrap(), ChunkGrid::Rectilinear(runs));
         assert!(bounded(json!([0]), &[4]).is_err() && bounded(json!([1, 1]), &[4]).is_err());
     }
 

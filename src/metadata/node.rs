@@ -121,11 +121,10 @@ impl ArrayMetadata {
         let ChunkKeyEncoding { scheme, suffix, .. } = &self.chunk_keys;
         let is_fanout = matches!(scheme, ChunkKeyScheme::Fanout { .. });
         let grid = self.document.get("chunk_grid").and_then(|grid| grid.get("name").or(Some(grid)));
+        let is_grid = |name: &str| grid.is_some_and(|grid| grid == name);
         [
-            (
-                "chunk grid \"zarrs.regular_bounded\"",
-                grid.is_some_and(|name| name == "zarrs.regular_bounded"),
-            ),
+            ("chunk grid \"rectangular\"", is_grid("rectangular")),
+            ("chunk grid \"zarrs.regular_bounded\"", is_grid("zarrs.regular_bounded")),
             ("chunk key encoding \"fanout\"", is_fanout),
             ("chunk key encoding \"suffix\"", !suffix.is_empty()),
             ("data type \"optional\"", self.is_optional()),

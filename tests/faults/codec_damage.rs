@@ -20,6 +20,7 @@ fn documents() -> Vec<Value> {
         json!({"id": "bz2"}),
         json!({"id": "gzip", "level": 5}),
         json!({"id": "imagecodecs_deflate"}),
+        json!({"id": "imagecodecs_lz4h5", "blocksize": 256}),
         json!({"id": "imagecodecs_lzf"}),
         json!({"id": "imagecodecs_lzf", "header": false}),
         json!({"id": "imagecodecs_lzw"}),

@@ -97,6 +97,7 @@ const CASES: &[Case] = &[
         &["float32"],
         Lossless,
     ),
+    (Some("imagecodecs_lz4h5"), Some("imagecodecs_lz4h5"), r#"{"blocksize":100}"#, &["int32"], Lossless),
     (Some("imagecodecs_lzf"), Some("imagecodecs_lzf"), "{}", &["int32"], Lossless),
     (Some("imagecodecs_lzw"), Some("imagecodecs_lzw"), "{}", &["int32"], Lossless),
     (Some("imagecodecs_packbits"), Some("imagecodecs_packbits"), "{}", &["int32"], Lossless),

@@ -5,7 +5,7 @@
 //!
 //! Recorded arrays show that what others write is read: `tests/recorded/zarrs.zip` has the extensions of the zarrs crate and data types that
 //! no Python library has (`zarrs_arrays` in `tests/bench`), `image_codecs.zip` those of imagecodecs, kerchunk and virtual-tiff
-//! (`tests/programs/image_codecs.py`). `scripts/make_recorded.py` makes both.
+//! (`tests/programs/image_codecs.py`). `scripts/make_recorded.py` makes both. tensorstore writes the blocks of N5.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -219,6 +219,84 @@ fn arrays_of_zarrs() {
     mount.unmount();
     assert!(names.len() > 35, "{names:?}");
     say(format!("{} arrays of zarrs", names.len()));
+}
+
+#[test]
+fn blocks_of_n5() {
+    let Some(python) = crate::support::fixtures::python("blocks of N5") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/n5.py");
+    let output = Command::new(python).arg(program).arg(folder.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let Some(mount) = Mount::new(folder.path(), &[], "arrays of N5") else { return };
+    let names = names_in(folder.path());
+    for name in &names {
+        let expected = fs::read(folder.path().join(format!("{name}.bin"))).unwrap();
+        assert_eq!(fs::read(mount.path(name)).unwrap(), expected, "{name}");
+    }
+    mount.unmount();
+    assert_eq!(names.len(), 48, "{names:?}");
+}
+
+/// Chunks in the folders of "fanout", which no library writes as the proposal is now.
+#[test]
+fn proposals_are_only_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut fanout = document(json!("int32"), json!(7), json!([little()]));
+    fanout["chunk_key_encoding"] = json!({"name": "fanout", "configuration": {"max_children": 4}});
+    fanout["shape"] = json!([4, 12]);
+    let mut suffix = document(json!("int32"), json!(7), json!([little()]));
+    let configuration = json!({"suffix": ".bin", "base_encoding": {"name": "v2"}});
+    suffix["chunk_key_encoding"] = json!({"name": "suffix", "configuration": configuration});
+    let chunk = |first: i32| (first..first + 6).flat_map(i32::to_le_bytes).collect::<Vec<u8>>();
+    for (name, document, keys) in
+        [("fanout", &fanout, ["d0/0/d1/0/c", "d0/1/d1/1/0/c"]), ("suffix", &suffix, ["0.0.bin", "1.1.bin"])]
+    {
+        let array = folder.path().join(name);
+        for (key, first) in keys.into_iter().zip([0, 100]) {
+            fs::create_dir_all(array.join(key).parent().unwrap()).unwrap();
+            fs::write(array.join(key), chunk(first)).unwrap();
+        }
+        fs::write(array.join("zarr.json"), document.to_string()).unwrap();
+    }
+    let Some(mount) = Mount::new(folder.path(), &["--writable"], "proposals") else { return };
+    for (name, columns, second) in [("fanout", 12, 9), ("suffix", 6, 3)] {
+        let bytes = fs::read(mount.path(name)).unwrap();
+        let elements: Vec<i32> =
+            bytes.chunks(4).map(|four| i32::from_le_bytes(four.try_into().unwrap())).collect();
+        assert_eq!(elements.len(), 4 * columns, "{name}");
+        for (at, &element) in elements.iter().enumerate() {
+            let (row, column) = (at / columns, at % columns);
+            let expected = match (row / 2, column) {
+                (0, 0..3) => row * 3 + column,
+                (1, column) if (second..second + 3).contains(&column) => {
+                    100 + (row - 2) * 3 + column - second
+                }
+                _ => 7,
+            };
+            assert_eq!(element, expected as i32, "{name}: {row}, {column}");
+        }
+        let error = fs::OpenOptions::new().write(true).open(mount.path(name)).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP), "{name}");
+        let output = Command::new(env!("CARGO_BIN_EXE_zarrfs"))
+            .arg("info")
+            .arg(folder.path())
+            .arg(name)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains("stored        2 of"), "{text}");
+    }
+    mount.unmount();
+    let resize = ["resize", "--discard"];
+    let output = Command::new(env!("CARGO_BIN_EXE_zarrfs"))
+        .args(resize)
+        .arg(folder.path())
+        .args(["suffix", "2,6"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && text.contains("proposal"), "{text}");
 }
 
 /// References that are mounted, too: two TIFF files and one HDF5 file.

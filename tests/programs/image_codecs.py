@@ -74,6 +74,8 @@ def compressors(folder):
     for dtype in ("<u2", ">i4", "<f8", "|u1"):
         for codec in ("lzw", "lzf", "packbits", "deflate", "zlib", "zstd", "bz2"):
             write_v2(folder, f"{codec}_{dtype[1:]}", sample(dtype), None, {"id": f"imagecodecs_{codec}"})
+    write_v2(folder, "lz4h5", sample("<u2"), None, {"id": "imagecodecs_lz4h5"})
+    write_v2(folder, "lz4h5_blocks", sample("<f8"), None, {"id": "imagecodecs_lz4h5", "blocksize": 300})
     write_v2(folder, "lzf_raw", sample("<u2"), None, {"id": "imagecodecs_lzf", "header": False})
     write_v2(folder, "deflate_9", sample("<u2"), None, {"id": "imagecodecs_deflate", "level": 9})
 

@@ -25,8 +25,11 @@ use crate::metadata::DataType;
 use crate::metadata::data_type::exact_number::ScalarFormat;
 
 /// The codec in the registry.
-pub const ENTRY: CodecEntry =
-    CodecEntry { v3: &["bitround", "numcodecs.bitround"], v2: &["bitround"], build };
+pub const ENTRY: CodecEntry = CodecEntry {
+    v3: &["bitround", "numcodecs.bitround", "https://codec.zarrs.dev/array_to_bytes/bitround"],
+    v2: &["bitround"],
+    build,
+};
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
     let mut configuration = Configuration::new(context);

@@ -28,7 +28,7 @@ pub const ENTRY: CodecEntry = CodecEntry { v3: &["n5_default"], v2: &[], build }
 /// The number of codecs that a block may have: a transpose, `bytes` and a compressor.
 const MAX_CODECS: usize = 3;
 /// A block with more bytes than its chunk may have this many. A grid with short chunks at the edge may have padded blocks there.
-const MAX_PADDED_BYTES: u64 = 64 << 20;
+const MAX_PADDED_BYTES: u64 = 16 << 20;
 /// The mode of blocks of numbers.
 const DEFAULT_MODE: u16 = 0;
 /// The mode of blocks that say how many elements they have.

@@ -51,9 +51,9 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
             let name = &spec.name;
             return Err(configuration_error(format_args!("codec \"{name}\" does not turn bytes into bytes")));
         };
-        let after = codec.encoded_size(size).limit_bytes().max(size.limit_bytes());
-        codecs.push(OptionalCodec { name: spec.name.clone(), codec, decoded_limit: size.limit_bytes() });
-        size = EncodedSize::AtMost(after);
+        let after = longest(size, &*codec);
+        codecs.push(OptionalCodec { name: spec.name.clone(), codec });
+        size = after;
     }
     let header_bytes = usize::try_from(header_bits / 8).unwrap_or(0);
     Ok(Codec::BytesToBytes(Box::new(Conditional { codecs, header_bytes })))
@@ -67,8 +67,6 @@ fn configuration_error(reason: impl std::fmt::Display) -> CodecError {
 struct OptionalCodec {
     name: String,
     codec: Box<dyn BytesToBytes>,
-    /// The most bytes that it decodes to.
-    decoded_limit: u64,
 }
 
 struct Conditional {
@@ -105,6 +103,11 @@ impl Conditional {
     }
 }
 
+/// Returns the size after a codec that may be skipped.
+fn longest(size: EncodedSize, codec: &dyn BytesToBytes) -> EncodedSize {
+    EncodedSize::AtMost(codec.encoded_size(size).limit_bytes().max(size.limit_bytes()))
+}
+
 fn is_set(mask: &[u8], index: usize) -> bool {
     mask.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1)
 }
@@ -115,26 +118,25 @@ impl BytesToBytes for Conditional {
     }
 
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
-        let longest = self.codecs.iter().fold(decoded, |size, stage| {
-            EncodedSize::AtMost(stage.codec.encoded_size(size).limit_bytes().max(size.limit_bytes()))
-        });
-        EncodedSize::AtMost(longest.limit_bytes().saturating_add(self.header_bytes as u64))
+        let size = self.codecs.iter().fold(decoded, |size, stage| longest(size, &*stage.codec));
+        EncodedSize::AtMost(size.limit_bytes().saturating_add(self.header_bytes as u64))
     }
 
     fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
         let (mask, rest) = self.split(encoded)?;
+        // The most bytes before each codec follow from the limit, so that no codec decodes more than a chunk can need.
+        let mut size = EncodedSize::Exact(limit_bytes as u64);
+        let mut limits = Vec::with_capacity(self.codecs.len());
+        for stage in &self.codecs {
+            limits.push(usize::try_from(size.limit_bytes()).unwrap_or(usize::MAX));
+            size = longest(size, &*stage.codec);
+        }
         let mut bytes = Cow::Borrowed(rest);
-        for (index, stage) in self.codecs.iter().enumerate().rev() {
-            if !is_set(mask, index) {
-                continue;
+        for ((index, stage), limit) in self.codecs.iter().enumerate().zip(limits).rev() {
+            if is_set(mask, index) {
+                let decoded = stage.codec.decode(&bytes, limit).map_err(|error| stage.blame(error))?;
+                bytes = Cow::Owned(decoded.into_owned());
             }
-            let limit = if index == 0 {
-                limit_bytes
-            } else {
-                usize::try_from(stage.decoded_limit).unwrap_or(usize::MAX)
-            };
-            let decoded = stage.codec.decode(&bytes, limit).map_err(|error| stage.blame(error))?;
-            bytes = Cow::Owned(decoded.into_owned());
         }
         check_limit(bytes.len(), limit_bytes)?;
         Ok(bytes)

@@ -8,6 +8,7 @@
 pub mod delta;
 pub mod floatpred;
 pub mod horizontal_delta;
+pub mod lz4h5;
 pub mod lzf;
 pub mod lzw;
 pub mod packbits;

@@ -96,7 +96,8 @@ pub fn by_name(name: &str) -> Option<DataType> {
         "complex_float32" => Complex64,
         "complex_float64" => Complex128,
         "string" | "variable_length_utf8" => DataType::VariableLength(self::VariableLength::Utf8),
-        "bytes" | "variable_length_bytes" => DataType::VariableLength(self::VariableLength::Bytes),
+        // The second name is that of older versions of the zarrs crate.
+        "bytes" | "binary" | "variable_length_bytes" => DataType::VariableLength(self::VariableLength::Bytes),
         _ => NUMBER_FORMATS.iter().find(|format| format.name == name)?.data_type.clone(),
     })
 }
@@ -280,6 +281,7 @@ mod tests {
             (json!("string"), "string"),
             (json!("variable_length_utf8"), "string"),
             (json!("bytes"), "variable_length_bytes"),
+            (json!("binary"), "variable_length_bytes"),
             (json!("variable_length_bytes"), "variable_length_bytes"),
             (
                 json!({"name": "optional", "configuration": {"name": "uint8", "configuration": {}}}),

@@ -46,6 +46,7 @@ pub fn chains() -> Vec<(String, Value)> {
         ("blosc-zstd", json!({"id": "blosc", "cname": "zstd", "clevel": 5, "shuffle": 2, "blocksize": 0})),
         ("bz2", json!({"id": "bz2"})),
         ("gzip", json!({"id": "gzip"})),
+        ("imagecodecs-lz4h5", json!({"id": "imagecodecs_lz4h5", "blocksize": 256})),
         ("imagecodecs-lzf", json!({"id": "imagecodecs_lzf"})),
         ("imagecodecs-lzf-raw", json!({"id": "imagecodecs_lzf", "header": false})),
         ("imagecodecs-lzw", json!({"id": "imagecodecs_lzw"})),

@@ -12,8 +12,11 @@ use crate::codec::config::Configuration;
 use crate::codec::{Codec, CodecEntry, CodecResult, Context};
 
 /// The codec's names and constructor.
-pub const ENTRY: CodecEntry =
-    CodecEntry { v3: &["numcodecs.fletcher32", "fletcher32"], v2: &["fletcher32"], build };
+pub const ENTRY: CodecEntry = CodecEntry {
+    v3: &["numcodecs.fletcher32", "fletcher32", "https://codec.zarrs.dev/bytes_to_bytes/fletcher32"],
+    v2: &["fletcher32"],
+    build,
+};
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
     Configuration::new(context).finish()?;
