@@ -11,6 +11,7 @@ mod support;
 mod attributes;
 mod contents;
 mod exercisers;
+mod given_device;
 mod growth;
 mod life;
 mod modes;

@@ -14,6 +14,7 @@ use std::process::{Command, Stdio};
 
 use crate::error::{Error, Result};
 use crate::mount::daemon::detach::{DAEMON_TIMEOUT, FUSERMOUNT, is_dead};
+use crate::mount::daemon::given_device;
 use crate::mount::daemon::look::look_within;
 use crate::mount::daemon::privileges::{CAP_SYS_ADMIN, has_capability};
 use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, mount_at};
@@ -179,6 +180,10 @@ fn check_apart(options: &Options, mountpoint: &Path) -> Result<()> {
 
 /// Returns whether users other than the daemon's may enter.
 pub fn allows_others(options: &Options) -> Result<bool> {
+    if given_device::number(&options.mountpoint).is_some() {
+        // The program that mounted has decided, and does not say how.
+        return Ok(options.allow_other != AllowOther::Off);
+    }
     let (uid, _) = sys::effective_ids();
     let may = uid == 0 || has_capability(CAP_SYS_ADMIN) || conf_allows_others();
     match options.allow_other {

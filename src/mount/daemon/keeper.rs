@@ -145,6 +145,8 @@ impl From<Found> for NextCall {
 pub enum Call {
     /// Mount; without a keeper, if there is none.
     Mount(Option<FirstCall>),
+    /// Serve a mount that another program has made.
+    Serve(OwnedFd),
     /// Continue the session of a daemon that has ended.
     Continue(NextCall),
 }

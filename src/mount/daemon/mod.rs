@@ -7,6 +7,7 @@ pub mod attach;
 pub mod committing;
 pub mod detach;
 pub mod exit_status;
+pub mod given_device;
 pub mod handshake;
 pub mod holder;
 pub mod keeper;

@@ -20,6 +20,7 @@ use fuser::{Config, INodeNo, Session, SessionACL};
 use crate::error::{Error, Result};
 use crate::mount::daemon::attach;
 use crate::mount::daemon::exit_status::ExitStatus;
+use crate::mount::daemon::given_device;
 use crate::mount::daemon::handshake::{self, Handshake};
 use crate::mount::daemon::keeper::{self, Call, Daemon, FirstCall, NextCall, READY};
 use crate::mount::daemon::mark;
@@ -76,16 +77,26 @@ pub fn run(
         std::process::exit(code);
     }
     if foreground && let Some(found) = service::take_session()? {
-        let signals = block_signals()?;
-        let started = start(options, open_store, Call::Continue(found.into()))?;
-        return serve(started, signals, None);
+        return run_here(options, open_store, Call::Continue(found.into()));
     }
     attach::check_ownership(&options)?;
+    if let Some(device) = given_device::take(&options.mountpoint)? {
+        return if foreground {
+            run_here(options, open_store, Call::Serve(device))
+        } else {
+            run_in_background(options, open_store, Some(device))
+        };
+    }
     let made = attach::make_mountpoint(&options)?;
     let run = || {
         options.mountpoint = attach::check(&options)?;
         attach::allows_others(&options)?;
-        if foreground { run_here(options, open_store) } else { run_in_background(options, open_store) }
+        if !foreground {
+            return run_in_background(options, open_store, None);
+        }
+        let is_stored = service::has_store() && keeper::can_continue(&options);
+        let first = is_stored.then(FirstCall::of_service_manager).transpose().map_err(cannot_begin)?;
+        run_here(options, open_store, Call::Mount(first))
     };
     // A mount that failed leaves no folder.
     run().inspect_err(|_| attach::remove_folders(&made))
@@ -96,17 +107,20 @@ pub fn is_continuing() -> bool {
     keeper::has_called() || service::has_session()
 }
 
-fn run_here(options: Options, open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>) -> Result<()> {
+fn run_here(
+    options: Options,
+    open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>,
+    call: Call,
+) -> Result<()> {
     let signals = block_signals()?;
-    let is_stored = service::has_store() && keeper::can_continue(&options);
-    let first = is_stored.then(FirstCall::of_service_manager).transpose().map_err(cannot_begin)?;
-    let started = start(options, open_store, Call::Mount(first))?;
+    let started = start(options, open_store, call)?;
     serve(started, signals, None)
 }
 
 fn run_in_background(
     options: Options,
     open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>,
+    given: Option<OwnedFd>,
 ) -> Result<()> {
     if thread_count() > 1 {
         return Err(Error::Usage("this process cannot become a daemon: use --foreground".to_owned()));
@@ -115,15 +129,15 @@ fn run_in_background(
     let (reader, writer) = std::io::pipe().map_err(failed)?;
     match sys::fork().map_err(failed)? {
         Fork::Parent(_) => {
-            drop(writer);
+            drop((writer, given));
             wait_until_ready(reader)
         }
         Fork::Child => {
             drop(reader);
-            let daemon = if keeper::is_wanted(&options) {
-                keeper::keep(writer, options.writable)
-            } else {
-                Ok(Daemon { call: Call::Mount(None), report: writer })
+            let daemon = match given {
+                Some(device) => Ok(Daemon { call: Call::Serve(device), report: writer }),
+                None if keeper::is_wanted(&options) => keeper::keep(writer, options.writable),
+                None => Ok(Daemon { call: Call::Mount(None), report: writer }),
             };
             let code = daemon.map_or(1, |daemon| run_daemon(options, open_store, daemon));
             syslog::flush();
@@ -219,9 +233,11 @@ fn serve(started: ReadySession, signals: SignalSet, report: Option<PipeWriter>) 
             return report.map_or((), report_ready);
         }
         wait_for_first_answer(&ready_mount);
-        // Not before: mount(8) may look at the mount point.
         let options = ready_mount.fs.options();
-        ready_mount.registration.register(attach::source_name(options), &options.utab_words);
+        if !ready_mount.is_given() {
+            // Not before: mount(8) may look at the mount point.
+            ready_mount.registration.register(attach::source_name(options), &options.utab_words);
+        }
         sd_notify::ready(&ready_mount.fs.options().source, report.is_some());
         watchdog::start(&ready_mount.fs);
         if let Some(report) = report {
@@ -287,6 +303,8 @@ struct ReadySession {
 enum Origin {
     /// It mounts; its session may be continued by another daemon if there is a keeper, which gets the device.
     New(Option<(FirstCall, Arc<Journal>)>),
+    /// Another program has mounted.
+    Given(OwnedFd),
     /// It continues the session that another daemon has left.
     Former(Box<FormerSession>),
     /// It stores what another daemon has written and not stored, and cannot continue its session: another version of this program began it.
@@ -314,6 +332,7 @@ impl Origin {
             |error: io::Error| Error::Usage(format!("cannot keep the state of the session: {error}"));
         match call {
             Call::Mount(None) => Ok(Origin::New(None)),
+            Call::Serve(device) => Ok(Origin::Given(device)),
             Call::Mount(Some(first)) => {
                 let file = fs::File::from(first.journal.try_clone().map_err(failed)?);
                 Ok(Origin::New(Some((first, Arc::new(Journal::create(file).map_err(failed)?)))))
@@ -362,7 +381,7 @@ fn start(
     };
     let fs = Arc::new(FileSystem::for_daemon(options.clone(), store, daemon));
     match &mut origin {
-        Origin::New(None) => {}
+        Origin::New(None) | Origin::Given(_) => {}
         Origin::New(Some((first, journal))) => fs.recovery().keep_journal(journal, first.holder.clone())?,
         Origin::Unreadable(session) => return Err(end_unreadable(&fs, session)),
         Origin::Former(former) => {
@@ -391,6 +410,9 @@ fn start(
     let is_continued = matches!(origin, Origin::Former(_));
     let session = match origin {
         Origin::New(first) => begin_session(fuse, &mount, first, &keeper)?,
+        Origin::Given(device) => {
+            Session::from_fd(fuse, device, SessionACL::All, session_config()).map_err(cannot_begin)?
+        }
         Origin::Former(former) => resume_session(fuse, &mount, &former)?,
         Origin::Unreadable(session) => return Err(session.reason),
     };
@@ -506,6 +528,10 @@ fn make_room_for_descriptors() {
 /// Returns when the first stat of the mount succeeds, and tunes what exists only from then on.
 fn wait_for_first_answer(mount: &ActiveMount) {
     let options = mount.fs.options();
+    if mount.is_given() {
+        log::info!("{} is served on {}", options.source, options.mountpoint.display());
+        return;
+    }
     if mount.is_kept() {
         // A thread that waits for its own process would live on, and with it the process, until another daemon replies.
         if let Ok(Some(entry)) = mount_at(&options.mountpoint) {

@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::mount::daemon::attach;
 use crate::mount::daemon::detach;
 use crate::mount::daemon::exit_status::ExitStatus;
+use crate::mount::daemon::given_device;
 use crate::mount::daemon::keeper::Keeper;
 use crate::mount::daemon::privileges::MountThread;
 use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, MountEntry, mount_at, with_timeout};
@@ -110,6 +111,11 @@ impl ActiveMount {
         }
     }
 
+    /// Returns whether another program has mounted. Then this one knows no mount point: the mount counts as detached.
+    pub fn is_given(&self) -> bool {
+        given_device::number(self.mountpoint()).is_some()
+    }
+
     /// Mounts, and returns the device.
     pub fn attach(&self) -> Result<OwnedFd> {
         let options = self.fs.options().clone();
@@ -160,6 +166,10 @@ impl ActiveMount {
     fn wait_for_users(&self) {
         self.fs.store_all(STALL_TIMEOUT);
         self.flush_pages();
+        if self.is_given() {
+            // Only the program that mounted can keep new users out.
+            return self.exit();
+        }
         self.detach();
         let deadline = Instant::now() + self.fs.options().stop_deadline;
         // The process exits when the session ends.

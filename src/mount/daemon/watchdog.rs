@@ -23,7 +23,7 @@ const MESSAGES: u32 = 4;
 pub fn start(fs: &Arc<FileSystem>) {
     let Some(interval) = interval() else { return };
     let fs = Arc::downgrade(fs);
-    if let Err(error) = spawn("zarrfs-watchdog", move || watch(&fs, interval / MESSAGES)) {
+    if let Err(error) = spawn("zarrfs-sd-watch", move || watch(&fs, interval / MESSAGES)) {
         log::error!("{error}: the watchdog will end this process");
     }
 }

@@ -65,7 +65,7 @@ pub struct Arguments {
     #[arg(value_name = "STORE")]
     pub store: String,
 
-    /// An empty folder, outside the store
+    /// An empty folder, outside the store; or /dev/fd/N, a descriptor of /dev/fuse that another program has mounted
     #[arg(value_name = "MOUNTPOINT")]
     pub mountpoint: PathBuf,
 
