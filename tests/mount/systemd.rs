@@ -194,6 +194,41 @@ fn a_service_goes_on_with_what_its_manager_stores() {
     assert!(!is_mounted(&place.mountpoint()));
 }
 
+/// What was written, and not stored, is in the store of the manager, too.
+#[test]
+fn a_service_loses_nothing_that_was_written() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.put("zarr.json", r#"{"zarr_format":3,"node_type":"group","attributes":{}}"#);
+    place.put("a/zarr.json", array_document(20, 7, "uint8"));
+    let mut service = Service::new(&place, &["--writable"], &[]);
+    service.start();
+    if !is_stored(&mut service) {
+        return;
+    }
+    let mut file = File::options().read(true).write(true).open(place.path("a")).unwrap();
+    let mut expected = vec![7; 20_000];
+    for (round, (signal, end)) in [("KILL", "-9"), ("USR2", "0"), ("KILL", "-9")].into_iter().enumerate() {
+        let part = &mut expected[round * 1000..][..1000];
+        part.fill(round as u8);
+        file.write_all(part).unwrap();
+        service.ask(&format!("signal {signal}"));
+        assert_eq!(service.ask("wait"), end, "{signal}");
+        // A planned restart stores before.
+        assert_eq!(place.store().join("a/c/0/0").exists(), round > 0);
+        service.start();
+    }
+    assert!(fs::read(place.path("a")).unwrap() == expected);
+    file.sync_all().unwrap();
+    drop(file);
+    service.ask("signal TERM");
+    assert_eq!(service.ask("wait"), "0");
+    assert_eq!(service.ask("stored"), "");
+    assert!(place.cat("a") == expected);
+}
+
 #[test]
 fn a_session_that_cannot_be_continued_is_made_anew() {
     if !can_mount() {
@@ -225,6 +260,9 @@ fn a_session_that_cannot_be_continued_is_made_anew() {
     let mountpoint = place.mountpoint();
     let unmount = Command::new("fusermount3").args(["-u", "-z"]).arg(&mountpoint).status();
     assert!(unmount.unwrap().success());
+    service.ask("start");
+    assert_eq!(service.ask("wait"), "1", "it stores what the session has");
+    assert_eq!(service.ask("stored"), "");
     service.start();
     assert_eq!(fs::read(place.path("small/answer")).unwrap(), place.cat("small/answer"));
     assert!(place.umount().status.success());
@@ -238,9 +276,9 @@ fn the_watchdog_hears_of_a_mount_that_replies() {
         return;
     }
     let place = Place::demo();
-    let mut service = Service::new(&place, &["--writable"], &[("WATCHDOG_USEC", "400000")]);
+    let mut service = Service::new(&place, &[], &[("WATCHDOG_USEC", "400000"), ("FDSTORE", "0")]);
     service.start();
-    assert_eq!(service.ask("stored"), "", "what is written is only in the daemon");
+    assert_eq!(service.ask("stored"), "", "the manager has no store");
     for _ in 0..3 {
         service.ask("hear WATCHDOG=1");
     }

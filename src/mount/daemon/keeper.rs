@@ -76,7 +76,14 @@ impl Keeper {
         }
     }
 
-    /// The session has ended, or cannot be continued. A keeper's process learns that by the exit code.
+    /// This process cannot continue the session. A keeper's process starts others, until it gives up, too.
+    pub fn give_up(&self) {
+        if let Keeper::ServiceManager(stored) = self {
+            stored.give_up();
+        }
+    }
+
+    /// The session has ended, and has nothing to be stored. A keeper's process learns that by the exit code.
     pub fn forget(&self) {
         if let Keeper::ServiceManager(stored) = self {
             stored.forget();
@@ -127,17 +134,19 @@ pub struct NextCall {
     pub held: HeldDescriptors,
     /// The severity of all deaths of daemons in this session.
     pub severity: u64,
+    /// The session cannot be continued: what it has is only to be stored.
+    pub is_over: bool,
     /// The keeper.
     pub keeper: Keeper,
 }
 
 impl From<Found> for NextCall {
     fn from(found: Found) -> Self {
-        let Found { device, journal, held, deaths, stored } = found;
+        let Found { device, journal, held, deaths, is_over, stored } = found;
         let keeper = Keeper::ServiceManager(stored.clone());
         // A service manager does not say how a daemon has died.
         let severity = deaths.saturating_mul(CRASH / 2);
-        NextCall { device, journal, holder: stored, held, severity, keeper }
+        NextCall { device, journal, holder: stored, held, severity, is_over, keeper }
     }
 }
 
@@ -202,6 +211,7 @@ pub fn call_from_environment() -> Result<Daemon> {
         holder: Arc::new(holder),
         held,
         severity,
+        is_over: false,
         keeper: Keeper::Process(keeper),
     };
     Ok(Daemon { call: Call::Continue(call), report: adopted(report)?.into() })
@@ -487,6 +497,7 @@ impl Kept {
             holder: Arc::new(self.held.holder().map_err(cannot_start)?),
             held: self.held.take(),
             severity: self.severity,
+            is_over: false,
             keeper: Keeper::Process(self.keeper),
         };
         Ok(Daemon { call: Call::Continue(call), report })

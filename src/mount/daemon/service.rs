@@ -4,7 +4,8 @@
 //! next one gets them by name (sd_listen_fds(3)) and continues the session. The store is empty again when the service has stopped.
 //!
 //! Invariants: whoever continues a session does not touch its mount point, which waits for it. A daemon that ends the mount takes everything out of
-//! the store before, and so does one that cannot continue the session: then the next one mounts anew.
+//! the store before. One that cannot continue the session says so, and the next one stores what the session has, empties the store of the
+//! service manager, and ends; then the one after it mounts anew.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -32,9 +33,15 @@ const JOURNAL: &str = "zarrfs.journal";
 const DEATHS: &str = "zarrfs.deaths";
 /// The most bytes of all names: the service manager passes them in one variable, which Linux limits to 128 KiB.
 const MAX_NAMES_BYTES: usize = 100 << 10;
-/// Where the count of deaths has the number, and the flag of a planned end.
+/// Where the count of deaths has the number, and how the last daemon ended.
 const COUNT_AT: u64 = 0;
-const PLANNED_AT: u64 = 8;
+const END_AT: u64 = 8;
+/// It died.
+const DIED: u8 = 0;
+/// It left the session to the next one.
+const LEFT: u8 = 1;
+/// It could not continue the session.
+const GAVE_UP: u8 = 2;
 
 /// What a session has in the store of the service manager.
 pub struct StoredSession {
@@ -52,6 +59,8 @@ pub struct Found {
     pub held: HeldDescriptors,
     /// How many daemons of the session have died.
     pub deaths: u64,
+    /// The session cannot be continued, but may have something to be stored: the mount has ended, or the last daemon gave up.
+    pub is_over: bool,
     /// What is stored.
     pub stored: Arc<StoredSession>,
 }
@@ -78,7 +87,7 @@ pub fn has_session() -> bool {
     passed_names().iter().any(|name| name == DEVICE)
 }
 
-/// Takes the session that the service manager has passed, at most once. What cannot be continued any more is taken out of the store.
+/// Takes the session that the service manager has passed, at most once. What lacks a part is taken out of the store.
 pub fn take_session() -> Result<Option<Found>> {
     if !has_session() {
         return Ok(None);
@@ -96,14 +105,11 @@ pub fn take_session() -> Result<Option<Found>> {
         store.forget();
         return Ok(None);
     };
-    if sys::has_ended(device.as_fd()) {
-        // It was unmounted while there was no daemon.
-        store.forget();
-        return Ok(None);
-    }
     let stored = StoredSession { store, deaths: File::from(deaths) };
-    let deaths = stored.count_death().map_err(failed)?;
-    Ok(Some(Found { device, journal, held, deaths, stored: Arc::new(stored) }))
+    let (deaths, has_given_up) = stored.count_death().map_err(failed)?;
+    // The device of a mount that was unmounted while there was no daemon has ended.
+    let is_over = has_given_up || sys::has_ended(device.as_fd());
+    Ok(Some(Found { device, journal, held, deaths, is_over, stored: Arc::new(stored) }))
 }
 
 /// Takes everything out of the store that the service manager has passed, because this program cannot even begin: the mount ends.
@@ -131,8 +137,17 @@ impl StoredSession {
 
     /// The next daemon does not take this one's end for a death.
     pub fn plan_end(&self) {
-        if let Err(error) = self.deaths.write_all_at(&[1], PLANNED_AT) {
-            log::warn!("cannot record the planned restart: {error}");
+        self.record_end(LEFT);
+    }
+
+    /// The next daemon does not try to continue the session, but stores what it has.
+    pub fn give_up(&self) {
+        self.record_end(GAVE_UP);
+    }
+
+    fn record_end(&self, end: u8) {
+        if let Err(error) = self.deaths.write_all_at(&[end], END_AT) {
+            log::warn!("cannot record how this daemon ends: {error}");
         }
     }
 
@@ -141,15 +156,17 @@ impl StoredSession {
         self.store.forget();
     }
 
-    /// Counts the end of the daemon before, unless that was planned. Returns the number of deaths.
-    fn count_death(&self) -> io::Result<u64> {
-        let (mut count, mut planned) = ([0; 8], [0]);
+    /// Counts the end of the daemon before, if it died. Returns the number of deaths, and whether a daemon has given up.
+    fn count_death(&self) -> io::Result<(u64, bool)> {
+        let (mut count, mut end) = ([0; 8], [DIED]);
         self.deaths.read_exact_at(&mut count, COUNT_AT)?;
-        self.deaths.read_exact_at(&mut planned, PLANNED_AT)?;
-        let count = u64::from_le_bytes(count) + u64::from(planned == [0]);
+        self.deaths.read_exact_at(&mut end, END_AT)?;
+        let count = u64::from_le_bytes(count).saturating_add(u64::from(end == [DIED]));
         self.deaths.write_all_at(&count.to_le_bytes(), COUNT_AT)?;
-        self.deaths.write_all_at(&[0], PLANNED_AT)?;
-        Ok(count)
+        if end == [LEFT] {
+            self.deaths.write_all_at(&[DIED], END_AT)?;
+        }
+        Ok((count, end == [GAVE_UP]))
     }
 }
 

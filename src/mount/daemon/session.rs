@@ -337,6 +337,11 @@ impl Origin {
                 let file = fs::File::from(first.journal.try_clone().map_err(failed)?);
                 Ok(Origin::New(Some((first, Arc::new(Journal::create(file).map_err(failed)?)))))
             }
+            Call::Continue(call) if call.is_over => {
+                let reason = "the session before has ended, and all that it has written is stored";
+                let reason = Error::Usage(reason.to_owned());
+                Ok(Origin::Unreadable(Box::new(UnreadableSession { call, reason })))
+            }
             Call::Continue(call) => {
                 let file = fs::File::from(call.journal.try_clone().map_err(failed)?);
                 let (journal, mut state) = match Journal::open(file) {
@@ -389,7 +394,7 @@ fn start(
             call.held.remove(mark::NAME);
             let held = std::mem::take(&mut call.held);
             let restored = fs.recovery().restore(journal, state, call.holder.clone(), held);
-            restored.inspect_err(|_| call.keeper.forget())?;
+            restored.inspect_err(|_| call.keeper.give_up())?;
             call.keeper.process().map(|process| keeper.set(process));
         }
     }
@@ -495,7 +500,7 @@ fn resume_session(fuse: Fuse, mount: &ActiveMount, former: &FormerSession) -> Re
     let config = session_config();
     let session = handshake::resume(fuse.continuing(resent), &call.device, handshake, config);
     mount.set_keeper(call.keeper.clone());
-    session.inspect_err(|_| call.keeper.forget()).map_err(cannot_begin)
+    session.inspect_err(|_| call.keeper.give_up()).map_err(cannot_begin)
 }
 
 /// Makes the kernel send the dirty pages of inodes, and waits until it has.
