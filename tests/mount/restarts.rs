@@ -359,7 +359,8 @@ fn no_process_is_left_whichever_way_a_mount_ends() {
             "umount" if is_root() => run(&["umount", "-i", point]),
             "TERM" => signal(daemon, "TERM"),
             "abort" if is_root() && abort(fs::metadata(&mountpoint).unwrap().dev()) => {
-                wait_for(|| !is_running(daemon));
+                // What a keeper holds is not stale.
+                wait_for(|| !is_running(daemon) && !is_running(keeper));
                 let _ = zarrfs(&["umount", "--stale", point]);
             }
             "busy" => {

@@ -95,7 +95,8 @@ fn multiscales_with_coordinate_systems() {
     let translation = json!({"type": "translation", "translation": [0, 5, 7]});
     let both = json!([scale, translation]);
     for output in [json!("physical"), json!({"name": "physical"})] {
-        let found = of(json!([{"type": "sequence", "input": "1", "output": output, "transformations": both}]));
+        let found =
+            of(json!([{"type": "sequence", "input": "1", "output": output, "transformations": both}]));
         assert_eq!(places(&found), [None, Some((5.0, 2.0)), Some((7.0, 4.0))]);
         assert_eq!(found.axes[2].unit.as_deref(), Some("micrometer"));
     }

@@ -15,9 +15,11 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::mount::daemon::look::look_within;
 use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, is_mounted_anywhere, mount_at, unescape};
 use crate::sys;
 
@@ -26,6 +28,8 @@ const UTAB: &str = "/run/mount/utab";
 const HELPER: &str = "uhelper=fuse.zarrfs";
 /// How long mount(8) and umount(8) may wait for the lock, which another program may hold.
 const LOCK_TIMEOUT_MS: i32 = 5_000;
+/// How long other processes are asked for what they see.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 /// The most entries that are removed at once because their mounts are gone.
 const MAX_STALE: usize = 256;
 
@@ -85,7 +89,11 @@ pub fn forget_stale() {
         return;
     }
     for mountpoint in targets(&text).take(MAX_STALE) {
-        if !is_mounted_anywhere(&mountpoint) {
+        // A process that waits for a daemon in execve(2) makes everybody wait who asks for its namespace, and that may be the daemon.
+        let look = || Ok(vec![u8::from(is_mounted_anywhere(&mountpoint))]);
+        if let Some(Ok(answer)) = look_within(LOOK_TIMEOUT, look)
+            && answer == [0]
+        {
             remove(&mountpoint);
         }
     }

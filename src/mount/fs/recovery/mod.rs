@@ -221,10 +221,13 @@ impl Recovery {
     pub fn resume_writing(&self) -> bool {
         self.waiting.lock().retain(|file| file.reopen().is_err_and(|failure| may_succeed_later(&failure)));
         for path in self.parts.engine.former_paths() {
-            if let Err(failure) = self.reopening.replay(&path)
-                && !may_succeed_later(&failure)
-            {
-                self.parts.engine.drop_former(&path);
+            match self.reopening.replay(&path) {
+                Ok(()) => {}
+                Err(failure) if may_succeed_later(&failure) => {
+                    let error = failure.into_error(&path);
+                    log::warn!("/{path}: what was written before cannot be stored yet: {error}");
+                }
+                Err(_) => self.parts.engine.drop_former(&path),
             }
         }
         self.parts.names.end_restoring();
