@@ -17,8 +17,9 @@ use parking_lot::Mutex;
 use super::options::DOCUMENTS;
 use super::pipeline::is_archive_name;
 use super::{
-    ArrayForm, Audience, GetReply, GetRequest, Info, ListEntry, MaybeClaim, Object, ObjectContent,
-    ObjectVersion, Remote, StatFs, Store, Traffic, Versions, Wanted, Writer, ZipStore, join,
+    ArrayForm, Audience, GetReply, GetRequest, Info, ListEntry, LockKeeper, MaybeClaim, Object,
+    ObjectContent, ObjectPart, ObjectVersion, Posix, Precondition, PutOptions, Remote, StagedFolder, StatFs,
+    Store, Traffic, VersionDigest, Versions, Wanted, Writer, ZipStore, join,
 };
 use crate::error::{Error, Result};
 
@@ -212,6 +213,21 @@ impl ArchivesStore {
             .collect()
     }
 
+    fn base_writer(&self) -> Result<&dyn Writer> {
+        let read_only = || Error::ReadOnly(format!("{} is not writable", self.base.describe()));
+        self.base.writer().ok_or_else(read_only)
+    }
+
+    /// Returns the writing half of the store for a key. Fails if an archive has the key.
+    fn writer_at(&self, key: &str) -> Result<&dyn Writer> {
+        match self.place(key)? {
+            Place::Archive(archive, _) => {
+                Err(Error::ReadOnly(format!("{} is a zip archive, which is only read", archive.describe())))
+            }
+            Place::Base => self.base_writer(),
+        }
+    }
+
     fn has_known(&self) -> bool {
         !self.known.lock().is_empty()
     }
@@ -320,7 +336,11 @@ impl Store for ArchivesStore {
     }
 
     fn writer(&self) -> Option<&dyn Writer> {
-        self.base.writer()
+        self.base.writer().is_some().then_some(self)
+    }
+
+    fn keep_locks(&self, keeper: &Arc<dyn LockKeeper>) {
+        self.base.keep_locks(keeper);
     }
 
     fn versions(&self) -> Option<&dyn Versions> {
@@ -379,5 +399,71 @@ impl Remote for ArchivesStore {
 
     fn traffic(&self) -> Option<Traffic> {
         self.base.remote()?.traffic()
+    }
+}
+
+/// Writes to the store. What is in an archive is only read: at a service, an object below its name would be stored and never be read.
+impl Writer for ArchivesStore {
+    fn put(&self, key: &str, parts: &[ObjectPart<'_>], options: &PutOptions<'_>) -> Result<ObjectVersion> {
+        self.writer_at(key)?.put(key, parts, options)
+    }
+
+    fn has_mark(&self, key: &str, version: ObjectVersion, mark: VersionDigest) -> Result<bool> {
+        self.writer_at(key)?.has_mark(key, version, mark)
+    }
+
+    fn delete(&self, key: &str, precondition: Precondition) -> Result<bool> {
+        self.writer_at(key)?.delete(key, precondition)
+    }
+
+    fn sync(&self, keys: &[String], within: &str) -> Result<()> {
+        self.base_writer()?.sync(keys, within)
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        self.base_writer()?.sync_all()
+    }
+
+    fn lock(&self, key: &str) -> Result<Option<Box<dyn Send + Sync>>> {
+        self.writer_at(key)?.lock(key)
+    }
+
+    fn check_place(&self) -> Result<()> {
+        self.base_writer()?.check_place()
+    }
+
+    fn touch(&self, key: &str, version: ObjectVersion) -> Result<Option<ObjectVersion>> {
+        self.writer_at(key)?.touch(key, version)
+    }
+
+    fn set_permissions(&self, key: &str, owner: u32, like: &Posix) -> Result<bool> {
+        self.writer_at(key)?.set_permissions(key, owner, like)
+    }
+
+    fn can_rename(&self, folder: &str) -> Result<bool> {
+        match self.place(folder)? {
+            Place::Archive(..) => Ok(false),
+            Place::Base => self.base_writer()?.can_rename(folder),
+        }
+    }
+
+    fn stage(&self, parent: &str, like: &Info) -> Result<Option<StagedFolder>> {
+        self.writer_at(parent)?.stage(parent, like)
+    }
+
+    fn rename_folder(&self, from: &str, to: &str) -> Result<()> {
+        self.writer_at(to)?;
+        self.writer_at(from)?.rename_folder(from, to)
+    }
+
+    fn remove_folder(&self, key: &str) -> Result<bool> {
+        self.writer_at(key)?.remove_folder(key)
+    }
+
+    fn remove_unfinished(&self, folder: &str) -> Result<u64> {
+        match self.place(folder)? {
+            Place::Archive(..) => Ok(0),
+            Place::Base => self.base_writer()?.remove_unfinished(folder),
+        }
     }
 }

@@ -546,6 +546,14 @@ fn archives_in_a_folder_of_stores() {
     let keys = ["stores/a.zip/t/c/0", "b.zarr/zarr.json", "stores/a.zip/none"];
     let found: Vec<bool> = store.head_many(&keys).into_iter().map(|info| info.unwrap().is_some()).collect();
     assert_eq!(found, [true, true, false]);
+    let (writer, like) = (store.writer().unwrap(), store.head("").unwrap().unwrap());
+    for key in ["stores/a.zip/t/c/0", "stores/a.zip/t/c/9", "stores/a.zip"] {
+        let put = writer.put(key, &[ObjectPart::Bytes(b"x")], &PutOptions::new("stores", &like));
+        assert!(matches!(put, Err(Error::ReadOnly(_))), "{key}");
+        assert!(matches!(writer.delete(key, Precondition::Any), Err(Error::ReadOnly(_))), "{key}");
+        assert!(matches!(writer.lock(key), Err(Error::ReadOnly(_))), "{key}");
+    }
+    writer.put("b.zarr/x", &[ObjectPart::Bytes(b"x")], &PutOptions::new("b.zarr", &like)).unwrap();
 }
 
 #[test]

@@ -29,7 +29,12 @@ pub(super) struct Archive {
 }
 
 enum ArchiveSource {
-    File { file: File, metadata: Metadata },
+    File {
+        file: File,
+        metadata: Metadata,
+        /// The permission bits that it has for users who can reach it.
+        mode_mask: u32,
+    },
     Object(ArchiveObject),
 }
 
@@ -62,14 +67,15 @@ impl ArchiveState {
 }
 
 impl Archive {
-    /// Returns the archive in a file. Fails with `InvalidData` if it is not a regular file.
-    pub fn of_file(file: File, name: String) -> io::Result<Self> {
+    /// Returns the archive in a file, with at most the permission bits of `mode_mask`. Fails with `InvalidData` if it is not a regular
+    /// file.
+    pub fn of_file(file: File, name: String, mode_mask: u32) -> io::Result<Self> {
         let metadata = file.metadata()?;
         if !metadata.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file"));
         }
         let size_bytes = metadata.len();
-        Ok(Archive { name, size_bytes, source: ArchiveSource::File { file, metadata } })
+        Ok(Archive { name, size_bytes, source: ArchiveSource::File { file, metadata, mode_mask } })
     }
 
     /// Returns the archive in an object of a store. Its last bytes should be in memory.
@@ -108,9 +114,9 @@ impl Archive {
     /// Returns what is known about the archive now. The version may be another than the one that was opened.
     pub fn look_at_any_version(&self, member: &str) -> Result<ArchiveState> {
         match &self.source {
-            ArchiveSource::File { file, .. } => {
+            ArchiveSource::File { file, mode_mask, .. } => {
                 let metadata = file.metadata().map_err(|error| Error::store(member, "look at", error))?;
-                let info = posix_stat::info_for(file, &metadata);
+                let info = posix_stat::info_for(file, &metadata).with_mode(|posix| posix.mode & mode_mask);
                 let info = Info { posix: info.posix.map(|posix| Posix { file: None, ..posix }), ..info };
                 Ok(ArchiveState { info, metadata: Some(metadata) })
             }
@@ -132,8 +138,9 @@ impl Archive {
     /// Returns the archive as it was opened.
     pub fn opened(&self) -> ArchiveState {
         match &self.source {
-            ArchiveSource::File { file, metadata } => {
-                ArchiveState { info: posix_stat::info_for(file, metadata), metadata: Some(metadata.clone()) }
+            ArchiveSource::File { file, metadata, mode_mask } => {
+                let info = posix_stat::info_for(file, metadata).with_mode(|posix| posix.mode & mode_mask);
+                ArchiveState { info, metadata: Some(metadata.clone()) }
             }
             ArchiveSource::Object(archive) => ArchiveState { info: archive.info, metadata: None },
         }

@@ -55,7 +55,7 @@ impl ZipStore {
     pub(super) fn open_below(path: &Path, root: &str, location: String) -> io::Result<Self> {
         use std::os::unix::fs::OpenOptionsExt;
         let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
-        Self::new(Archive::of_file(file, path.display().to_string())?, root, location)
+        Self::new(Archive::of_file(file, path.display().to_string(), u32::MAX)?, root, location)
     }
 
     /// Opens a folder in an archive in another store. Returns `None` if there is no such object. Fails with `InvalidData` if it is
@@ -77,7 +77,11 @@ impl ZipStore {
         let failed = |error: io::Error| Error::store(key, "open the zip archive", error);
         let name = location.clone();
         let archive = match object.file().map(File::try_clone).transpose().map_err(failed)? {
-            Some(file) => Archive::of_file(file, name).map_err(failed)?,
+            Some(file) => {
+                // Users who cannot reach the file, behind a link, have no permission there.
+                let posix = store.head_object(key)?.and_then(|info| info.posix);
+                Archive::of_file(file, name, posix.map_or(0o700, |posix| posix.mode)).map_err(failed)?
+            }
             None => Archive::of_object(Arc::clone(store), key, object, name)?,
         };
         Self::new(archive, root, location).map(Some).map_err(failed)

@@ -151,6 +151,24 @@ fn archives_in_other_stores() {
 }
 
 #[test]
+fn a_link_shows_the_archive_to_those_who_can_reach_it() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let file = archive(|writer| add(writer, "zarr.json", b"{}", CompressionMethod::Stored));
+    let folder = tempfile::tempdir().unwrap();
+    let mode = |path: &str, mode| {
+        std::fs::set_permissions(folder.path().join(path), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    std::fs::create_dir(folder.path().join("closed")).unwrap();
+    std::fs::copy(file.path(), folder.path().join("closed/a.zip")).unwrap();
+    symlink("closed/a.zip", folder.path().join("a.zip")).unwrap();
+    (mode("closed/a.zip", 0o644), mode("closed", 0o700));
+    let store = crate::store::DirectoryStore::open(folder.path(), false).unwrap().guarded();
+    let store = crate::store::ArchivesStore::new(Arc::new(store));
+    let shown = store.head("a.zip/zarr.json").unwrap().unwrap().posix.unwrap().mode;
+    assert_eq!(shown & 0o077, 0, "{shown:o}");
+}
+
+#[test]
 fn bytes_before_the_first_member_shift_everything() {
     let shifted = [b"#!/bin/sh".as_slice(), &bytes_of_many(3)].concat();
     assert_eq!(in_memory(&shifted).unwrap().get("a", 10).unwrap().unwrap(), b"0123456789");
