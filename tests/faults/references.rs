@@ -78,7 +78,7 @@ fn targets_that_may_not_be_opened_are_errors_that_name_key_and_prefix() {
         (json!(["http://127.0.0.1:9/x", 0, 4]), libc::EACCES, "--allow-references http://127.0.0.1:9"),
         (json!(["s3://bucket/x", 0, 4]), libc::EACCES, "--allow-references s3://bucket"),
         (json!(["http://ann:hunter2@host/x", 0, 4]), libc::EOPNOTSUPP, "password"),
-        (json!(["https://host/x?sig=hunter2", 0, 4]), libc::EOPNOTSUPP, "query"),
+        (json!(["https://host/x?sig=hunter2", 0, 4]), libc::EACCES, "--allow-references https://host"),
         (json!(["ftp://host/x", 0, 4]), libc::EOPNOTSUPP, "ftp:"),
         (json!(["simplecache::s3://bucket/x", 0, 4]), libc::EOPNOTSUPP, "chains"),
         (json!(["missing.bin", 0, 4]), libc::EIO, "missing"),

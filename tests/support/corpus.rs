@@ -11,11 +11,16 @@ use super::library::assert_none;
 use super::mounted::Mount;
 use super::{say, sha256};
 
+/// Arrays that had no flat form when the corpus was made: optional elements have their values, and a mask
+/// (`tests/formats/registry.rs`).
+pub const SHOWN_SINCE: [&str; 1] = ["zarrs/v3/array_optional.zarr/array"];
+
 /// Returns the digest of each array, `None` for those that have no flat form.
 pub fn expected(corpus: &Path) -> BTreeMap<String, Option<String>> {
     let document: Value = serde_json::from_slice(&fs::read(corpus.join("expected.json")).unwrap()).unwrap();
     let arrays = document.as_object().unwrap();
-    arrays.iter().map(|(path, entry)| (path.clone(), entry["sha256"].as_str().map(str::to_owned))).collect()
+    let arrays = arrays.iter().filter(|(path, _)| !SHOWN_SINCE.contains(&path.as_str()));
+    arrays.map(|(path, entry)| (path.clone(), entry["sha256"].as_str().map(str::to_owned))).collect()
 }
 
 /// Reads every array through the mount.
