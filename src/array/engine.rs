@@ -155,6 +155,11 @@ impl Engine {
         Ok(())
     }
 
+    /// Does not record what is written, because no other process can continue. Must be called before the first write.
+    pub fn give_up_unstored(&self) {
+        self.writers.resources.give_up_unstored_log();
+    }
+
     /// Returns the paths of arrays with bytes that another process has written and not stored, and that were not opened yet.
     pub fn former_paths(&self) -> Vec<String> {
         self.writers.resources.unstored_log().map(|log| log.former_paths()).unwrap_or_default()

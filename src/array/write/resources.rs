@@ -24,6 +24,8 @@ pub struct WriteResources {
     readers_keep: bool,
     /// What is written and not stored, where it outlives the process.
     unstored_log: OnceLock<Arc<UnstoredLog>>,
+    /// Nothing is recorded, although there is a log.
+    has_given_up_log: AtomicBool,
     /// A former daemon may have put objects without making their names durable.
     has_former_names: AtomicBool,
     bases_read: AtomicU64,
@@ -61,6 +63,7 @@ impl WriteResources {
             encoders: Semaphore::new(encoders),
             readers_keep,
             unstored_log: OnceLock::new(),
+            has_given_up_log: AtomicBool::new(false),
             has_former_names: AtomicBool::new(false),
             bases_read: AtomicU64::new(0),
             chunks_encoded: AtomicU64::new(0),
@@ -133,9 +136,14 @@ impl WriteResources {
         Ok(())
     }
 
+    /// Records nothing any more, because the session ends with this process. Must be called before the first write.
+    pub fn give_up_unstored_log(&self) {
+        self.has_given_up_log.store(true, Ordering::Release);
+    }
+
     /// Returns the log of unstored bytes, if there is one.
     pub fn unstored_log(&self) -> Option<&Arc<UnstoredLog>> {
-        self.unstored_log.get()
+        self.unstored_log.get().filter(|_| !self.has_given_up_log.load(Ordering::Acquire))
     }
 
     /// Waits for a permit to encode.

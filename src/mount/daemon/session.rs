@@ -473,6 +473,9 @@ fn begin_session(
             first.hand_over(&device)?;
             first.keeper.process().map(|process| keeper.set(process));
             mount.set_keeper(first.keeper);
+        } else {
+            // The session ends with this daemon (before Linux 6.9).
+            mount.fs.engine().give_up_unstored();
         }
         Ok(session)
     };
