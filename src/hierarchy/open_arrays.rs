@@ -219,7 +219,7 @@ impl OpenArrays {
                 let light = light(shared, metadata);
                 let array = self.build_shared(shared, &light);
                 if let (Ok(array), None) = (&array, &shared.view) {
-                    // If this fails, nobody reads the array without what was written to it, and the next use tries again.
+                    // If this fails, the array must not be read without what was written to it. The next use tries again.
                     array.writer().replay()?;
                 }
                 let open = Arc::new(OpenArray::new(light, metadata, state, array));

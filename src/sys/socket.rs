@@ -33,7 +33,7 @@ pub fn send_message(socket: BorrowedFd<'_>, bytes: &[u8], file: Option<BorrowedF
         }
     }
     loop {
-        // SAFETY: the message points to buffers that live through the call, with their true sizes; sending writes to none of them.
+        // SAFETY: the message points to buffers that live through the call, with their true sizes; sending does not write to them.
         let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
         if usize::try_from(sent).is_ok_and(|sent| sent == bytes.len()) {
             return Ok(());
@@ -84,7 +84,7 @@ pub fn receive_message(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(
     }
 }
 
-/// Returns the user that listens at a name of the abstract namespace (SO_PEERCRED). Never waits; fails if nobody listens, or if the queue of
+/// Returns the user that listens at a name of the abstract namespace (SO_PEERCRED). Never waits; fails if no process listens, or if the queue of
 /// connections is full.
 pub fn abstract_listener_user(name: &[u8]) -> io::Result<u32> {
     // SAFETY: takes three integers.

@@ -20,7 +20,7 @@ pub struct ChunkRecorder {
 }
 
 impl ChunkRecorder {
-    /// Creates the recorder of an array of which nothing is recorded.
+    /// Creates a recorder for an array without records.
     pub fn new(served: &Arc<ServedArray>, resources: &Arc<WriteResources>) -> Self {
         ChunkRecorder {
             served: Arc::clone(served),

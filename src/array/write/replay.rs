@@ -11,7 +11,7 @@ use crate::array::write::dirty::ZeroMark;
 use crate::array::write::unstored_log::{FormerArray, FormerRecord, Kind, UnstoredLog};
 use crate::error::{Error, Result};
 
-/// So many bytes are read from the log at a time.
+/// The bytes that are read from the log at a time.
 const PART_BYTES: u64 = 1 << 20;
 
 impl ArrayWriter {

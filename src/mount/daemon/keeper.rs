@@ -217,7 +217,7 @@ pub fn call_from_environment() -> Result<Daemon> {
     Ok(Daemon { call: Call::Continue(call), report: adopted(report)?.into() })
 }
 
-/// Becomes the keeper of a mount, of which another daemon may have to store something before a planned restart. Returns in each process that
+/// Becomes the keeper of a mount whose daemon may have to store something before a planned restart. Returns in each process that
 /// is to become a daemon, and with an error where no process can be made.
 pub fn keep(mut report: PipeWriter, stores_first: bool) -> Result<Daemon> {
     let begun = Beginning::new().inspect_err(|error| {

@@ -24,7 +24,7 @@ const HEAD_BYTES: usize = 12;
 /// The child ends with it where nothing can be answered.
 const NO_ANSWER: i32 = 1;
 
-/// Children that hung when nobody waited for them any more.
+/// Children that hung and are no longer waited for.
 static LEFT_BEHIND: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 /// A look that is under way in a child process.

@@ -274,7 +274,7 @@ fn resume_writing(fs: &Arc<FileSystem>) -> Result<()> {
         while let Some(fs) = fs.upgrade() {
             let is_done = fs.recovery().resume_writing();
             drop(fs);
-            // Nobody waits any more if it has taken long.
+            // The caller no longer waits if it has taken long.
             let _ = first.send(());
             if is_done {
                 return;

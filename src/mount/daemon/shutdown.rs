@@ -138,7 +138,7 @@ impl ActiveMount {
         }
     }
 
-    /// SIGUSR2: stores what is dirty, and exits without unmounting, so that another daemon continues the mount. If nobody holds the session, the
+    /// SIGUSR2: stores what is dirty, and exits without unmounting, so that another daemon continues the mount. If the session is not held, the
     /// mount ends as with SIGTERM.
     pub fn leave(self: &Arc<Self>) {
         let Some(keeper) = self.keeper.get().cloned() else { return self.shut_down() };

@@ -235,7 +235,7 @@ pub enum Record {
         /// The other path.
         to: String,
     },
-    /// A group has none of these names any more.
+    /// A group no longer has any of these names.
     NamesRemoved {
         /// The path of the group.
         group: String,

@@ -49,7 +49,7 @@ pub struct SessionState {
     pub last_handle: u64,
     /// Requests that were received again, each with the severity of all deaths by then.
     pub resent: BTreeMap<u64, u64>,
-    /// The requests of which the kernel has got a handle that may write, by handle.
+    /// For each handle that may write, the request that gave it to the kernel.
     pub delivered: BTreeMap<u64, u64>,
     /// The written ends of files that are truncated or growing, and of those that were lately, by inode.
     pub written_ends: BTreeMap<u64, WrittenEndRecord>,
@@ -57,7 +57,7 @@ pub struct SessionState {
     pub begun: VecDeque<u64>,
     /// The scratch files, by number.
     pub scratch: BTreeMap<u64, ScratchRecord>,
-    /// Those of which a node was about to be made.
+    /// The ones that nodes were about to be made of.
     pub promoted_scratch: BTreeSet<u64>,
     /// Those with bytes that a node has now.
     pub ended_scratch: BTreeSet<u64>,
@@ -67,7 +67,7 @@ pub struct SessionState {
     pub drafts: BTreeMap<u64, Vec<DraftChange>>,
 }
 
-/// So many requests that change names may wait for their reply.
+/// The most requests that change names and wait for their reply.
 const MAX_BEGUN: usize = 256;
 
 impl SessionState {

@@ -151,7 +151,7 @@ impl Promotions {
         }
     }
 
-    /// Ends a file of which a daemon that has died has made the node that this name says. Returns whether there is one.
+    /// Ends a file if a daemon that has died has made the node that this name says. Returns whether that is so.
     pub fn finish_former(&self, file: &ScratchFile, name: NodeName<'_>) -> FsResult<bool> {
         let Some(PromotedKind::Declared(stem) | PromotedKind::Imported(stem)) = promoted_kind(name.name)
         else {

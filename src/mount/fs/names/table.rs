@@ -70,7 +70,7 @@ pub struct NameTable {
     scratch: ScratchParts,
     /// Gets each change, for another daemon, if the session is to outlive this one.
     session: OnceLock<Arc<KeptSession>>,
-    /// The files of which a daemon that has died was about to make a node.
+    /// The files that a daemon that has died was about to make nodes of.
     promoted: OnceLock<BTreeSet<u64>>,
     /// The files from before a restart of the daemon, until their handles are restored.
     restored: Mutex<Vec<Arc<ScratchFile>>>,

@@ -432,7 +432,7 @@ mod tests {
         assert_eq!(handles.map(|handle| read(&next, handle).unwrap()), contents);
         assert!(matches!(read(&next, closed), Err(Failure::Errno(libc::EBADF))));
         let opened = next.open(numbers[0], libc::O_RDONLY, &never).unwrap();
-        assert!(opened.handle > closed && !opened.keeps_cache, "pages of chunks that nobody knows any more");
+        assert!(opened.handle > closed && !opened.keeps_cache, "pages of chunks that are no longer known");
         // The array has become longer, or another one.
         let longer = taken_over(6, 7);
         assert_eq!(read(&longer, handles[0]).unwrap(), [7; 24]);

@@ -23,7 +23,7 @@ const PLAIN_KINDS: [(&str, EntityKind); 10] = [
 /// Returns a kind of file or folder in the journal's words.
 pub(super) fn kind_words(kind: EntityKind) -> String {
     match kind {
-        EntityKind::Companion(format, CompanionPlace::NextToNode) => format!("beside {}", format.name),
+        EntityKind::Companion(format, CompanionPlace::NextToNode) => format!("sibling {}", format.name),
         EntityKind::Companion(format, CompanionPlace::FormatFolder) => format!("mirror {}", format.name),
         EntityKind::FormatFolder(format) => format!("format {}", format.name),
         EntityKind::Views(format) => format!("views {}", format.name),
@@ -49,7 +49,7 @@ pub(super) fn parse_entity(kind: &str, view: &str, path: &str) -> Option<Entity>
     };
     let kind = match kind.split_once(' ') {
         None => PLAIN_KINDS.iter().find(|(word, _)| *word == kind).map(|(_, plain)| *plain)?,
-        Some(("beside", name)) => EntityKind::Companion(format(name)?, CompanionPlace::NextToNode),
+        Some(("sibling", name)) => EntityKind::Companion(format(name)?, CompanionPlace::NextToNode),
         Some(("mirror", name)) => EntityKind::Companion(format(name)?, CompanionPlace::FormatFolder),
         Some(("format", name)) => EntityKind::FormatFolder(format(name)?),
         Some(("views", name)) => EntityKind::Views(format(name)?),

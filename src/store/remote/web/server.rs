@@ -372,7 +372,7 @@ fn is_of_other_version(response: &HttpResponse, named: &str) -> bool {
         || (response.status().is_success() && tag.is_some_and(|tag| tag != named))
 }
 
-/// Whether a listing by WebDAV is refused because the server has none, or allows it to nobody.
+/// Whether a listing by WebDAV is refused because the server has none, or refuses it to everybody.
 fn is_without_webdav(error: &HttpError) -> bool {
     let refusal = error.source().and_then(|source| source.downcast_ref::<Refusal>());
     refusal.is_some_and(|refusal| [400, 403, 405, 415, 501].contains(&refusal.status))
