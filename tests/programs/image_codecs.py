@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes arrays with the codecs of imagecodecs, kerchunk and virtual-tiff, and the elements that those libraries read.
 
-    image_codecs.py FOLDER        needs imagecodecs, kerchunk, virtual-tiff, tifffile and h5py
+    image_codecs.py FOLDER           needs imagecodecs, kerchunk, tifffile and h5py
+    image_codecs.py FOLDER --tiff    also references to TIFF files, which need virtual-tiff and a zarr-python older than 3.4
 
 `FOLDER/NAME/` is an array of Zarr v2, or `FOLDER/NAME.json` references to a TIFF or HDF5 file next to them, whose array is NAME.
 `FOLDER/NAME.bin` has the elements in C order, little-endian. tests/formats/registry.rs compares them.
@@ -221,8 +222,11 @@ def references_of_tiff(folder):
 def main():
     folder = os.path.abspath(sys.argv[1])
     os.makedirs(folder, exist_ok=True)
-    for part in (compressors, filters, records, strings, references_of_hdf5, references_of_tiff):
+    for part in (compressors, filters, records, strings, references_of_hdf5):
         part(folder)
+    # virtual-tiff 0.5.0 does not work with zarr-python 3.4.
+    if "--tiff" in sys.argv:
+        references_of_tiff(folder)
     versions = {module.__name__: module.__version__ for module in (imagecodecs, kerchunk, numcodecs, tifffile, h5py)}
     print(json.dumps(versions))
 
