@@ -121,6 +121,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(crate::test_level::pick(32, 256)))]
+
         #[test]
         fn encode_finds_the_nearest(bits in any::<u64>(), near in any::<u16>()) {
             for (data_type, format) in minifloats() {
