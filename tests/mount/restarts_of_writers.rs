@@ -59,7 +59,7 @@ fn programs_that_write_lose_nothing_by_a_kill() {
     let keeper = keeper(&place).unwrap();
     let writers = WRITERS.map(|(kind, name)| (name, start(&place, kind, name, some(0..1 << 30, 7))));
     let mut daemon = place.daemon();
-    for round in 0..level::pick(12, 200) {
+    for round in 0..level::pick(12, 60) {
         let least = if round > 16 { 3000 } else { round % 2 * 1000 };
         std::thread::sleep(Duration::from_millis(least + some(0..400, round)));
         signal(daemon, "KILL");
