@@ -143,7 +143,7 @@ fn run(case: &Case, steps: &[Step]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(crate::test_level::pick(200, 600)))]
+    #![proptest_config(ProptestConfig::with_cases(crate::test_level::pick(100, 300)))]
 
     #[test]
     fn nothing_that_was_written_is_lost_with_the_daemon(
