@@ -161,7 +161,8 @@ fn a_link_shows_the_archive_to_those_who_can_reach_it() {
     std::fs::create_dir(folder.path().join("closed")).unwrap();
     std::fs::copy(file.path(), folder.path().join("closed/a.zip")).unwrap();
     symlink("closed/a.zip", folder.path().join("a.zip")).unwrap();
-    (mode("closed/a.zip", 0o644), mode("closed", 0o700));
+    mode("closed/a.zip", 0o644);
+    mode("closed", 0o700);
     let store = crate::store::DirectoryStore::open(folder.path(), false).unwrap().guarded();
     let store = crate::store::ArchivesStore::new(Arc::new(store));
     let shown = store.head("a.zip/zarr.json").unwrap().unwrap().posix.unwrap().mode;
