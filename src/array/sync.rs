@@ -80,6 +80,11 @@ mod scheduled {
     pub struct OnceLock<T>(std::sync::OnceLock<T>);
 
     impl<T> OnceLock<T> {
+        /// Sets the value; returns it if there is one already.
+        pub fn set(&self, value: T) -> Result<(), T> {
+            self.0.set(value)
+        }
+
         pub fn new() -> Self {
             OnceLock(std::sync::OnceLock::new())
         }
