@@ -177,7 +177,7 @@ impl Engine {
             log::error!(
                 "{path}: the array is gone, and what was written to it before the daemon died is lost"
             );
-            log.forget_former(array.number);
+            log.end_former(&array);
         }
     }
 

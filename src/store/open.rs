@@ -63,13 +63,11 @@ fn open_base(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
     }
     #[cfg(feature = "remote")]
     if is_remote(location) {
-        return Ok(match is_references_name(location) {
-            true => Arc::new(ReferenceStore::open_url(location, options)?),
-            false => {
-                let store = super::RemoteStore::open(location, &options.remote)?;
-                Arc::new(ArchivesStore::new(Arc::new(store)))
-            }
-        });
+        if is_references_name(location) {
+            return Ok(Arc::new(ReferenceStore::open_url(location, options)?));
+        }
+        let store = super::RemoteStore::open(location, &options.remote)?;
+        return Ok(Arc::new(ArchivesStore::new(Arc::new(store))));
     }
     let path = local_path(location)?;
     let metadata = match std::fs::metadata(&path) {

@@ -23,26 +23,31 @@ impl ArrayWriter {
         if former.is_empty() {
             return Ok(());
         }
-        let here = self.dirty.recorder().description()?;
-        for array in former {
-            if array.description != here {
-                log::error!(
-                    "{}: another array has this name now, so what was written before the daemon died is lost",
-                    self.served.document_key()
-                );
-                log.forget_former(array.number);
-                continue;
-            }
+        let recorder = self.dirty.recorder();
+        let here = recorder.description()?;
+        let (same, others): (Vec<_>, Vec<_>) =
+            former.into_iter().partition(|array| array.description == here);
+        for array in others {
+            log::error!(
+                "{}: another array has this name now, so what was written before the daemon died is lost",
+                self.served.document_key()
+            );
+            log.end_former(&array);
+        }
+        for array in &same {
             // Takes the lock that the former daemon had: no other writer came between.
             self.open_for_writing()?;
             let replay = Replay { writer: self, log, stored: array.stored() };
-            let replayed = replay.run(&array);
-            // The chunks refer to the records from here on.
-            if replayed.is_ok() {
-                log.forget_former(array.number);
-            }
+            let replayed = replay.run(array);
             self.close_for_writing();
             replayed?;
+        }
+        // From here on the array has one number. What it had under others is recorded under that one.
+        if same.len() > 1 {
+            recorder.record_anew(self.dirty.all(), u64::MAX);
+        }
+        for (place, array) in same.iter().enumerate() {
+            if place == 0 { log.forget_former(array.number) } else { log.end_former(array) }
         }
         Ok(())
     }

@@ -52,9 +52,10 @@ impl Arguments {
         let access = if self.check { Access::Read } else { Access::Write };
         let store = open::store_for(&self.store, access)?;
         let group = open::path(&self.group);
-        let found = match self.check {
-            true => consolidate::look(store.as_ref(), &group)?,
-            false => consolidate::write(store.as_ref(), &group)?,
+        let found = if self.check {
+            consolidate::look(store.as_ref(), &group)?
+        } else {
+            consolidate::write(store.as_ref(), &group)?
         };
         for path in &found.left_out {
             output::note(format_args!(

@@ -70,6 +70,13 @@ impl ServedArrays {
         Ok(shared.clone())
     }
 
+    /// Returns whether the store has certainly no array at a path: not if that is unknown, or if there is something that cannot be read.
+    pub fn is_gone(&self, path: &str) -> bool {
+        let is_no_array =
+            |cached: &CachedNode| matches!(cached.node.as_deref(), None | Some(Node::Group { .. }));
+        self.nodes.current(path).is_ok_and(|cached| is_no_array(&cached))
+    }
+
     /// Returns the open array at a path for another file, and admits all users that may read the node as its readers.
     pub fn array_for_readers(&self, path: &str) -> FsResult<Arc<SharedArray>> {
         let shared = self.shared_array(None, path)?;

@@ -85,10 +85,8 @@ impl Archive {
         object: Box<dyn Object>,
         name: String,
     ) -> Result<Self> {
-        let posix = match store.is_remote() {
-            true => None,
-            false => store.head_object(key)?.and_then(|info| info.posix),
-        };
+        let posix =
+            if store.is_remote() { None } else { store.head_object(key)?.and_then(|info| info.posix) };
         let info = Info { posix: posix.map(|posix| Posix { file: None, ..posix }), ..object.info() };
         let (key, confirmed, size_bytes) =
             (key.to_owned(), Mutex::new(Some(Instant::now())), info.size_bytes);

@@ -308,7 +308,19 @@ impl UnstoredLog {
         state.former.values().filter(|array| array.description.path == path).cloned().collect()
     }
 
-    /// Forgets the records of an array, which the dirty chunks have now, or which cannot be stored any more.
+    /// Makes the records of an array void, because they cannot be stored any more, or were recorded anew: no later daemon finds them.
+    pub fn end_former(self: &Arc<Self>, array: &FormerArray) {
+        let ended = Header::without_payload(Kind::Ended, array.number, 0, 0);
+        if let Err(error) = self.add(ended, &[], &|| Ok(array.description.clone())) {
+            log::warn!(
+                "{}: cannot record that what was written before is void: {error}",
+                array.description.path
+            );
+        }
+        self.forget_former(array.number);
+    }
+
+    /// Forgets the records of an array, which the dirty chunks have now.
     pub fn forget_former(&self, number: u64) {
         // What the records refer to is freed outside of the lock.
         let forgotten = self.state.lock().former.remove(&number);

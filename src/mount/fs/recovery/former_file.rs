@@ -42,6 +42,11 @@ impl Reopening {
         self.served.shared_array(None, path).map(drop)
     }
 
+    /// Returns whether the store has certainly no array at a path.
+    pub fn is_gone(&self, path: &str) -> bool {
+        self.served.is_gone(path)
+    }
+
     fn open(&self, inode: &Arc<Inode>, record: &OpenRecord) -> FsResult<Arc<dyn OpenFile>> {
         let stale = Failure::Errno(libc::ESTALE);
         match (&record.content, inode.entity.kind) {

@@ -12,7 +12,7 @@ pub mod array_identity;
 mod former_file;
 mod words;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -54,6 +54,8 @@ pub struct Recovery {
     undelivered: Mutex<HashMap<u64, u64>>,
     /// Files that may write and could not be opened again yet.
     waiting: Mutex<Vec<Arc<FormerFile>>>,
+    /// The arrays that could not be opened to store what was written before, each logged once.
+    unstored: Mutex<HashSet<String>>,
     parts: RecoveryParts,
     reopening: Arc<Reopening>,
 }
@@ -78,6 +80,7 @@ impl Recovery {
             held: Arc::default(),
             undelivered: Mutex::default(),
             waiting: Mutex::default(),
+            unstored: Mutex::default(),
             parts,
             reopening: Arc::new(reopening),
         }
@@ -221,13 +224,13 @@ impl Recovery {
     pub fn resume_writing(&self) -> bool {
         self.waiting.lock().retain(|file| file.reopen().is_err_and(|failure| may_succeed_later(&failure)));
         for path in self.parts.engine.former_paths() {
-            match self.reopening.replay(&path) {
-                Ok(()) => {}
-                Err(failure) if may_succeed_later(&failure) => {
-                    let error = failure.into_error(&path);
-                    log::warn!("/{path}: what was written before cannot be stored yet: {error}");
-                }
-                Err(_) => self.parts.engine.drop_former(&path),
+            let Err(failure) = self.reopening.replay(&path) else { continue };
+            // Only what is certainly gone is given up. A document may be broken for a moment, or the store may not respond.
+            if self.reopening.is_gone(&path) {
+                self.parts.engine.drop_former(&path);
+            } else if self.unstored.lock().insert(path.clone()) {
+                let error = failure.into_error(&path);
+                log::warn!("/{path}: what was written before cannot be stored yet: {error}");
             }
         }
         self.parts.names.end_restoring();

@@ -68,12 +68,11 @@ impl ServiceLocation {
             _ => location.to_owned(),
         };
         let url = Url::parse(&spelt).map_err(|error| refused(format!("not a URL: {error}")))?;
-        let (scheme, root) = match options.is_web_server {
-            true => (
-                ObjectStoreScheme::Http,
-                Path::from_url_path(url.path()).map_err(|error| refused(error.to_string()))?,
-            ),
-            false => ObjectStoreScheme::parse(&url).map_err(|error| refused(error.to_string()))?,
+        let (scheme, root) = if options.is_web_server {
+            let root = Path::from_url_path(url.path()).map_err(|error| refused(error.to_string()))?;
+            (ObjectStoreScheme::Http, root)
+        } else {
+            ObjectStoreScheme::parse(&url).map_err(|error| refused(error.to_string()))?
         };
         let service = match scheme {
             ObjectStoreScheme::AmazonS3 => Service::S3,
