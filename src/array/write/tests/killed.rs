@@ -204,27 +204,6 @@ fn another_array_does_not_get_the_bytes() {
 }
 
 #[test]
-fn bytes_of_two_openings_of_an_array_are_stored_once() {
-    let case = Case { codecs: json!([{"name":"bytes","configuration":{"endian":"little"}}]), ..bytes_case() };
-    let store = make(&case);
-    let mut log = memory();
-    let daemon = start(case.layout, &store, &log, false);
-    daemon.array.writer().write_at(0, &[1; 256]).unwrap();
-    let again = test_arrays::open(&daemon.engine, &store, "a", case.layout);
-    again.writer().open_for_writing().unwrap();
-    again.writer().write_at(256, &[2; 256]).unwrap();
-    let daemon = kill(daemon, case.layout, &store, &mut log);
-    daemon.array.writer().flush().unwrap();
-    put_foreign(&store, "a/c/0/0", &[9; 256]);
-    put_foreign(&store, "a/c/1/0", &[9; 256]);
-    let daemon = kill(daemon, case.layout, &store, &mut log);
-    daemon.array.writer().flush().unwrap();
-    let mut out = vec![0; 512];
-    test_arrays::open(&Engine::new(4000, 1), &store, "a", case.layout).read_at(0, &mut out).unwrap();
-    assert_eq!(out, [9; 512], "what is stored is not written again");
-}
-
-#[test]
 fn an_array_that_has_ended_is_not_written_again() {
     let case = Case { codecs: json!([{"name":"bytes","configuration":{"endian":"little"}}]), ..bytes_case() };
     let store = make(&case);
