@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 
-use zarrfs::mount::daemon::service;
+use zarrfs::mount::daemon::restart::service;
 use zarrfs::nearest::nearest;
 
 use commands::{

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use zarrfs::mount::daemon::mounted;
+use zarrfs::mount::daemon::mounts::mounted;
 
 use crate::cli::exit::Outcome;
 

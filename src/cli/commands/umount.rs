@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser};
 use zarrfs::error::Result;
-use zarrfs::mount::daemon::{mounted, session};
+use zarrfs::mount::daemon::mounts::mounted;
+use zarrfs::mount::daemon::session;
 
 use super::commit;
 use crate::cli::exit::{Exit, Outcome};

@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use crate::error::{Error, Result};
 use crate::mount::daemon::detach::{DAEMON_TIMEOUT, FUSERMOUNT, is_dead};
 use crate::mount::daemon::given_device;
-use crate::mount::daemon::look::look_within;
+use crate::mount::daemon::mounts::look::look_within;
 use crate::mount::daemon::privileges::{CAP_SYS_ADMIN, has_capability};
 use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, mount_at};
 use crate::mount::options::{AllowOther, Options};

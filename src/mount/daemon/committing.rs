@@ -1,4 +1,4 @@
-//! Asks the daemon of a mount for a commit. Uses `detach.rs` and `mounted.rs`.
+//! Asks the daemon of a mount for a commit. Uses `detach.rs` and `mounts/mounted.rs`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::error::{Error, Result};
 use crate::hierarchy::commit::Request;
 use crate::mount::daemon::detach::is_daemon_gone;
-use crate::mount::daemon::mounted;
+use crate::mount::daemon::mounts::mounted;
 use crate::mount::fs::{COMMIT, INTERNALS};
 use crate::sys;
 

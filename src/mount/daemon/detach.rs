@@ -14,10 +14,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::error::{Error, Result};
 use crate::mount::daemon::exit_status::read_lost;
-use crate::mount::daemon::look::{Look, look_within};
-use crate::mount::daemon::mark;
+use crate::mount::daemon::mounts::look::{Look, look_within};
+use crate::mount::daemon::mounts::utab;
 use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, MountEntry, mount_at, mounts, start_ticks, users_of};
-use crate::mount::daemon::utab;
+use crate::mount::daemon::restart::mark;
 use crate::mount::fs::{CONFIG, INTERNALS, KeeperInfo, UNSAVED};
 use crate::sys;
 

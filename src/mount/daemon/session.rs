@@ -1,8 +1,8 @@
 //! The life of a mount: fork, readiness, signals, exit.
 //!
-//! `attach.rs` mounts, `shutdown.rs` ends, `detach.rs` is the other command; `keeper.rs` starts the daemon again if it dies. Invariants: signals are blocked
-//! before any thread starts, so that they interrupt no system call; `run` in the background returns only when
-//! the mount replies.
+//! `attach.rs` mounts, `shutdown.rs` ends, `detach.rs` is the other command; `restart/keeper.rs` starts the daemon again if it
+//! dies. Invariants: signals are blocked before any thread starts, so that they interrupt no system call; `run` in the background
+//! returns only when the mount replies.
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,17 +21,17 @@ use crate::error::{Error, Result};
 use crate::mount::daemon::attach;
 use crate::mount::daemon::exit_status::ExitStatus;
 use crate::mount::daemon::given_device;
-use crate::mount::daemon::handshake::{self, Handshake};
-use crate::mount::daemon::keeper::{self, Call, Daemon, FirstCall, NextCall, READY};
-use crate::mount::daemon::mark;
 use crate::mount::daemon::pressure;
 use crate::mount::daemon::privileges::{CAP_SYS_ADMIN, MountThread, has_capability};
 use crate::mount::daemon::procfs::{mount_at, start_ticks, thread_count, thread_group};
-use crate::mount::daemon::sd_notify;
-use crate::mount::daemon::service;
+use crate::mount::daemon::restart::handshake::{self, Handshake};
+use crate::mount::daemon::restart::keeper::{self, Call, Daemon, FirstCall, NextCall, READY};
+use crate::mount::daemon::restart::mark;
+use crate::mount::daemon::restart::service;
+use crate::mount::daemon::service_manager::sd_notify;
+use crate::mount::daemon::service_manager::watchdog;
 use crate::mount::daemon::shutdown::{ActiveMount, spawn};
 use crate::mount::daemon::syslog;
-use crate::mount::daemon::watchdog;
 use crate::mount::fs::error::Blocking;
 use crate::mount::fs::inode::ROOT;
 use crate::mount::fs::{DaemonInfo, FileSystem, KeeperInfo};

@@ -1,4 +1,4 @@
-//! Descriptors that outlive a daemon, as the locks of writers need: who holds them is the daemon's matter (`daemon/holder.rs`).
+//! Descriptors that outlive a daemon, as the locks of writers need: who holds them is the daemon's matter (`daemon/restart/holder.rs`).
 
 use std::collections::BTreeMap;
 use std::io;

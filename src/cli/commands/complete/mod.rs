@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
 use zarrfs::hierarchy::{Child, Tree};
-use zarrfs::mount::daemon::look::look_within;
+use zarrfs::mount::daemon::mounts::look::look_within;
 use zarrfs::store::overlay::{Access, BaseLocation, OverlayOptions};
 use zarrfs::store::{self, Store, StoreOptions, is_remote};
 

@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use zarrfs::mount::daemon::mounted;
+use zarrfs::mount::daemon::mounts::mounted;
 
 /// The users whose mounts are offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use zarrfs::array::{Array, Engine, Layout};
 use zarrfs::hierarchy::{DOCUMENT_NAMES, Node, Tree};
-use zarrfs::mount::daemon::look::look_within;
+use zarrfs::mount::daemon::mounts::look::look_within;
 use zarrfs::store::{Store, is_remote, is_repository};
 use zarrfs::sys;
 

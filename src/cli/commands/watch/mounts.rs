@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use serde_json::{Value, json};
-use zarrfs::mount::daemon::mounted::{self, Mounted, State};
+use zarrfs::mount::daemon::mounts::mounted::{self, Mounted, State};
 
 use super::sample::Stats;
 use super::words;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde_json::{Map, Number, Value, json};
 use zarrfs::error::Result;
-use zarrfs::mount::daemon::mounted::read_own;
+use zarrfs::mount::daemon::mounts::mounted::read_own;
 use zarrfs::mount::fs::{CONFIG, SLOW, STATS};
 
 /// The histogram of requests to the store.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use zarrfs::mount::daemon::mounted;
+use zarrfs::mount::daemon::mounts::mounted;
 
 use super::sample::{KINDS, Sample};
 use super::words::{self, bytes, duration, latency, number, percent, ratio};

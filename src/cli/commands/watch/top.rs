@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use zarrfs::error::{Error, Result};
-use zarrfs::mount::daemon::mounted;
+use zarrfs::mount::daemon::mounts::mounted;
 use zarrfs::sys::{self, KeyInput};
 
 use super::frame::{Line, SORT_KEYS, SortBy, View};

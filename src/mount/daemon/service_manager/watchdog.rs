@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use crate::mount::daemon::sd_notify;
+use crate::mount::daemon::service_manager::sd_notify;
 use crate::mount::daemon::shutdown::spawn;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::ROOT;

@@ -1,7 +1,7 @@
 //! The keeper: a small process that holds a mount's device and its journal, and starts the daemon again when it dies.
 //!
 //! The kernel ends a mount when the last descriptor of its device is closed. The keeper has one, so the programs that use the mount wait
-//! while there is no daemon, and go on with the next one (`handshake.rs`, `fs/recovery.rs`). It is the parent of the daemon, has one thread, and
+//! while there is no daemon, and go on with the next one (`handshake.rs`, `fs/recovery/`). It is the parent of the daemon, has one thread, and
 //! opens nothing: a new daemon is a copy of it, made by fork(2), which has read the command line already. `zarrfs restart` has
 //! the next daemon run the program on the disk instead, with the same command line; if that does not start, the copy does.
 //!
@@ -21,9 +21,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::mount::daemon::holder::{self, HeldFiles, KeeperHolder, MAX_HELD, OTHER_DESCRIPTORS};
 use crate::mount::daemon::procfs::start_ticks;
-use crate::mount::daemon::service::{Found, StoredSession};
+use crate::mount::daemon::restart::holder::{self, HeldFiles, KeeperHolder, MAX_HELD, OTHER_DESCRIPTORS};
+use crate::mount::daemon::restart::service::{Found, StoredSession};
 use crate::mount::fs::KeeperInfo;
 use crate::mount::journal::held::{DescriptorHolder, HeldDescriptors};
 use crate::mount::journal::record::{CRASH, KILL};

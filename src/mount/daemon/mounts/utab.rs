@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::mount::daemon::look::look_within;
+use crate::mount::daemon::mounts::look::look_within;
 use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, is_mounted_anywhere, mount_at, unescape};
 use crate::sys;
 

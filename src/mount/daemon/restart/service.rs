@@ -18,8 +18,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
-use crate::mount::daemon::holder::MAX_HELD;
-use crate::mount::daemon::sd_notify;
+use crate::mount::daemon::restart::holder::MAX_HELD;
+use crate::mount::daemon::service_manager::sd_notify;
 use crate::mount::journal::held::{DescriptorHolder, HeldDescriptors, is_valid_name};
 use crate::sys;
 

@@ -1,6 +1,6 @@
 //! The zarrfs mounts of this machine, and what they report about themselves.
 //!
-//! Uses `detach.rs`, `look.rs` and `procfs.rs`. A mount whose daemon hangs or has crashed hangs no caller.
+//! Uses `daemon/detach.rs`, `daemon/procfs.rs` and `look.rs`. A mount whose daemon hangs or has crashed hangs no caller.
 
 use std::fs;
 use std::io::{self, Read};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::mount::daemon::detach::{DAEMON_TIMEOUT, find, is_daemon_gone, keeper_of};
-use crate::mount::daemon::keeper;
-use crate::mount::daemon::look::Look;
+use crate::mount::daemon::mounts::look::Look;
+use crate::mount::daemon::mounts::utab;
 use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, MountEntry, mounts};
-use crate::mount::daemon::utab;
+use crate::mount::daemon::restart::keeper;
 use crate::mount::fs::{CONFIG, INTERNALS, STATS};
 use crate::sys;
 
