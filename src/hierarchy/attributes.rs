@@ -1,6 +1,6 @@
 //! Edits of a node's attributes, in the document that has them and in the consolidated metadata of the groups above.
 //!
-//! Spec: v3 core "attributes", v2 and v1 "Attributes"; for consolidated metadata see `metadata/consolidated.rs`. Uses `store` and
+//! Spec: v3 core "attributes", v2 and v1 "Attributes"; for consolidated metadata see `metadata/documents/consolidated.rs`. Uses `store` and
 //! `metadata`.
 //!
 //! Invariants: a document is replaced whole, and only if it still is the version that the change was made from. Nothing but attributes

@@ -17,7 +17,7 @@ use super::Node;
 use super::slices::Slice;
 use crate::array::{ByteOrder, Layout, Order};
 use crate::codec::{optional, unpack};
-use crate::metadata::packing::{Packed, Packing};
+use crate::metadata::conventions::packing::{Packed, Packing};
 use crate::metadata::{ArrayMetadata, ChunkGrid, DataType, FillValue};
 
 /// Another flat file of an array.

@@ -14,31 +14,28 @@ pub mod author;
 mod chunk_grid;
 mod chunk_keys;
 pub mod codec_spec;
-mod consolidated;
+pub mod conventions;
 pub mod data_type;
+mod documents;
 pub mod fill_value;
 mod form;
 pub mod json;
 mod limits;
-pub mod no_data;
 mod node;
-pub mod packing;
 #[cfg(test)]
 pub mod test_documents;
-mod v1;
-mod v2;
-mod v3;
 mod zarr_format;
 
 use serde_json::Value;
 
 use crate::error::Result;
+use crate::metadata::documents::{consolidated, v1, v2, v3};
 
 pub use chunk_keys::KeyMatch;
-pub use consolidated::{consolidated_children, consolidated_node};
 pub use data_type::v2::{Dtype, StoredDataType, parse as parse_dtype_v2};
 pub use data_type::v3::parse as parse_data_type_v3;
 pub use data_type::{ByteOrder, DataType, VariableLength};
+pub use documents::consolidated::{consolidated_children, consolidated_node};
 pub use fill_value::FillValue;
 pub use form::document_form;
 pub use json::edit as json_spans;

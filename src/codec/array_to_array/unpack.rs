@@ -1,7 +1,7 @@
 //! `unpack`: the numbers that packed elements stand for, in front of the codecs of the stored array. No document names it: it
 //! makes the view `unpacked`, which is only read.
 //!
-//! Spec: CF conventions, 8.1 "Packed Data"; `metadata/packing.rs` reads the attributes. Decoding gives
+//! Spec: CF conventions, 8.1 "Packed Data"; `metadata/conventions/packing.rs` reads the attributes. Decoding gives
 //! `element × scale_factor + add_offset` in float64, each operation rounded separately, and NaN for missing elements. Without
 //! both factors it gives the element itself, in a float type that has all of them. Uses `metadata` and `kernels`.
 
@@ -13,8 +13,8 @@ use crate::codec::kernels::element::{Element, WideNumber};
 use crate::codec::{
     ArrayToArray, Codec, CodecEntry, CodecError, CodecInput, CodecResult, Context, Representation,
 };
+use crate::metadata::conventions::packing::Packed;
 use crate::metadata::data_type::numeric::{NumericType, with_numeric_type};
-use crate::metadata::packing::Packed;
 use crate::metadata::{ByteOrder, CodecFamily, CodecSpec, DataType, FillValue, parse_data_type_v3};
 
 /// Its name.

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::formats::Subject;
 use crate::formats::virtual_file::current;
 use crate::hierarchy::SharedArray;
-use crate::metadata::no_data::NoData;
+use crate::metadata::conventions::no_data::NoData;
 use crate::metadata::{ArrayMetadata, ByteOrder, fill_value};
 
 /// The step in which memory is reserved.

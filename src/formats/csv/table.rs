@@ -21,7 +21,7 @@ use crate::formats::virtual_file::{Generated, Segment, VirtualFile};
 use crate::formats::{Companion, Subject, VersionedFile};
 use crate::hierarchy::SharedArray;
 use crate::metadata::ByteOrder;
-use crate::metadata::no_data::NoData;
+use crate::metadata::conventions::no_data::NoData;
 
 /// The longest file.
 pub(super) const MAX_FILE_BYTES: u64 = 8 << 30;

@@ -29,7 +29,7 @@ use super::Subject;
 use super::flat_array::FlatArray;
 use crate::hierarchy::Node;
 use crate::metadata::ArrayMetadata;
-use crate::metadata::no_data::{self, NoData};
+use crate::metadata::conventions::no_data::{self, NoData};
 pub use axis::{Axis, AxisKind, Regular};
 use axis::{numbers, plain_text, unit};
 use crs::Crs;

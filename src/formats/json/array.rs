@@ -16,7 +16,7 @@ use crate::formats::{Subject, views};
 use crate::hierarchy::slices::{AxisPart, Slice};
 use crate::hierarchy::{Node, View};
 use crate::metadata::author::LIFTED_ATTRIBUTES;
-use crate::metadata::no_data::NoData;
+use crate::metadata::conventions::no_data::NoData;
 use crate::metadata::{ArrayMetadata, ChunkGrid, CodecSpec, DataType, ZarrFormat};
 
 /// Whether an array can be read.

@@ -22,7 +22,7 @@ use super::hdf5::global_heap::{GlobalHeap, HeapObject, HeapSlot};
 use super::hdf5::messages::Dataspace;
 use super::names::{UniqueNames, file_name};
 use crate::formats::shortened;
-use crate::metadata::no_data::{
+use crate::metadata::conventions::no_data::{
     DIMENSIONS_ATTRIBUTE, FILL_ATTRIBUTE, MISSING_ATTRIBUTE, NoData, encoded_float,
 };
 use crate::metadata::{ArrayMetadata, ByteOrder, DataType, FillValue, fill_value};

@@ -1,6 +1,6 @@
 //! Writes consolidated metadata: a group's document gets a copy of every document below it.
 //!
-//! Spec: see `metadata/consolidated.rs`; the text is what zarr-python writes. Uses `attributes` for reading documents, `store` and
+//! Spec: see `metadata/documents/consolidated.rs`; the text is what zarr-python writes. Uses `attributes` for reading documents, `store` and
 //! `metadata`. Copies that exist are ignored: only the nodes' own documents count, and all of them must be found. So a folder that
 //! cannot be listed is an error.
 //!

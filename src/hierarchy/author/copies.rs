@@ -1,6 +1,6 @@
 //! Updates consolidated metadata when nodes change: entries are added and removed in every group above that has it.
 //!
-//! Spec: see `metadata/consolidated.rs`. Uses `attributes` for reading documents, `store` and `metadata`.
+//! Spec: see `metadata/documents/consolidated.rs`. Uses `attributes` for reading documents, `store` and `metadata`.
 //!
 //! Invariants: a document is replaced whole, and only if it still is the version that the change was made from. An entry that is equal as
 //! JSON is not replaced. Entries are added in the outermost group first and removed there last: its document is the longest, and the first

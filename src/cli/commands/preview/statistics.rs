@@ -2,7 +2,7 @@
 
 use zarrfs::formats::numbers::{Numbers, time_text};
 use zarrfs::formats::positions::number_text;
-use zarrfs::metadata::no_data::NoData;
+use zarrfs::metadata::conventions::no_data::NoData;
 use zarrfs::metadata::{ArrayMetadata, ByteOrder, DataType};
 
 /// Digits of the mean.

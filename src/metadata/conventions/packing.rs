@@ -5,10 +5,10 @@
 
 use serde_json::{Map, Value};
 
-use super::no_data::{
+use crate::metadata::conventions::no_data::{
     self, FILL_ATTRIBUTE, MISSING_ATTRIBUTE, NODATA_ATTRIBUTE, NoData, UNSIGNED_ATTRIBUTE, read_as,
 };
-use super::{ArrayMetadata, DataType};
+use crate::metadata::{ArrayMetadata, DataType};
 
 const SCALE_ATTRIBUTE: &str = "scale_factor";
 const OFFSET_ATTRIBUTE: &str = "add_offset";
@@ -146,7 +146,7 @@ fn plain_number_bytes(data_type: &DataType) -> Option<usize> {
 mod tests {
     #![allow(clippy::panic)]
     use super::*;
-    use crate::metadata::no_data::DIMENSIONS_ATTRIBUTE;
+    use crate::metadata::conventions::no_data::DIMENSIONS_ATTRIBUTE;
     use crate::metadata::parse_v2_array;
     use crate::metadata::test_documents::{parsed_v3_array, v3_array};
     use serde_json::json;

@@ -6,10 +6,10 @@
 
 use serde_json::{Map, Value};
 
-use super::json::parse_error::{ParseError, ParseResult};
-use super::v2::{StorageLayout, StoredAttributes, dimension_names};
-use super::{ArrayMetadata, ChunkKeyEncoding, CodecFamily, CodecSpec, FillValue, ZarrFormat};
-use super::{array, data_type, json};
+use crate::metadata::documents::v2::{StorageLayout, StoredAttributes, dimension_names};
+use crate::metadata::json::parse_error::{ParseError, ParseResult};
+use crate::metadata::{ArrayMetadata, ChunkKeyEncoding, CodecFamily, CodecSpec, FillValue, ZarrFormat};
+use crate::metadata::{array, data_type, json};
 
 /// Reads the members of a `meta`.
 pub fn parse_array(

@@ -8,12 +8,12 @@
 
 use serde_json::{Map, Value};
 
-use super::data_type::v3::ElementType;
-use super::data_type::{ByteOrder, DataType, OPTIONAL};
-use super::json::parse_error::{ParseError, ParseResult};
-use super::node::is_zero_without_sign;
-use super::{ArrayMetadata, Document, FillValue, GroupMetadata, ZarrFormat};
-use super::{array, chunk_grid, chunk_keys, codec_spec, data_type, fill_value, json};
+use crate::metadata::data_type::v3::ElementType;
+use crate::metadata::data_type::{ByteOrder, DataType, OPTIONAL};
+use crate::metadata::json::parse_error::{ParseError, ParseResult};
+use crate::metadata::node::is_zero_without_sign;
+use crate::metadata::{ArrayMetadata, CodecSpec, Document, FillValue, GroupMetadata, ZarrFormat};
+use crate::metadata::{array, chunk_grid, chunk_keys, codec_spec, data_type, fill_value, json};
 
 const ARRAY_MEMBERS: [&str; 11] = [
     "zarr_format",
@@ -138,7 +138,7 @@ fn parse_array(key: &str, mut members: Map<String, Value>) -> ParseResult<ArrayM
 }
 
 /// Fails unless the codec "optional", which has the names of the data type, encodes the elements if, and only if, they are optional.
-fn check_optional(is_optional: bool, data_type: &DataType, codecs: &[super::CodecSpec]) -> ParseResult<()> {
+fn check_optional(is_optional: bool, data_type: &DataType, codecs: &[CodecSpec]) -> ParseResult<()> {
     let has_codec = codecs.iter().any(|codec| OPTIONAL.contains(&codec.name.as_str()));
     match (is_optional, has_codec) {
         (true, false) => {
@@ -177,7 +177,7 @@ fn take_attributes(members: &mut Map<String, Value>) -> ParseResult<Map<String, 
 }
 
 /// Returns the byte order of the `bytes` codec.
-fn bytes_order(codecs: &[crate::metadata::CodecSpec]) -> ByteOrder {
+fn bytes_order(codecs: &[CodecSpec]) -> ByteOrder {
     let bytes = codecs.iter().find(|codec| codec.name == "bytes");
     match bytes.and_then(|codec| codec.configuration.get("endian")).and_then(Value::as_str) {
         Some("big") => ByteOrder::Big,

@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::json::parse_error::{ParseError, ParseResult};
-use super::{Document, GroupMetadata, ZarrFormat};
-use super::{json, v2, v3};
 use crate::error::Result;
+use crate::metadata::documents::{v2, v3};
+use crate::metadata::json;
+use crate::metadata::json::parse_error::{ParseError, ParseResult};
+use crate::metadata::{Document, GroupMetadata, ZarrFormat};
 
 /// Reads a v2 `.zmetadata`. It is only a copy, so a broken one is logged and ignored.
 pub fn zmetadata(key: &str, document: &[u8]) -> Option<Map<String, Value>> {

@@ -10,11 +10,13 @@
 
 use serde_json::{Map, Value, json as object};
 
-use super::data_type::v2::{Dtype, StoredDataType};
-use super::data_type::{ByteOrder, DataType, VariableLength};
-use super::json::parse_error::{ParseError, ParseResult};
-use super::{ArrayMetadata, ChunkGrid, CodecFamily, CodecSpec, FillValue, GroupMetadata, ZarrFormat};
-use super::{array, chunk_keys, codec_spec, data_type, json};
+use crate::metadata::data_type::v2::{Dtype, StoredDataType};
+use crate::metadata::data_type::{ByteOrder, DataType, VariableLength};
+use crate::metadata::json::parse_error::{ParseError, ParseResult};
+use crate::metadata::{
+    ArrayMetadata, ChunkGrid, CodecFamily, CodecSpec, FillValue, GroupMetadata, ZarrFormat,
+};
+use crate::metadata::{array, chunk_keys, codec_spec, data_type, json};
 
 /// The attributes of a node, from a document of their own.
 #[derive(Debug, Default)]

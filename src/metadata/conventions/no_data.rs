@@ -13,9 +13,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::data_type::exact_number::{IntegerFormat, ScalarFormat};
-use super::data_type::numeric::NUMBER_FORMATS;
-use super::{ArrayMetadata, CodecFamily, DataType, FillValue, ZarrFormat};
+use crate::metadata::data_type::exact_number::{IntegerFormat, ScalarFormat};
+use crate::metadata::data_type::numeric::NUMBER_FORMATS;
+use crate::metadata::{ArrayMetadata, CodecFamily, DataType, FillValue, ZarrFormat};
 
 /// Where xarray and NCZarr keep the names of dimensions in v2.
 pub const DIMENSIONS_ATTRIBUTE: &str = "_ARRAY_DIMENSIONS";
