@@ -7,7 +7,7 @@
 //! - In a remote store, consolidated metadata takes precedence (`remote.rs`): one request replaces one for each node.
 //! - A folder without documents is an **implicit group** if it contains a folder. The root without documents always is one. So a
 //!   folder full of stores can be mounted. Folders whose names begin with `.` or `__` are not implicit groups.
-//! - Nothing is below an array. Files are not nodes. Zip archives in a folder of stores are folders here (`store/archives.rs`).
+//! - Nothing is below an array. Files are not nodes. Zip archives in a folder of stores are folders here (`store/zip/archives.rs`).
 //! - A name in a v3 group does not begin with `__` and does not consist of dots. A name is not that of a document, has at most 255 bytes
 //!   and no NUL. Nodes with other names are ignored, with a warning if no filesystem could show the name.
 //! - A node whose documents cannot be read or parsed is [`Node::Broken`]. So is a link that leads out of the store or back up to

@@ -1,7 +1,7 @@
 //! Stores: where the documents, chunks and shards of a hierarchy are kept.
 //!
 //! A store maps keys (`"a/b/zarr.json"`, `"a/b/c/0/1"`: relative, `/`-separated, no empty segment, no `.` or `..`; the root of
-//! the store is `""`) to objects. Spec: v3 core, "Stores". Each kind of store has a file or a folder. `contract.rs` holds the
+//! the store is `""`) to objects. Spec: v3 core, "Stores". Each kind of store has a file or a folder. `contract/` holds the
 //! tests: a core that every store passes, and more for stores that have owners and modes, or that can be written. Uses `error`
 //! and `sys` only.
 //!
@@ -15,14 +15,11 @@
 //! ranges read from one [`Object`] come from the same stored object, even if the key is replaced meanwhile.
 
 mod ahead;
-mod archives;
-mod batch;
 mod directory;
 mod disk_cache;
 mod form;
 #[cfg(feature = "icechunk")]
 mod icechunk;
-mod info;
 mod key;
 mod memory;
 mod object;
@@ -37,7 +34,6 @@ mod remote;
 mod remote_options;
 mod targets;
 mod traffic;
-mod version;
 pub mod versions;
 mod writer;
 mod zip;
@@ -51,17 +47,17 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 pub use ahead::{Claim, MaybeClaim, Wanted};
-pub use archives::ArchivesStore;
-pub use batch::{GetReply, GetRequest, ObjectContent};
 pub use directory::{DirectoryStore, is_temporary_name};
 pub use disk_cache::{DiskCache, DiskCacheOptions, DiskCacheSummary, DiskCacheVerified};
 pub use form::{ArrayForm, Form};
 #[cfg(feature = "icechunk")]
 pub use icechunk::IcechunkStore;
-pub use info::{FileId, Info, Posix, SET_GROUP};
 pub use key::{is_key, join};
 pub use memory::MemoryStore;
+pub use object::batch::{GetReply, GetRequest, ObjectContent};
+pub use object::info::{FileId, Info, Posix, SET_GROUP};
 pub(crate) use object::read_whole;
+pub use object::version::{ObjectVersion, VersionDigest};
 pub use object::{ListEntry, Object, StatFs};
 use object::{copy_range, read_content};
 pub use open::{open, open_overlay, open_with, snapshots};
@@ -78,9 +74,9 @@ pub use remote_options::secrets::{
 };
 pub use remote_options::{RemoteOptions, is_remote, is_repository};
 pub use traffic::{DiskCacheCounts, Latencies, LatencyCounts, ReadCounts, Traffic};
-pub use version::{ObjectVersion, VersionDigest};
 pub use writer::{Announce, LockKeeper, ObjectPart, Precondition, PutOptions, StagedFolder, Writer};
 pub use zip::ZipStore;
+pub use zip::archives::ArchivesStore;
 
 use crate::error::Result;
 use key::{check_key, is_any_below, names_below};

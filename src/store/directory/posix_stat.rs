@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
-use crate::store::version::FileVersion;
+use crate::store::object::version::FileVersion;
 use crate::store::{FileId, Info, ObjectVersion, Posix, Readers, StatFs};
 use crate::sys;
 

@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 
 use super::name::{EntryName, entry_folder};
-use crate::store::version::VersionDigest;
+use crate::store::object::version::VersionDigest;
 
 /// The file that marks the folder, locks it and has the count.
 pub const ABOUT: &str = "zarrfs-disk-cache";

@@ -13,6 +13,7 @@
 //! member, one of another method or a link is an error.
 
 mod archive;
+pub mod archives;
 mod member;
 mod members;
 mod remote;

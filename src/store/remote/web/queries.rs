@@ -1,4 +1,4 @@
-//! Queries of URLs of single objects, such as a signature (SAS, presigned URLs). Uses `store/version.rs` for digests.
+//! Queries of URLs of single objects, such as a signature (SAS, presigned URLs). Uses `store/object/version.rs` for digests.
 //!
 //! An object's key has a digest in place of the query, so that no key, message or name in the disk cache has a secret. The client of
 //! web servers puts the query back.

@@ -1,4 +1,4 @@
-//! Zip archives in a folder of stores: each is shown as a folder with the archive's members. Uses `zip`, `pipeline` and the traits
+//! Zip archives in a folder of stores: each is shown as a folder with the archive's members. Uses `zip/mod.rs`, `pipeline` and the traits
 //! of `store`.
 //!
 //! A file is such an archive if its name is that of one (`pipeline::is_archive_name`), the folder that it is in has no document of
@@ -14,14 +14,14 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 
-use super::options::DOCUMENTS;
-use super::pipeline::is_archive_name;
-use super::{
+use crate::error::{Error, Result};
+use crate::store::options::DOCUMENTS;
+use crate::store::pipeline::is_archive_name;
+use crate::store::{
     ArrayForm, Audience, GetReply, GetRequest, Info, ListEntry, LockKeeper, MaybeClaim, Object,
     ObjectContent, ObjectPart, ObjectVersion, Posix, Precondition, PutOptions, Remote, StagedFolder, StatFs,
     Store, Traffic, VersionDigest, Versions, Wanted, Writer, ZipStore, join,
 };
-use crate::error::{Error, Result};
 
 /// The most keys about which it is known whether they are archives.
 const MAX_KNOWN: usize = 256;

@@ -1,6 +1,6 @@
-//! Requests that a store answers several at a time, and their replies. Uses the types of this folder.
+//! Requests that a store answers several at a time, and their replies. Uses the types of `object/`.
 
-use super::{Info, ObjectVersion};
+use crate::store::{Info, ObjectVersion};
 
 /// The bytes of a whole object, and what the store knows about that version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct GetRequest {
 
 impl GetRequest {
     /// Returns the reply, if the store has this at the key.
-    pub(super) fn reply(&self, content: Option<ObjectContent>) -> GetReply {
+    pub(in crate::store) fn reply(&self, content: Option<ObjectContent>) -> GetReply {
         match content {
             None => GetReply::Missing,
             Some(content) if Some(content.info.version) == self.known => GetReply::Unchanged,

@@ -9,7 +9,7 @@ pub struct VersionDigest(u128);
 
 impl VersionDigest {
     /// Returns the FNV-1a hash of a text or of bytes.
-    pub(super) fn fnv1a(content: impl AsRef<[u8]>) -> Self {
+    pub(in crate::store) fn fnv1a(content: impl AsRef<[u8]>) -> Self {
         const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
         const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
         let fold = |hash: u128, byte: u8| (hash ^ u128::from(byte)).wrapping_mul(PRIME);
@@ -18,12 +18,12 @@ impl VersionDigest {
 
     /// Joins two halves to a digest.
     #[cfg(feature = "remote")]
-    pub(super) fn joined(high: u64, low: u64) -> Self {
+    pub(in crate::store) fn joined(high: u64, low: u64) -> Self {
         VersionDigest(u128::from(high) << 64 | u128::from(low))
     }
 
     /// Returns half of it, for a name that has no room for all.
-    pub(super) fn short(self) -> u64 {
+    pub(in crate::store) fn short(self) -> u64 {
         (self.0 >> 64) as u64 ^ self.0 as u64
     }
 
@@ -59,7 +59,7 @@ enum VersionRepr {
 /// The state of a file that changes whenever another program replaces or rewrites it. It contains the time of the last change
 /// of the content and that of the inode, because the first can be set to any value and the second cannot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct FileVersion {
+pub(in crate::store) struct FileVersion {
     /// Device number.
     pub device: u64,
     /// Inode number.
@@ -87,7 +87,7 @@ struct ShortTag {
 
 impl ObjectVersion {
     /// Returns the version of a file.
-    pub(super) fn for_file(file: FileVersion) -> Self {
+    pub(in crate::store) fn for_file(file: FileVersion) -> Self {
         let FileVersion { device, inode, size_bytes, seconds, nanoseconds, changed } = file;
         ObjectVersion(VersionRepr::File { device, inode, size_bytes, seconds, nanoseconds, changed })
     }

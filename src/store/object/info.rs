@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use super::ObjectVersion;
+use crate::store::ObjectVersion;
 use crate::sys;
 
 /// Size, time and version of an object or a folder.

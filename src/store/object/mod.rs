@@ -1,4 +1,9 @@
-//! Stored objects, entries of listings, and statistics of a filesystem. Uses `error` and `memory`.
+//! Stored objects, entries of listings, and statistics of a filesystem. What is known of an object: `info.rs`, `version.rs`; several at a
+//! time: `batch.rs`. Uses `error`, `memory` and `sys`.
+
+pub mod batch;
+pub mod info;
+pub mod version;
 
 use std::fs::File;
 use std::io;
@@ -6,9 +11,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{Info, ObjectContent, ObjectVersion};
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
+use crate::store::{Info, ObjectContent, ObjectVersion};
 
 /// A name in a folder of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,12 +98,16 @@ pub(crate) fn read_whole(object: &dyn Object, key: &str, limit_bytes: u64) -> Re
 }
 
 /// Reads all bytes of an object as [`read_whole`] does, with its size, time and version.
-pub(super) fn read_content(object: &dyn Object, key: &str, limit_bytes: u64) -> Result<ObjectContent> {
+pub(in crate::store) fn read_content(
+    object: &dyn Object,
+    key: &str,
+    limit_bytes: u64,
+) -> Result<ObjectContent> {
     Ok(ObjectContent { bytes: read_whole(object, key, limit_bytes)?, info: object.info() })
 }
 
 /// Copies the bytes of `content` from `offset` into `out`. If there are fewer bytes, the error is `UnexpectedEof`.
-pub(super) fn copy_range(content: &[u8], offset: u64, out: &mut [u8], key: &str) -> Result<()> {
+pub(in crate::store) fn copy_range(content: &[u8], offset: u64, out: &mut [u8], key: &str) -> Result<()> {
     let start = usize::try_from(offset).unwrap_or(usize::MAX);
     let end = start.saturating_add(out.len());
     match content.get(start..end) {
