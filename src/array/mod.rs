@@ -91,9 +91,9 @@ pub use source::objects::strays::Strays;
 pub use variable::{ChunkOfStrings, VariableArray};
 pub use verify::CheckOutcome;
 use workers::Workers;
-pub use write::session::lock_folder;
 pub use write::whole_objects::ImportSource;
 pub use write::write_back::DirtyReport;
+pub use write::write_back::session::lock_folder;
 pub use write::{ArrayWriter, PendingWrite};
 
 /// One array, served as a flat file.

@@ -1,6 +1,6 @@
 //! The replacement of a stored object: its encoded chunks, and where they go.
 //!
-//! Uses `codec`, `memory` and `store`. `write/encode.rs` makes the encoded chunks; `rewrite.rs` stores them.
+//! Uses `codec`, `memory` and `store`. `write/write_back/encode.rs` makes the encoded chunks; `rewrite.rs` stores them.
 
 use std::collections::HashMap;
 use std::ops::Deref;

@@ -1,6 +1,6 @@
 //! The dirty chunks of one array: writers fill them, readers read them, and write-back makes them clean.
 //!
-//! Uses `dirty.rs`, `recorder.rs` and `resources.rs`, `served/`, and `memory`, `store` and `error`. The invariants are those of
+//! Uses `dirty.rs`, `unstored_log/recorder.rs` and `resources.rs`, `served/`, and `memory`, `store` and `error`. The invariants are those of
 //! `dirty.rs`.
 
 use std::collections::{HashMap, HashSet};
@@ -18,8 +18,8 @@ use crate::array::workers::Workers;
 use crate::array::write::dirty::{
     ChunkState, DirtyChunk, DirtyMap, DirtyObject, FlushScope, UnsyncedKeys, ZeroMark,
 };
-use crate::array::write::recorder::ChunkRecorder;
 use crate::array::write::resources::WriteResources;
+use crate::array::write::unstored_log::recorder::ChunkRecorder;
 use crate::array::write::unstored_log::{Kind, Recorded};
 use crate::error::Result;
 use crate::memory::Buffer;

@@ -1,24 +1,15 @@
 //! Writing: from a range of the flat file to dirty chunks, and from there to the store.
 //!
 //! Uses its neighbours in `array`, `codec`, `memory`, `store` and `error`. The handles of a file use an
-//! [`ArrayWriter`]. `dirty_chunks.rs` collects what they write, `write_back.rs` stores it, `session.rs` has the lock
-//! and the document, and `streaming.rs` says how far a writer may get ahead of the store.
-//! `unstored_log/` has what is written where it outlives the process, and `replay.rs` reads it. All arrays share
-//! `resources.rs` and `written.rs`.
+//! [`ArrayWriter`]. `dirty_chunks.rs` collects what they write, `write_back/` stores it and has the lock and the document
+//! (`write_back/session.rs`), and `streaming.rs` says how far a writer may get ahead of the store.
+//! `unstored_log/` has what is written where it outlives the process. All arrays share `resources.rs` and `written.rs`.
 
 pub mod clear;
-mod created;
 pub mod dirty;
 pub mod dirty_chunks;
-mod encode;
-mod end;
-mod failures;
 pub mod lengthen;
-mod object_writer;
-mod recorder;
-mod replay;
 pub mod resources;
-pub mod session;
 mod streaming;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]

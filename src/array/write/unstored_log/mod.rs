@@ -1,8 +1,9 @@
 //! The log of unstored bytes: what programs have written and the store does not have, in memory that outlives the daemon.
 //!
-//! The memory is an unnamed file (memfd_create(2)) that a keeper holds. Each write adds a record before its reply. If the daemon dies, the
-//! next one makes the dirty chunks anew from the records (`replay.rs`), and loses nothing that write(2) took. `record.rs` has the format,
-//! `segments.rs` the memory, `former.rs` what a daemon finds. Uses `store` for the identity of a folder, and `sys`.
+//! The memory is an unnamed file (memfd_create(2)) that a keeper holds. Each write adds a record before its reply. If the daemon
+//! dies, the next one makes the dirty chunks anew from the records (`replay.rs`), and loses nothing that write(2) took. `record.rs`
+//! has the format, `segments.rs` the memory, `former.rs` what a daemon finds, and `recorder.rs` what one array records. Uses
+//! `dirty.rs` and `resources.rs`, `store` for the identity of a folder, and `sys`.
 //!
 //! Records are freed in order. A dirty chunk refers to its first record, so all later ones stay. When the log is longer than its limit, the
 //! chunks with the oldest records are recorded anew ([`UnstoredLog::old_segments`]), so the log never has much more than what is dirty.
@@ -12,6 +13,8 @@
 
 mod former;
 mod record;
+pub mod recorder;
+mod replay;
 mod segments;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};

@@ -10,8 +10,8 @@
 //! program that lists what it will delete before the put, and replaces the document after the look.
 
 use crate::array::sync::Mutex;
-use crate::array::write::object_writer::ObjectWriter;
-use crate::array::write::session::WriteSession;
+use crate::array::write::write_back::object_writer::ObjectWriter;
+use crate::array::write::write_back::session::WriteSession;
 use crate::error::{Error, Result};
 use crate::store::ObjectVersion;
 

@@ -1,6 +1,6 @@
 //! Encodes the dirty chunks of one object, several at once.
 //!
-//! Uses `dirty_chunks.rs` and `object_writer.rs`, and `store` and `error`.
+//! Uses `write/dirty_chunks.rs` and `object_writer.rs`, and `store` and `error`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::array::source::replacement::Encoded;
 use crate::array::sync::Mutex;
 use crate::array::write::dirty::DirtyChunk;
 use crate::array::write::dirty_chunks::DirtyChunks;
-use crate::array::write::object_writer::ObjectWriter;
+use crate::array::write::write_back::object_writer::ObjectWriter;
 use crate::error::{Error, Result};
 use crate::store::ObjectVersion;
 

@@ -1,7 +1,7 @@
 //! Storing one object of an array: encoding its chunks and putting them in place of what is stored, on the condition
 //! that no other program was first.
 //!
-//! Uses `resources.rs`, `session.rs`, `served/`, and `memory`, `store` and `error`.
+//! Uses `write/resources.rs`, `session.rs`, `served/`, and `memory`, `store` and `error`.
 //!
 //! Other programs take no lock, and a remote store has none. So an object is put only in place of the version that was
 //! found just before, or that its unwritten bytes were read from. If another program was first, the object is read
@@ -18,7 +18,7 @@ use crate::array::source::replacement::{Encoded, EncodedChunk, PutTarget};
 use crate::array::sync::atomic::{AtomicU64, Ordering};
 use crate::array::sync::{self, Mutex, thread};
 use crate::array::write::resources::WriteResources;
-use crate::array::write::session::WriteSession;
+use crate::array::write::write_back::session::WriteSession;
 use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::store::{Info, ObjectVersion, Precondition, Writer};

@@ -1,11 +1,20 @@
 //! Write-back: from dirty chunks to the store.
 //!
-//! Uses its neighbours in `write/`, `served/`, and `store` and `error`. One replacement stores all dirty chunks of an
-//! object.
+//! One replacement stores all dirty chunks of an object: `encode.rs` makes its bytes, `object_writer.rs` stores it, and `created.rs`
+//! keeps those that are new until it is certain that they belong to the array. `session.rs` has the lock and the document of the
+//! array, `end.rs` its end, `failures.rs` what could not be stored. Uses `dirty.rs`, `dirty_chunks.rs` and `resources.rs`,
+//! `served/`, and `store` and `error`.
 //!
 //! Invariants: a chunk becomes clean only when exactly its content is in the store. A failure leaves it dirty and is
 //! counted, so that every handle reports it. If an object changed since a chunk's base was loaded, the base is loaded
 //! again, and only the bytes that programs wrote through this mount are laid over it.
+
+pub mod created;
+mod encode;
+mod end;
+mod failures;
+pub mod object_writer;
+pub mod session;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,15 +23,15 @@ use crate::array::cache::{CachedContent, ValidatedVersion};
 use crate::array::served::ServedArray;
 use crate::array::served::strip_cache::StripCache;
 use crate::array::sync::Mutex;
-use crate::array::write::created::CreatedObjects;
 use crate::array::write::dirty::{ChunkState, DirtyObject, FlushScope};
 use crate::array::write::dirty_chunks::{DirtyChunks, Unsaved};
-use crate::array::write::encode::{DirtyEncoder, EncodedChunks};
-use crate::array::write::end::ArrayEnd;
-use crate::array::write::failures::WriteFailures;
-use crate::array::write::object_writer::{NewObject, ObjectWriter, REMOTE_THREADS};
 use crate::array::write::resources::WriteResources;
-use crate::array::write::session::WriteSession;
+use crate::array::write::write_back::created::CreatedObjects;
+use crate::array::write::write_back::encode::{DirtyEncoder, EncodedChunks};
+use crate::array::write::write_back::end::ArrayEnd;
+use crate::array::write::write_back::failures::WriteFailures;
+use crate::array::write::write_back::object_writer::{NewObject, ObjectWriter, REMOTE_THREADS};
+use crate::array::write::write_back::session::WriteSession;
 use crate::error::{Error, Result};
 use crate::store::{Info, Precondition};
 
@@ -53,8 +62,8 @@ pub struct DirtyReport {
 pub struct WriteBack {
     strips: Arc<StripCache>,
     dirty: Arc<DirtyChunks>,
-    pub(super) objects: ObjectWriter,
-    pub(super) session: WriteSession,
+    pub(in crate::array::write) objects: ObjectWriter,
+    pub(in crate::array::write) session: WriteSession,
     /// Shared with the arrays from which this one grew.
     state: Arc<WriteBackState>,
 }
