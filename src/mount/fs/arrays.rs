@@ -9,10 +9,10 @@ use crate::cancellation::Cancellation;
 use crate::error::Error;
 use crate::formats::virtual_file::VirtualFile;
 use crate::hierarchy::{Node, OpenArrays, Reconciled, SharedArray, View};
+use crate::mount::fs::attributes::permissions::Permissions;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, Inode, InodeTable};
 use crate::mount::fs::node_cache::{CachedNode, NodeCache};
-use crate::mount::fs::permissions::Permissions;
 use crate::store::{Info, Readers};
 
 /// How often a write or flush begins again because another program has made the array longer meanwhile.

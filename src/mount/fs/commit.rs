@@ -18,13 +18,13 @@ use crate::array::Engine;
 use crate::error::{Error, Result, grouped};
 use crate::hierarchy::commit::{self, Outcome, Request};
 use crate::mount::fs::error::{Failure, FsResult};
-use crate::mount::fs::gate::RequestGate;
 use crate::mount::fs::inode::{Inode, InodeTable};
 use crate::mount::fs::names::table::NameTable;
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::open_file::{BegunWrite, FileRead, FileWrite, OpenFile, Opened, ReadData, ReplyBuffer};
 use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::request::RequestLog;
+use crate::mount::fs::request::gate::RequestGate;
 use crate::store::overlay::OverlayStore;
 
 /// The longest message.

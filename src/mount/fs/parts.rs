@@ -8,13 +8,13 @@ use crate::array::{Engine, EngineOptions};
 use crate::hierarchy::{OpenArrays, Tree};
 use crate::memory::limit_idle_bytes;
 use crate::mount::fs::arrays::ServedArrays;
-use crate::mount::fs::gate::RequestGate;
+use crate::mount::fs::attributes::permissions::Permissions;
 use crate::mount::fs::inode::InodeTable;
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::open_file::HandleTable;
 use crate::mount::fs::page_cache::cache_mode::CachePolicy;
-use crate::mount::fs::permissions::Permissions;
 use crate::mount::fs::request::RequestLog;
+use crate::mount::fs::request::gate::RequestGate;
 use crate::mount::options::Options;
 use crate::store::{Remote, Store};
 

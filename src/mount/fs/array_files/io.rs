@@ -8,10 +8,10 @@ use crate::mount::fs::array_files::writer::WriterState;
 use crate::mount::fs::array_files::written_end::{WrittenEndGuard, npy_shape};
 use crate::mount::fs::arrays::ServedArrays;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::gate::RequestGate;
 use crate::mount::fs::inode::Inode;
 use crate::mount::fs::open_file::FileWrite;
 use crate::mount::fs::request::RequestLog;
+use crate::mount::fs::request::gate::RequestGate;
 
 /// Bytes zeroed at a time.
 const PART_BYTES: usize = 1 << 20;

@@ -16,13 +16,13 @@ use crate::mount::fs::array_files::writer::WriterState;
 use crate::mount::fs::arrays::{ServedArrays, shown_size};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 
+use crate::mount::fs::attributes::permissions::Permissions;
 use crate::mount::fs::inode::{Inode, InodeTable};
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::open_file::{HandleTable, OpenFile, Opened};
 use crate::mount::fs::page_cache::cache_mode::{CacheMode, CachePolicy, ChosenMode};
 use crate::mount::fs::page_cache::page_drops::{OpenDrop, PageDrop};
 use crate::mount::fs::parts::MountParts;
-use crate::mount::fs::permissions::Permissions;
 use crate::mount::journal::record::OpenForWriting;
 
 /// The files of the arrays of a mount.

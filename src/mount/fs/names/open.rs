@@ -5,12 +5,12 @@ use std::sync::Arc;
 use crate::cancellation::Cancellation;
 use crate::mount::fs::attributes::SetAttr;
 use crate::mount::fs::error::{Failure, FsResult};
-use crate::mount::fs::gate::RequestGate;
 use crate::mount::fs::names::make::Promotions;
 use crate::mount::fs::names::scratch::ScratchFile;
 use crate::mount::fs::open_file::{
     BegunWrite, FileRead, FileWrite, OpenFile, Opened, ReadData, ReplyBuffer, seek_without_holes,
 };
+use crate::mount::fs::request::gate::RequestGate;
 use crate::mount::journal::record::OpenForWriting;
 
 /// The open scratch files of a mount.

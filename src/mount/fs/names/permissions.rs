@@ -9,6 +9,7 @@ use crate::hierarchy::Node;
 use crate::hierarchy::author::{self, Place, check_name};
 use crate::metadata::ZarrFormat;
 use crate::mount::fs::attributes::SetAttr;
+use crate::mount::fs::attributes::permissions::Permissions;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Entity, EntityKind, InodeTable};
 use crate::mount::fs::names::node_name::NodeName;
@@ -16,7 +17,6 @@ use crate::mount::fs::names::scratch::Caller;
 use crate::mount::fs::names::table::NameTable;
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::parts::MountParts;
-use crate::mount::fs::permissions::Permissions;
 use crate::mount::options::{Options, Ownership};
 use crate::store::{Posix, SET_GROUP};
 

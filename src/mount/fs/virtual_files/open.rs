@@ -11,11 +11,11 @@ use crate::formats::virtual_file::{ArrayShare, FileReader, VirtualFile};
 use crate::hierarchy::SharedArray;
 use crate::mount::fs::arrays::{ArrayInUse, ServedArrays};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::gate::RequestGate;
 use crate::mount::fs::open_file::{FileRead, OpenFile, Opened, ReadData, ReplyBuffer, seek_without_holes};
 use crate::mount::fs::page_cache::cache_mode::CachePolicy;
 use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::request::RequestLog;
+use crate::mount::fs::request::gate::RequestGate;
 use crate::mount::journal::record::Content;
 
 /// The longest file that the journal of the session has as a whole.

@@ -20,7 +20,6 @@ use crate::hierarchy::Node;
 use crate::hierarchy::attributes::{self, Edit};
 use crate::metadata::{MAX_DOCUMENT_BYTES, json, json_spans};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::gate::RequestGate;
 use crate::mount::fs::inode::{Entity, EntityKind, Inode, InodeTable, is_at_or_below};
 use crate::mount::fs::node_cache::{CachedNode, NodeCache};
 use crate::mount::fs::open_file::{
@@ -28,6 +27,7 @@ use crate::mount::fs::open_file::{
 };
 use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::request::RequestLog;
+use crate::mount::fs::request::gate::RequestGate;
 use crate::mount::fs::virtual_files::subjects::Subjects;
 use crate::mount::journal::Journal;
 use crate::mount::journal::record::{DraftChange, Record};

@@ -8,11 +8,11 @@ use crate::error::Result;
 use crate::formats::{self, CompanionPlace, Format, Subject, Surroundings, views as view_files};
 use crate::hierarchy::{Child, Node, OpenArrays, SharedArray, View};
 use crate::mount::fs::arrays::ServedArrays;
+use crate::mount::fs::attributes::permissions::Permissions;
 use crate::mount::fs::error::Blocking;
 use crate::mount::fs::inode::Entity;
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::parts::MountParts;
-use crate::mount::fs::permissions::Permissions;
 use crate::store::Audience;
 
 /// The nodes and arrays of a mount, as companion files need them.

@@ -1,5 +1,7 @@
 //! Attributes of files, and changes of them, as in stat(2) and setattr.
 
+pub mod permissions;
+
 use std::time::{Duration, SystemTime};
 
 /// Attributes of a file, as in stat(2).

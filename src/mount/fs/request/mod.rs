@@ -1,5 +1,7 @@
 //! The description of a request, and the log of requests: counters, times and failures.
 
+pub mod gate;
+
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
