@@ -1,6 +1,7 @@
 //! The rules of the house that the compiler does not know (see the crate's documentation): a folder of `src` uses only
 //! the layers to its left, files do not use each other in circles, unsafe code stands in few files and says why it is
-//! sound, every file begins with what it is for. Long files and functions, and large types, are reported, not refused.
+//! sound, every file begins with what it is for, a folder has few files. Long files and functions, and large types, are
+//! reported, not refused.
 
 mod circles;
 mod folders;
@@ -41,6 +42,8 @@ const NAMES_THAT_SAY_NOTHING: [&str; 8] =
 /// From here on, a file or a function is reported: whether it should be several is for its reader to judge.
 const LONG_FILE_LINES: usize = 500;
 const LONG_FUNCTION_LINES: usize = 70;
+/// A folder of `src` has at most this many files of its own.
+const MAX_FOLDER_FILES: usize = 15;
 
 #[test]
 fn the_rules_of_the_house() {
@@ -67,6 +70,9 @@ fn the_rules_of_the_house() {
         if let Some(path) = name.strip_prefix("src/") {
             sources.insert(path.to_owned(), code);
         }
+    }
+    for fault in crowded_folders(sources.keys()) {
+        writeln!(faults, "{fault}").unwrap();
     }
     let modules = items::Modules::of(&sources);
     for line in types::largest(&modules) {
@@ -134,6 +140,20 @@ fn lengths(code: &str) -> Faults {
     });
     long.extend(functions);
     long
+}
+
+/// Returns the folders of `src` that have too many files. The paths are relative to `src`.
+fn crowded_folders<'a>(paths: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for path in paths {
+        *counts.entry(path.rsplit_once('/').map_or("", |(folder, _)| folder)).or_default() += 1;
+    }
+    let crowded = counts.into_iter().filter(|(_, files)| *files > MAX_FOLDER_FILES);
+    crowded
+        .map(|(folder, files)| {
+            format!("src/{folder}: {files} files; divide it into rooms of at most {MAX_FOLDER_FILES}")
+        })
+        .collect()
 }
 
 fn unsafe_code(name: &str, text: &str, code: &str) -> Faults {
@@ -262,6 +282,15 @@ fn lengths_are_found() {
     assert_eq!(lengths(&format!("fn f(x: [u8; 4]) {{\n{body}}}")), []);
     assert_eq!(lengths(&format!("fn f(x: [u8; 4]) {{\n{body}\n}}")).len(), 1);
     assert_eq!(lengths(&"\n".repeat(LONG_FILE_LINES + 1)).len(), 1);
+}
+
+#[test]
+fn crowded_folders_are_found() {
+    let mut paths: Vec<String> = (0..MAX_FOLDER_FILES).map(|file| format!("a/b/{file}.rs")).collect();
+    paths.extend(["a/b/c/x.rs".to_owned(), "a/y.rs".to_owned(), "z.rs".to_owned()]);
+    assert_eq!(crowded_folders(paths.iter()), [""; 0]);
+    paths.push("a/b/one_more.rs".to_owned());
+    assert_eq!(crowded_folders(paths.iter()).len(), 1);
 }
 
 #[test]
