@@ -1,14 +1,15 @@
 //! System calls that the standard library does not have, each as a safe function.
 //!
 //! The only unsafe code besides `codec/bytes_to_bytes/blosc/mod.rs`. Every layer may use it; it uses nothing of the crate.
-//! Files are here; `process.rs` has processes, signals and mounts, `socket.rs` messages, `memory.rs` memory, `processor.rs` wide
-//! registers, `terminal.rs` terminals. Manual
+//! Files are here; `process.rs` has processes, signals and mounts, `socket.rs` messages, `memory.rs` memory, `shared_memory.rs`
+//! memory that outlives the process, `processor.rs` wide registers, `terminal.rs` terminals. Manual
 //! pages: openat2(2), readdir(3), xattr(7), statvfs(3).
 #![allow(unsafe_code)]
 
 mod memory;
 mod process;
 mod processor;
+mod shared_memory;
 mod socket;
 mod terminal;
 
@@ -29,6 +30,7 @@ pub use process::{
     signal_process, umask, unmount, wait_any_readable, wait_for_event, wait_readable,
 };
 pub use processor::{has_wide_registers, wide};
+pub use shared_memory::{SharedBytes, SharedMemory};
 pub use socket::{
     abstract_listener_user, receive_descriptor, receive_message, send_descriptor, send_message,
 };

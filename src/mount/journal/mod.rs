@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use crate::error::{Error, Result};
 use crate::mount::journal::record::Record;
 use crate::mount::journal::state::SessionState;
-use crate::sys;
+use crate::sys::{self, SharedMemory};
 
 /// The name of the format: another version of this program that has another format makes the mount anew.
 const FORMAT: &[u8; 16] = b"zarrfs session 2";
@@ -42,6 +42,10 @@ const PREFIX_BYTES: usize = 8;
 const SMALLEST_REWRITE: u64 = 1 << 20;
 /// The longest part: with about 100 bytes for an inode, more than a million of them.
 const LIMIT_BYTES: u64 = 256 << 20;
+/// So much of a part is mapped at one time.
+const WINDOW_BYTES: u64 = 256 << 10;
+/// A window begins at a multiple of this.
+const PAGE_BYTES: u64 = 4096;
 
 /// The journal of a session.
 pub struct Journal {
@@ -56,6 +60,34 @@ struct Part {
     /// It is rewritten at this length.
     rewrite_at: u64,
     is_broken: bool,
+    /// The memory for the next records.
+    window: Option<SharedMemory>,
+}
+
+impl Part {
+    fn new(start: u64, end: u64, rewrite_at: u64) -> Self {
+        Part { start, end, rewrite_at, is_broken: false, window: None }
+    }
+
+    /// Copies a record to the end. Each open file and each name adds one, so there is no system call.
+    fn add(&mut self, file: &File, bytes: &[u8]) -> io::Result<()> {
+        let length = bytes.len() as u64;
+        if self.window.as_ref().is_none_or(|window| bytes.len() > window.remaining()) {
+            self.window = None;
+            let start = self.end - self.end % PAGE_BYTES;
+            let end = (self.end + length.max(WINDOW_BYTES)).next_multiple_of(PAGE_BYTES);
+            file.set_len(end)?;
+            let mut window =
+                SharedMemory::map(file, start, usize::try_from(end - start).map_err(io::Error::other)?)?;
+            window.take(usize::try_from(self.end - start).map_err(io::Error::other)?)?;
+            self.window = Some(window);
+        }
+        if let Some(window) = &mut self.window {
+            window.take(bytes.len())?.copy_from_slice(bytes);
+            self.end += length;
+        }
+        Ok(())
+    }
 }
 
 impl Journal {
@@ -63,8 +95,7 @@ impl Journal {
     pub fn create(file: File) -> io::Result<Journal> {
         file.write_all_at(&HEADER_BYTES.to_le_bytes(), START_AT)?;
         file.write_all_at(FORMAT, 0)?;
-        let part =
-            Part { start: HEADER_BYTES, end: HEADER_BYTES, rewrite_at: SMALLEST_REWRITE, is_broken: false };
+        let part = Part::new(HEADER_BYTES, HEADER_BYTES, SMALLEST_REWRITE);
         Ok(Journal { file, part: Mutex::new(part) })
     }
 
@@ -87,7 +118,7 @@ impl Journal {
         let rewrite_at = SMALLEST_REWRITE.max(2 * (end - start));
         // A torn record would hide those that come after it.
         file.set_len(end).map_err(failed)?;
-        let part = Part { start, end, rewrite_at, is_broken: false };
+        let part = Part::new(start, end, rewrite_at);
         Ok((Journal { file, part: Mutex::new(part) }, state))
     }
 
@@ -98,8 +129,7 @@ impl Journal {
             return;
         }
         let bytes = framed(record);
-        let appended = self.file.write_all_at(&bytes, part.end).and_then(|()| {
-            part.end += bytes.len() as u64;
+        let appended = part.add(&self.file, &bytes).and_then(|()| {
             if part.end - part.start > part.rewrite_at { self.rewrite(&mut part) } else { Ok(()) }
         });
         if let Err(error) = appended {
@@ -121,6 +151,7 @@ impl Journal {
             return Err(io::Error::other("it has too many inodes and open files"));
         }
         let start = next_part(part.end);
+        part.window = None;
         self.file.write_all_at(&bytes, start)?;
         // The kernel copies these few bytes as a whole, or not at all.
         self.file.write_all_at(&start.to_le_bytes(), START_AT)?;
@@ -207,7 +238,7 @@ mod tests {
         let mut ends = vec![HEADER_BYTES];
         for record in &records {
             journal.append(record);
-            ends.push(file.metadata().unwrap().len());
+            ends.push(journal.part.lock().end);
         }
         let last = *ends.last().unwrap();
         for length in HEADER_BYTES..=last {
@@ -238,10 +269,10 @@ mod tests {
         let lookups = Record::Lookups { number: 2, count: 3 };
         journal.append(&inode(2, "a"));
         journal.append(&lookups);
-        let used = file.metadata().unwrap().len() - HEADER_BYTES;
+        let used = journal.part.lock().end - HEADER_BYTES;
         let empty_path = framed(&inode(3, "")).len() as u64;
         journal.append(&inode(3, &"x".repeat((HEADER_BYTES - used - empty_path) as usize)));
-        let end = file.metadata().unwrap().len();
+        let end = journal.part.lock().end;
         assert_eq!(end, 2 * HEADER_BYTES);
         // The first record of the new part, whose second one is torn.
         file.write_all_at(&framed(&inode(2, "a")), next_part(end)).unwrap();

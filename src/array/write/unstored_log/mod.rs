@@ -20,19 +20,18 @@ mod segments;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use crate::array::sync::Mutex;
-use crate::array::write::unstored_log::record::{COMPLETE_AT, HEADER_BYTES};
-use crate::array::write::unstored_log::segments::{SEGMENT_HEADER_BYTES, SegmentFile, Segments};
+use crate::array::write::unstored_log::record::{CHECKSUM_AT, HEADER_BYTES};
+use crate::array::write::unstored_log::segments::{SegmentFile, Segments};
 use crate::error::{Error, Result};
+use crate::sys::{SharedBytes, SharedMemory};
 
 pub use former::{ArrayDescription, FormerArray, FormerRecord};
 pub use record::{Header, Kind};
 pub use segments::Segment;
 
-const PAGE_BYTES: u64 = 4096;
 /// A record is not begun in less room than this, unless it is shorter.
 const MIN_ROOM_BYTES: u64 = 64 << 10;
 /// An array with a longer description cannot be recorded.
@@ -63,38 +62,38 @@ struct LogState {
 /// The segment to which records are added.
 struct CurrentSegment {
     segment: Arc<Segment>,
-    /// The place of the next record.
-    at: u64,
+    /// The room for records.
+    memory: SharedMemory,
     /// The arrays that are described in it.
     described: HashSet<u64>,
 }
 
-/// Where a record is.
-struct RecordPlace {
+/// A record without its payload.
+struct BegunRecord {
     number: u64,
-    header_at: u64,
-    /// Its payload is there.
-    is_complete: bool,
+    bytes: SharedBytes,
+    end_of_header: [u8; 8],
 }
 
-impl RecordPlace {
+impl BegunRecord {
     /// Writes the payload, and then that the record is complete.
-    fn complete(&self, file: &SegmentFile, payload: &[u8]) -> io::Result<()> {
-        if self.is_complete {
-            return Ok(());
+    fn complete(mut self, payload: &[u8]) {
+        let (_, room) = self.bytes.split_at_mut(HEADER_BYTES as usize);
+        // The room is as long as the payload, and padded.
+        if let Some(out) = room.get_mut(..payload.len()) {
+            out.copy_from_slice(payload);
+            self.bytes.publish(CHECKSUM_AT, record::as_complete(self.end_of_header));
         }
-        file.file().write_all_at(payload, self.header_at + HEADER_BYTES)?;
-        file.file().write_all_at(&1u32.to_le_bytes(), self.header_at + COMPLETE_AT)
     }
 }
 
 impl LogState {
     /// Returns the current segment if it has room for this many bytes, and otherwise begins the next one.
     fn with_room(&mut self, file: &SegmentFile, bytes: u64) -> io::Result<&mut CurrentSegment> {
-        if self.current.as_ref().is_none_or(|current| current.at + bytes > file.segment_bytes()) {
-            let segment = self.segments.begin(file)?;
-            self.current =
-                Some(CurrentSegment { segment, at: SEGMENT_HEADER_BYTES, described: HashSet::new() });
+        if self.current.as_ref().is_none_or(|current| bytes > current.remaining()) {
+            let former = self.current.take().map(|former| former.memory);
+            let (segment, memory) = self.segments.begin(file, former)?;
+            self.current = Some(CurrentSegment { segment, memory, described: HashSet::new() });
             self.segments.free(file);
         }
         self.current.as_mut().ok_or_else(|| io::ErrorKind::OutOfMemory.into())
@@ -102,23 +101,23 @@ impl LogState {
 }
 
 impl CurrentSegment {
-    /// Adds a record, with its payload if both are in one page. Returns its place.
-    fn add(&mut self, file: &SegmentFile, header: Header, payload: &[u8]) -> io::Result<RecordPlace> {
-        let at = self.at;
-        // The kernel may stop between two pages when a process is killed, but not within one.
-        let is_complete = at % PAGE_BYTES + HEADER_BYTES + header.length <= PAGE_BYTES;
-        let mut bytes = header.to_bytes(self.segment.number(), is_complete).to_vec();
-        if is_complete {
-            bytes.extend_from_slice(payload);
+    /// Returns how many bytes of records have room.
+    fn remaining(&self) -> u64 {
+        self.memory.remaining() as u64
+    }
+
+    /// Begins a record, which has room in this segment. The next one may begin before this one has its payload.
+    fn begin(&mut self, file: &SegmentFile, header: Header) -> io::Result<BegunRecord> {
+        let at = file.segment_bytes() - self.remaining();
+        let length = HEADER_BYTES + header.length.next_multiple_of(HEADER_BYTES);
+        let mut bytes = self.memory.take(usize::try_from(length).map_err(io::Error::other)?)?;
+        let (start, end) = header.to_bytes(self.segment.number());
+        // The bytes of an earlier record may be here, which was complete. Until the new checksum is there, the header is not valid.
+        if let Some(out) = bytes.get_mut(..CHECKSUM_AT) {
+            out.copy_from_slice(&start);
         }
-        let place = RecordPlace {
-            number: file.record_number(&self.segment, at),
-            is_complete,
-            header_at: file.place(&self.segment, at),
-        };
-        file.file().write_all_at(&bytes, place.header_at)?;
-        self.at = at + HEADER_BYTES + header.length.next_multiple_of(HEADER_BYTES);
-        Ok(place)
+        bytes.publish(CHECKSUM_AT, end);
+        Ok(BegunRecord { number: file.record_number(&self.segment, at), bytes, end_of_header: end })
     }
 }
 
@@ -240,21 +239,21 @@ impl UnstoredLog {
             let needed = HEADER_BYTES + length.next_multiple_of(HEADER_BYTES) + wanted;
             let description = Header { length, ..Header::without_payload(Kind::Array, header.array, 0, 0) };
             let current = state.with_room(file, needed)?;
-            current.add(file, description, text.as_bytes())?.complete(file, text.as_bytes())?;
+            current.begin(file, description)?.complete(text.as_bytes());
             current.described.insert(header.array);
         }
         let current = state.with_room(file, wanted)?;
-        let room = file.segment_bytes() - current.at - HEADER_BYTES;
+        let room = current.remaining() - HEADER_BYTES;
         let length = usize::try_from(room).unwrap_or(usize::MAX).min(rest.len());
         let (payload, after) = rest.split_at(length);
         let header = Header { length: length as u64, ..header };
-        let place = current.add(file, header, payload)?;
-        let (segment, number) = (Arc::clone(&current.segment), place.number);
+        let record = current.begin(file, header)?;
+        let (segment, number) = (Arc::clone(&current.segment), record.number);
         state.under_way.insert(number);
         // A long payload follows without the lock. A reader of the log finds the next record all the same.
         drop(state);
         let recorded = Recorded { log: Arc::clone(self), segment, first_number: number, last_number: number };
-        place.complete(file, payload)?;
+        record.complete(payload);
         *rest = after;
         Ok(recorded)
     }
@@ -335,7 +334,11 @@ impl UnstoredLog {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::FileExt;
+
     use super::*;
+    use crate::array::write::unstored_log::record::COMPLETE_AT;
+    use crate::array::write::unstored_log::segments::SEGMENT_HEADER_BYTES;
     use crate::sys;
 
     const LIMIT_BYTES: u64 = 16 << 20;

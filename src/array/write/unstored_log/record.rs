@@ -6,8 +6,9 @@
 /// The length of a header. Payloads are padded to this, too, so that a header never crosses a page.
 pub const HEADER_BYTES: u64 = 64;
 /// Where a header has its checksum, and after that whether its payload is complete.
-const CHECKSUM_AT: usize = 56;
+pub const CHECKSUM_AT: usize = 56;
 /// Where a header says that its payload is complete.
+#[cfg(test)]
 pub const COMPLETE_AT: u64 = 60;
 
 /// What a record says of its array.
@@ -66,20 +67,17 @@ impl Header {
         Header { kind, array, chunk, place, length: 0 }
     }
 
-    /// Returns its bytes as the record of a segment with this number.
-    pub fn to_bytes(self, segment: u64, is_complete: bool) -> [u8; HEADER_BYTES as usize] {
+    /// Returns its bytes as the record of a segment with this number: those that the checksum covers, then the checksum, after which it
+    /// says that the payload is not complete.
+    pub fn to_bytes(self, segment: u64) -> ([u8; CHECKSUM_AT], [u8; 8]) {
         let kind = KINDS.iter().position(|kind| *kind == self.kind).unwrap_or_default() as u64 + 1;
-        let mut bytes = [0; HEADER_BYTES as usize];
+        let mut covered = [0; CHECKSUM_AT];
         let numbers = [segment, kind, self.array, self.chunk, self.place, self.length];
-        for (out, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+        for (out, number) in covered.chunks_exact_mut(8).zip(numbers) {
             out.copy_from_slice(&number.to_le_bytes());
         }
-        let (covered, rest) = bytes.split_at_mut(CHECKSUM_AT);
-        let end = [crc32fast::hash(covered), u32::from(is_complete)];
-        for (out, number) in rest.chunks_exact_mut(4).zip(end) {
-            out.copy_from_slice(&number.to_le_bytes());
-        }
-        bytes
+        let end = u64::from(crc32fast::hash(&covered)).to_le_bytes();
+        (covered, end)
     }
 
     /// Reads a header of a segment with this number. Returns it, and whether its payload is complete; `None` if there is none: the
@@ -101,6 +99,11 @@ impl Header {
     }
 }
 
+/// Returns the end of a header that says that the payload is complete.
+pub fn as_complete(end: [u8; 8]) -> [u8; 8] {
+    (u64::from_le_bytes(end) | 1 << 32).to_le_bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,11 +113,12 @@ mod tests {
         for kind in KINDS {
             let header = Header { kind, array: 3, chunk: u64::MAX, place: 1 << 40, length: 77 };
             for is_complete in [false, true] {
-                let bytes = header.to_bytes(9, is_complete);
+                let (covered, end) = header.to_bytes(9);
+                let bytes = [&covered[..], &if is_complete { as_complete(end) } else { end }].concat();
                 assert_eq!(Header::from_bytes(&bytes, 9), Some((header, is_complete)));
                 assert_eq!(Header::from_bytes(&bytes, 8), None, "of an earlier segment in the same place");
                 for at in 0..CHECKSUM_AT + 4 {
-                    let mut damaged = bytes;
+                    let mut damaged = bytes.clone();
                     damaged[at] ^= 1;
                     assert_eq!(Header::from_bytes(&damaged, 9), None);
                 }

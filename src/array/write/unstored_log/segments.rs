@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use crate::sys;
+use crate::sys::{self, SharedMemory};
 
 /// The name of the format.
 const FORMAT: &[u8; 16] = b"zarrfs unstored1";
@@ -83,6 +83,12 @@ impl SegmentFile {
         self.place_of(segment.index) + at
     }
 
+    /// Maps a segment. The bytes before its first record are taken.
+    fn map(&self, index: u64) -> io::Result<SharedMemory> {
+        let length = usize::try_from(self.segment_bytes).map_err(io::Error::other)?;
+        SharedMemory::map(&self.file, self.place_of(index), length)
+    }
+
     fn place_of(&self, index: u64) -> u64 {
         FILE_HEADER_BYTES + index * self.segment_bytes
     }
@@ -93,12 +99,25 @@ impl SegmentFile {
     }
 }
 
+/// A segment in use.
+struct UsedSegment {
+    segment: Arc<Segment>,
+    /// Its memory, if records were added by this daemon, and if it is not the one to which they are added.
+    memory: Option<SharedMemory>,
+}
+
+/// A place with memory that is free.
+struct SparePlace {
+    index: u64,
+    memory: Option<SharedMemory>,
+}
+
 /// The segments in use, and the memory of those that are free.
 pub struct Segments {
-    used: VecDeque<Arc<Segment>>,
+    used: VecDeque<UsedSegment>,
     last_number: u64,
     /// Places with memory.
-    spare: Vec<u64>,
+    spare: Vec<SparePlace>,
     /// Places without memory.
     empty: Vec<u64>,
     /// How many places the file has.
@@ -121,24 +140,26 @@ impl Segments {
             let mut number = [0; 8];
             file.file.read_exact_at(&mut number, file.place_of(index))?;
             match u64::from_le_bytes(number) {
-                0 => found.spare.push(index),
-                number => used.push(Arc::new(Segment { index, number })),
+                0 => found.spare.push(SparePlace { index, memory: None }),
+                number => {
+                    used.push(UsedSegment { segment: Arc::new(Segment { index, number }), memory: None });
+                }
             }
         }
-        used.sort_unstable_by_key(|segment| segment.number);
-        found.last_number = used.last().map_or(0, |segment| segment.number);
+        used.sort_unstable_by_key(|used| used.segment.number);
+        found.last_number = used.last().map_or(0, |used| used.segment.number);
         found.used = used.into();
         Ok(found)
     }
 
     /// Returns the segments in use, in order.
     pub fn used(&self) -> impl Iterator<Item = &Arc<Segment>> {
-        self.used.iter()
+        self.used.iter().map(|used| &used.segment)
     }
 
     /// Returns the number of the first of them.
     pub fn first_number(&self) -> Option<u64> {
-        self.used.front().map(|segment| segment.number)
+        self.used.front().map(|used| used.segment.number)
     }
 
     /// Returns how many segments are in use.
@@ -146,36 +167,65 @@ impl Segments {
         self.used.len() as u64
     }
 
-    /// Begins the next segment.
-    pub fn begin(&mut self, file: &SegmentFile) -> io::Result<Arc<Segment>> {
-        let index = self.spare.last().or(self.empty.last()).copied().unwrap_or(self.places);
-        let number = self.last_number + 1;
+    /// Begins the next segment, after the one to which records were added until now. Returns it with the memory for its records.
+    pub fn begin(
+        &mut self,
+        file: &SegmentFile,
+        former: Option<SharedMemory>,
+    ) -> io::Result<(Arc<Segment>, SharedMemory)> {
+        if let Some(last) = self.used.back_mut()
+            && former.is_some()
+        {
+            last.memory = former;
+        }
+        let spare = self.spare.pop();
+        let index =
+            spare.as_ref().map(|spare| spare.index).or_else(|| self.empty.pop()).unwrap_or(self.places);
+        let begun = self.begin_at(file, index, spare.and_then(|spare| spare.memory));
+        if begun.is_err() && index < self.places {
+            self.empty.push(index);
+        }
+        begun
+    }
+
+    fn begin_at(
+        &mut self,
+        file: &SegmentFile,
+        index: u64,
+        memory: Option<SharedMemory>,
+    ) -> io::Result<(Arc<Segment>, SharedMemory)> {
         if index == self.places {
             file.file.set_len(file.place_of(index + 1))?;
-        }
-        // The bytes of an earlier segment in this place name that one.
-        file.file.write_all_at(&number.to_le_bytes(), file.place_of(index))?;
-        if self.spare.pop().is_none() && self.empty.pop().is_none() {
             self.places += 1;
         }
+        let mut memory = memory.map_or_else(|| file.map(index), Ok)?;
+        memory.take(SEGMENT_HEADER_BYTES as usize)?;
+        let number = self.last_number + 1;
+        // The bytes of an earlier segment in this place name that one.
+        file.file.write_all_at(&number.to_le_bytes(), file.place_of(index))?;
         self.last_number = number;
         let segment = Arc::new(Segment { index, number });
-        self.used.push_back(Arc::clone(&segment));
-        Ok(segment)
+        self.used.push_back(UsedSegment { segment: Arc::clone(&segment), memory: None });
+        Ok((segment, memory))
     }
 
     /// Frees the first segments that nothing refers to. The last one stays, because records are added to it.
     pub fn free(&mut self, file: &SegmentFile) {
-        while self.used.len() > 1 && self.used.front().is_some_and(|first| Arc::strong_count(first) == 1) {
-            let Some(first) = self.used.pop_front() else { return };
-            let place = file.place_of(first.index);
+        while self.used.len() > 1
+            && self.used.front().is_some_and(|first| Arc::strong_count(&first.segment) == 1)
+        {
+            let Some(UsedSegment { segment, memory }) = self.used.pop_front() else { return };
+            let index = segment.index;
             // A daemon that finds it reads only what is in the store already, so a failure does no harm.
-            let _ = file.file.write_all_at(&0u64.to_le_bytes(), place);
+            let _ = file.file.write_all_at(&0u64.to_le_bytes(), file.place_of(index));
             if (self.spare.len() as u64 + 1) * file.segment_bytes <= KEPT_BYTES {
-                self.spare.push(first.index);
+                // Records hold the segment as long as they are written, so all their bytes are given back.
+                let memory = memory.and_then(|mut memory| memory.rewind().then_some(memory));
+                self.spare.push(SparePlace { index, memory });
             } else {
-                let _ = sys::free_range(&file.file, place, file.segment_bytes);
-                self.empty.push(first.index);
+                drop(memory);
+                let _ = sys::free_range(&file.file, file.place_of(index), file.segment_bytes);
+                self.empty.push(index);
             }
         }
     }
