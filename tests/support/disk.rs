@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -104,7 +105,22 @@ impl Disk {
     /// Mounts what is on the disk after the power cut, when no program uses it any more.
     pub fn start_again(&self) {
         run_or_fail("umount", &[self.text()]);
+        self.wait_until_gone();
         self.attach().unwrap_or_else(|complaint| panic!("{complaint}"));
+    }
+}
+
+impl Disk {
+    /// Waits until the filesystem has ended. A process that began a mount namespace of its own meanwhile has a copy of the mount, and with that
+    /// the filesystem goes on without power: a new mount of the image would be the same one.
+    fn wait_until_gone(&self) {
+        let patience = Instant::now() + Duration::from_secs(60);
+        while run("losetup", &["--associated", self.image().to_str().unwrap()])
+            .is_ok_and(|found| !found.is_empty())
+        {
+            assert!(Instant::now() < patience, "another process keeps {} mounted", self.text());
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 
