@@ -216,6 +216,12 @@ pub fn remove(store: &Arc<dyn Store>, path: &str) -> Result<()> {
         .inspect_err(|_| copies::restore(store, writer, path))
 }
 
+/// Removes what a process that has died has left of an array without documents. Removes no objects if there is a node
+/// at the path, or anywhere below it.
+pub fn remove_remains(store: &Arc<dyn Store>, path: &str) -> Result<()> {
+    objects::remove_remains(store.as_ref(), writer(store.as_ref())?, path)
+}
+
 /// Updates the consolidated metadata in an overlay, before the overlay forgets its changes of a node and of everything below it.
 pub fn forget_copies(store: &OverlayStore, path: &str) -> Result<()> {
     copies::forget(store, writer(store)?, path)

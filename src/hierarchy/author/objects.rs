@@ -11,6 +11,8 @@ use crate::store::{ObjectVersion, Precondition, Store, Writer, join};
 
 /// The names of a node's documents. A document that makes a node comes before the others.
 const DOCUMENTS: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
+/// How many of them make a node.
+const NODE_DOCUMENTS: usize = 3;
 /// The most objects that are listed before the documents are deleted. Each takes about 100 bytes of memory.
 const MAX_LISTED: usize = 1_000_000;
 /// How many objects are looked up in one batch.
@@ -31,6 +33,27 @@ pub(super) fn remove(store: &dyn Store, writer: &dyn Writer, path: &str) -> Resu
         delete(writer, others)?;
     }
     delete(writer, &objects)?;
+    remove_left(store, writer, path)
+}
+
+/// Removes the objects that are left of a node without its documents. Does nothing if there is a node at the path or below it.
+pub(super) fn remove_remains(store: &dyn Store, writer: &dyn Writer, path: &str) -> Result<()> {
+    // In this order: objects that were listed before there was a document do not belong to a new node.
+    let (objects, documents) = (below(store, path, MAX_LISTED)?, documents(store, path)?);
+    let makes_node = |Listed { key, .. }: &Listed| {
+        let name = key.rsplit('/').next().unwrap_or(key);
+        DOCUMENTS.iter().take(NODE_DOCUMENTS).any(|document| *document == name)
+    };
+    if objects.iter().chain(&documents).any(makes_node) {
+        return Ok(());
+    }
+    delete(writer, &documents)?;
+    delete(writer, &objects)?;
+    remove_left(store, writer, path)
+}
+
+/// Removes the objects that writers, which do not know that the array is gone, add to it.
+fn remove_left(store: &dyn Store, writer: &dyn Writer, path: &str) -> Result<()> {
     loop {
         let left = below(store, path, BATCH_OBJECTS)?;
         // The order matters: objects that were listed before there was a document do not belong to a new node.

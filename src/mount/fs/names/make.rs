@@ -134,6 +134,10 @@ impl Promotions {
             (None, None) => Ok(()),
         };
         drop(content);
+        // An object store may carry out the last request of a daemon after its death, so the node can exist only by now.
+        if made.is_err() && self.finish_former(file, NodeName { group: &group, name: &name })? {
+            return Ok(());
+        }
         match made {
             Ok(()) => {
                 file.record_check(None, None);

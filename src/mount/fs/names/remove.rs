@@ -22,7 +22,13 @@ impl NameChanges {
         let _changing = self.table.lock_changes();
         let group = self.group_to_change(folder)?;
         let path = join(&group, name);
-        let Some(entity) = self.find_name(folder, name)? else { return self.ended_before(caller) };
+        let found = self.find_name(folder, name)?;
+        let has_begun = self.intents.has_begun(caller.request);
+        if has_begun && found.as_ref().is_none_or(|found| found.kind == EntityKind::Group) {
+            let array = name.strip_suffix(".json").map_or_else(|| path.clone(), |stem| join(&group, stem));
+            return self.finish_removal(&array);
+        }
+        let Some(entity) = found else { return Err(Failure::Errno(libc::ENOENT)) };
         match entity.kind {
             EntityKind::Scratch(_) => {
                 log::info!("/{path}: this scratch file was removed");
@@ -56,8 +62,12 @@ impl NameChanges {
         if !self.options.delete {
             return Err(Failure::Errno(libc::EPERM));
         }
-        let Some(entity) = self.find_name(folder, name)? else { return self.ended_before(caller) };
         let path = join(&group, name);
+        let Some(entity) = self.find_name(folder, name)? else {
+            // A daemon that has died has removed it for this request.
+            let has_begun = self.intents.has_begun(caller.request);
+            return if has_begun { Ok(()) } else { Err(Failure::Errno(libc::ENOENT)) };
+        };
         match entity.kind {
             EntityKind::Group => {}
             EntityKind::Internals | EntityKind::Formats | EntityKind::Views(_) => {
@@ -81,9 +91,14 @@ impl NameChanges {
         Ok(())
     }
 
-    /// Replies to the removal of a name that does not exist: a daemon that has died may have removed it for this request.
-    fn ended_before(&self, caller: Caller) -> FsResult<()> {
-        if self.intents.has_begun(caller.request) { Ok(()) } else { Err(Failure::Errno(libc::ENOENT)) }
+    /// Removes what a daemon that has died has left of an array. In a store without folders, the documents go first, and objects
+    /// without a document look like a group.
+    fn finish_removal(&self, path: &str) -> FsResult<()> {
+        let removed = author::remove_remains(self.nodes.store(), path);
+        self.nodes.expire();
+        removed.map_err(|error| self.log.record_failed_name("unlink", path, error.into()))?;
+        self.end_nodes(path);
+        Ok(())
     }
 
     /// Retires the inodes of a node that is gone, and of all nodes below it. Returns the arrays that are open.

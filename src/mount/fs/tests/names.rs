@@ -7,6 +7,7 @@ use super::hooked_store::{HookedStore, hooked};
 use super::*;
 use crate::mount::fs::attributes::SetAttr;
 use crate::mount::fs::names::{Caller, FolderName};
+use crate::mount::journal::record::IS_RESENT;
 use crate::store::{DirectoryStore, Store};
 
 const ROOT_USER: Caller = Caller { uid: 0, gid: 0, thread: 0, request: 0 };
@@ -131,6 +132,31 @@ fn the_reason_of_a_refused_edit_goes_with_its_array() {
     fs.names().unlink(ROOT, "t", ROOT_USER).unwrap();
     store.objects.put("t/zarr.json", bytes_document(json!({})).as_bytes()).unwrap();
     assert!(!reason(&fs), "it is another array");
+}
+
+/// The bug: a daemon was killed between the document of an array and its chunks, which then looked like a group. The next daemon replied
+/// EISDIR, and the chunks stayed.
+#[test]
+fn a_removal_that_a_dead_daemon_has_begun_is_finished() {
+    for name in ["t", "t.json"] {
+        let store = bytes_in_memory(|_, _| ());
+        let fs = mounted(store.clone());
+        fs.names().intents.restore([4].into_iter());
+        assert!(store.objects.delete("t/zarr.json"));
+        for key in ["t/c/0/0", "t/c/1/0"] {
+            store.objects.put(key, vec![1]).unwrap();
+        }
+        let caller = |request| Caller { request, ..ROOT_USER };
+        let unlink =
+            |request| fs.names().unlink(ROOT, name, caller(request)).map_err(|failure| failure.errno());
+        assert!(unlink(6).is_err() && unlink(IS_RESENT | 6).is_err());
+        store.objects.put("t/x/zarr.json", bytes_document(json!({})).as_bytes()).unwrap();
+        assert_eq!(unlink(IS_RESENT | 4), Ok(()));
+        assert!(store.objects.get("t/c/0/0", 9).unwrap().is_some(), "somebody has made a node there");
+        assert!(store.objects.delete("t/x/zarr.json"));
+        assert_eq!(unlink(IS_RESENT | 4), Ok(()));
+        assert_eq!(store.objects.list("t").unwrap(), []);
+    }
 }
 
 #[test]
