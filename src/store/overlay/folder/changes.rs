@@ -35,6 +35,16 @@ pub struct ChangeList {
     log: Option<ChangeLog>,
 }
 
+/// A file that is to replace the list.
+struct NewList {
+    path: PathBuf,
+    file: File,
+    /// Its length.
+    end: u64,
+    /// Where the line of each entry ends in it.
+    ends: Vec<u64>,
+}
+
 impl ChangeList {
     /// Opens the list at `path` for changes by this process alone.
     pub fn open(path: &Path) -> io::Result<Self> {
@@ -51,7 +61,16 @@ impl ChangeList {
     pub fn compact(&mut self) -> io::Result<()> {
         let table = self.table.get_mut();
         if table.lines > 2 * (table.entries.len() + table.hidden.len()) + SPARE_LINES {
-            self.rewrite()?;
+            match self.write_anew() {
+                Ok(anew) => self.replace(anew)?,
+                // On a full disk, the longer list does as well.
+                Err(error) => {
+                    log::warn!(
+                        "{}: the list of changes cannot be made shorter: {error}",
+                        self.path.display()
+                    );
+                }
+            }
         }
         Ok(())
     }
@@ -63,18 +82,18 @@ impl ChangeList {
         Ok(changes)
     }
 
-    /// Replaces the file by one with a line for each entry.
-    pub fn rewrite(&mut self) -> io::Result<()> {
-        let new = self.path.with_extension("new");
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(&new)?;
+    /// Writes another file, with a line for each entry.
+    fn write_anew(&self) -> io::Result<NewList> {
+        let path = self.path.with_extension("new");
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
         let mut writer = BufWriter::new(&file);
-        let mut end = 0;
-        let table = self.table.get_mut();
-        for (key, logged) in &mut table.entries {
+        let (mut end, mut ends) = (0, Vec::new());
+        let table = self.table.read();
+        for (key, logged) in &table.entries {
             let text = Line::Entry(key.clone(), logged.entry).encode(0);
             writer.write_all(text.as_bytes())?;
             end += text.len() as u64;
-            logged.end = end;
+            ends.push(end);
         }
         let touched = table.touched.iter().map(|(key, at)| Line::Touch(key.clone(), *at));
         let hidden = table.hidden.iter().map(|(key, hidden)| Line::Hide(key.clone(), Some(*hidden)));
@@ -86,11 +105,19 @@ impl ChangeList {
         writer.flush()?;
         drop(writer);
         file.sync_data()?;
-        std::fs::rename(&new, &self.path)?;
+        Ok(NewList { path, file, end, ends })
+    }
+
+    /// Replaces the file by a new one. Durable when this returns.
+    fn replace(&mut self, new: NewList) -> io::Result<()> {
+        std::fs::rename(&new.path, &self.path)?;
         if let Some(folder) = self.path.parent() {
             File::open(folder)?.sync_all()?;
         }
-        self.log = Some(ChangeLog::new(file, end));
+        for (logged, end) in self.table.get_mut().entries.values_mut().zip(new.ends) {
+            logged.end = end;
+        }
+        self.log = Some(ChangeLog::new(new.file, new.end));
         Ok(())
     }
 
@@ -323,9 +350,35 @@ mod tests {
             assert!(list.set("a/c/0", written(1)).is_err());
         }
         let mut changes = changes;
-        changes.rewrite().unwrap();
+        let anew = changes.write_anew().unwrap();
+        changes.replace(anew).unwrap();
         changes.set("b", written(4)).unwrap();
         assert_eq!(reader.entries().unwrap(), changes.entries().unwrap());
+        assert_eq!(ChangeList::open(&path).unwrap().entries().unwrap(), changes.entries().unwrap());
+    }
+
+    /// The bug: an overlay on a full disk could not be opened for writing once its list was long, so no other daemon could continue a mount
+    /// of it.
+    #[test]
+    fn a_list_that_cannot_be_made_shorter_is_used_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("changes");
+        let changes = ChangeList::open(&path).unwrap();
+        for number in 0..SPARE_LINES as u64 + 10 {
+            changes.set("a", written(number)).unwrap();
+        }
+        drop(changes);
+        // In the place of a full disk.
+        std::fs::create_dir(path.with_extension("new")).unwrap();
+        let length = || std::fs::metadata(&path).unwrap().len();
+        let before = length();
+        let mut changes = ChangeList::open(&path).unwrap();
+        changes.compact().unwrap();
+        changes.set("b", written(2)).unwrap();
+        assert!(length() > before);
+        std::fs::remove_dir(path.with_extension("new")).unwrap();
+        changes.compact().unwrap();
+        assert!(length() < before);
         assert_eq!(ChangeList::open(&path).unwrap().entries().unwrap(), changes.entries().unwrap());
     }
 
