@@ -61,7 +61,7 @@ pub use object::version::{ObjectVersion, VersionDigest};
 pub use object::{ListEntry, Object, StatFs};
 use object::{copy_range, read_content};
 pub use open::{open, open_overlay, open_with, snapshots};
-pub use options::{StoreOptions, local_path};
+pub use options::{OverlayLocks, StoreOptions, local_path};
 pub use pipeline::store_name;
 pub use readers::{Audience, Readers};
 pub use references::ReferenceStore;
@@ -74,7 +74,9 @@ pub use remote_options::secrets::{
 };
 pub use remote_options::{RemoteOptions, is_remote, is_repository};
 pub use traffic::{DiskCacheCounts, Latencies, LatencyCounts, ReadCounts, Traffic};
-pub use writer::{Announce, LockKeeper, ObjectPart, Precondition, PutOptions, StagedFolder, Writer};
+pub use writer::{
+    Announce, LockKeeper, ObjectPart, Precondition, PutOptions, StagedFolder, Writer, lock_name,
+};
 pub use zip::ZipStore;
 pub use zip::archives::ArchivesStore;
 

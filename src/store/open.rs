@@ -49,7 +49,7 @@ pub fn open_overlay(location: &str, options: &StoreOptions) -> Result<Arc<Overla
         return Err(Error::Usage("no overlay is named".to_owned()));
     };
     let base = open_base(location, options)?;
-    Ok(Arc::new(OverlayStore::open(base, location, &options.remote, overlay)?))
+    Ok(Arc::new(OverlayStore::open(base, location, &options.remote, overlay, options.locks.0.as_ref())?))
 }
 
 fn open_base(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {

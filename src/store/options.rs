@@ -1,6 +1,8 @@
 //! Options for opening a store, and the path of a store on this machine. Uses the options of this folder.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::key::percent_decoded;
 use super::overlay::OverlayOptions;
@@ -8,6 +10,7 @@ use super::pipeline;
 use super::remote_options::secrets::without_secrets;
 use super::remote_options::{RemoteOptions, is_remote, repository};
 use super::versions::VersionChoice;
+use super::writer::LockKeeper;
 use crate::error::{Error, Result};
 
 /// Schemes that are a mistake without their `//`.
@@ -16,7 +19,7 @@ const SCHEMES: [&str; 10] = ["s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "h
 pub(super) const DOCUMENTS: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
 
 /// Options for opening a store.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct StoreOptions {
     /// Whether links in a folder may lead out of it.
     pub follow_symlinks: bool,
@@ -30,6 +33,18 @@ pub struct StoreOptions {
     pub overlay: Option<OverlayOptions>,
     /// Which snapshot of a repository is shown.
     pub version: VersionChoice,
+    /// Who keeps the lock of the overlay for another process.
+    pub locks: OverlayLocks,
+}
+
+/// Who keeps the lock of an overlay for another process that continues this one's work, if somebody does.
+#[derive(Clone, Default)]
+pub struct OverlayLocks(pub Option<Arc<dyn LockKeeper>>);
+
+impl fmt::Debug for OverlayLocks {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(if self.0.is_some() { "kept" } else { "not kept" })
+    }
 }
 
 /// Returns the path that a location names, without what a pipeline opens in it; it need not exist.

@@ -4,9 +4,11 @@
 //! a file that is renamed before its data are written can be empty after a power cut. [`Writer::sync`] makes the names durable.
 
 use std::fmt;
+use std::fs::Metadata;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 
 use super::{Info, Object, ObjectVersion, Posix, VersionDigest};
 use crate::error::{Error, Result};
@@ -111,6 +113,11 @@ pub trait LockKeeper: Send + Sync {
 
     /// Returns the file that the process before this one has locked, which is kept under this name.
     fn take(&self, name: &str) -> Option<OwnedFd>;
+}
+
+/// Returns the name under which the lock of a file is kept.
+pub fn lock_name(file: &Metadata) -> String {
+    format!("lock-{:x}-{:x}", file.dev(), file.ino())
 }
 
 /// The half of a store that replaces and deletes objects. The other methods are for folders on disk: an object store, where a

@@ -36,7 +36,7 @@ fn consolidated_metadata_stays_with_the_document_that_it_copies() {
     std::fs::create_dir(&place).unwrap();
     let options = OverlayOptions { folder: folder.path().join("overlay"), access: Access::Write };
     let (place, remote) = (place.to_str().unwrap(), RemoteOptions::default());
-    let overlay = Arc::new(OverlayStore::open(base.clone(), place, &remote, &options).unwrap());
+    let overlay = Arc::new(OverlayStore::open(base.clone(), place, &remote, &options, None).unwrap());
     let store: Arc<dyn Store> = overlay.clone();
     author::resize(&Engine::new(1 << 20, 1), &store, "a", &[8], false).unwrap();
     assert_eq!(text(&*store, "zarr.json"), group(&array(8)));

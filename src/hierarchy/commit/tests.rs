@@ -50,7 +50,7 @@ impl Scene {
     fn try_open(&self, base: Arc<InMemoryVersions>, access: Access) -> Result<OverlayStore> {
         let place = self.folder.path().join("store");
         let options = OverlayOptions { folder: self.dir(), access };
-        OverlayStore::open(base, place.to_str().unwrap(), &RemoteOptions::default(), &options)
+        OverlayStore::open(base, place.to_str().unwrap(), &RemoteOptions::default(), &options, None)
     }
 
     fn open(&self) -> OverlayStore {

@@ -78,7 +78,8 @@ impl World {
             let base = self.store(Route::Direct);
             let folder = self.folder.path().join("overlay");
             let options = OverlayOptions { folder, access: Access::Write };
-            let store = OverlayStore::open(base, "s3://test/store", &RemoteOptions::default(), &options);
+            let store =
+                OverlayStore::open(base, "s3://test/store", &RemoteOptions::default(), &options, None);
             self.overlay = Some(Arc::new(store.unwrap()));
         }
     }

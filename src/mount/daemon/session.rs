@@ -45,7 +45,7 @@ use crate::mount::journal::held::DescriptorHolder;
 use crate::mount::journal::record::Record;
 use crate::mount::journal::state::{Beginning, SessionState};
 use crate::mount::options::{Options, session_threads};
-use crate::store::Store;
+use crate::store::{LockKeeper, Store};
 use crate::sys::{self, Fork, SignalSet};
 
 pub use crate::mount::daemon::detach::{unmount, unmount_stale};
@@ -60,16 +60,23 @@ const RESUME_PAUSE: Duration = Duration::from_secs(1);
 /// decoded or gathered while another one is copied.
 const READ_AHEAD_KIB: u32 = 2048;
 
+/// How a mount uses its store.
+pub struct StoreUse {
+    /// Users other than the daemon's enter the mount.
+    pub for_others: bool,
+    /// Keeps the locks of the store for another daemon, if somebody does.
+    pub locks: Option<Arc<dyn LockKeeper>>,
+}
+
 /// Mounts. In the foreground this returns when the mount has ended; otherwise it forks a daemon and returns
 /// when the mount replies (the first stat succeeds), or with the reason of the failure.
 ///
-/// `open_store` gets whether users other than the daemon's will enter. The process must have one thread only;
-/// `open_store` runs after the fork, so that a store may start threads. The caller's logger stays in use; the
+/// The process must have one thread only; `open_store` runs after the fork, so that a store may start threads. The caller's logger stays in use; the
 /// daemon's standard error goes to the system log.
 pub fn run(
     mut options: Options,
     foreground: bool,
-    open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>,
+    open_store: impl FnOnce(StoreUse) -> Result<Arc<dyn Store>>,
 ) -> Result<()> {
     if keeper::has_called() {
         let code = run_daemon(options, open_store, keeper::call_from_environment()?);
@@ -109,7 +116,7 @@ pub fn is_continuing() -> bool {
 
 fn run_here(
     options: Options,
-    open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>,
+    open_store: impl FnOnce(StoreUse) -> Result<Arc<dyn Store>>,
     call: Call,
 ) -> Result<()> {
     let signals = block_signals()?;
@@ -119,7 +126,7 @@ fn run_here(
 
 fn run_in_background(
     options: Options,
-    open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>,
+    open_store: impl FnOnce(StoreUse) -> Result<Arc<dyn Store>>,
     given: Option<OwnedFd>,
 ) -> Result<()> {
     if thread_count() > 1 {
@@ -184,16 +191,16 @@ fn wait_until_ready(mut reader: PipeReader) -> Result<()> {
 /// failures are logged.
 fn run_daemon(
     options: Options,
-    open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>,
+    open_store: impl FnOnce(StoreUse) -> Result<Arc<dyn Store>>,
     daemon: Daemon,
 ) -> i32 {
     let Daemon { call, mut report } = daemon;
     let cannot_start = |error| Error::Usage(format!("cannot list what this process inherited: {error}"));
     // A pipe or a lock that was passed on by accident would stay open as long as the mount, and programs may wait for its end.
     let inherited = sys::inherited_descriptors().map_err(cannot_start);
-    let open_store = |for_others| {
+    let open_store = |store_use| {
         let inherited = inherited?;
-        let store = open_store(for_others)?;
+        let store = open_store(store_use)?;
         // Not before: the store and the log file may be named by descriptors, as /dev/fd/63 is by a shell.
         drop(inherited);
         // The daemon does not need its working folder any more, and it may be unmounted.
@@ -366,15 +373,16 @@ impl Origin {
 /// thread is started.
 fn start(
     mut options: Options,
-    open_store: impl FnOnce(bool) -> Result<Arc<dyn Store>>,
+    open_store: impl FnOnce(StoreUse) -> Result<Arc<dyn Store>>,
     call: Call,
 ) -> Result<ReadySession> {
     make_room_for_descriptors();
     // Where root puts a user in the place of the store's, that user's own permissions in the store do not count. Asked for while this
     // thread has the capability that allows others.
-    let is_guarded = attach::allows_others(&options)? && !options.ownership.gives_away();
+    let for_others = attach::allows_others(&options)? && !options.ownership.gives_away();
     let mount_thread = Arc::new(MountThread::start()?);
-    let store = open_store(is_guarded)?;
+    let locks = call.descriptors().map(|descriptors| descriptors.clone() as Arc<dyn LockKeeper>);
+    let store = open_store(StoreUse { for_others, locks })?;
     let mut origin = Origin::of(call, &mut options)?;
     let options = Arc::new(options);
     let exit_status = ExitStatus::new();
@@ -387,14 +395,14 @@ fn start(
     let fs = Arc::new(FileSystem::for_daemon(options.clone(), store, daemon));
     match &mut origin {
         Origin::New(None) | Origin::Given(_) => {}
-        Origin::New(Some((first, journal))) => fs.recovery().keep_journal(journal, first.holder.clone())?,
+        Origin::New(Some((first, journal))) => fs.recovery().keep_journal(journal, &first.descriptors)?,
         Origin::Unreadable(session) => return Err(end_unreadable(&fs, session)),
         Origin::Former(former) => {
             let FormerSession { call, journal, state, .. } = former.as_mut();
-            call.held.remove(mark::NAME);
-            let held = std::mem::take(&mut call.held);
-            let restored = fs.recovery().restore(journal, state, call.holder.clone(), held);
-            restored.inspect_err(|_| call.keeper.give_up())?;
+            drop(call.descriptors.take(mark::NAME));
+            fs.recovery()
+                .restore(journal, state, &call.descriptors)
+                .inspect_err(|_| call.keeper.give_up())?;
             call.keeper.process().map(|process| keeper.set(process));
         }
     }
@@ -427,10 +435,9 @@ fn start(
 
 /// Stores what the daemons of a session have written that this version cannot continue. Returns why it cannot. Once nothing is left to store, the
 /// next daemon mounts anew.
-fn end_unreadable(fs: &FileSystem, session: &mut UnreadableSession) -> Error {
+fn end_unreadable(fs: &FileSystem, session: &UnreadableSession) -> Error {
     let UnreadableSession { call, reason } = session;
-    let held = std::mem::take(&mut call.held);
-    match fs.recovery().store_left(call.holder.clone(), held, fs.options().stop_deadline) {
+    match fs.recovery().store_left(&call.descriptors, fs.options().stop_deadline) {
         Ok(()) => {
             call.keeper.forget();
             reason.clone()
@@ -469,7 +476,7 @@ fn begin_session(
         if can_resend {
             let mountpoint = mount.mountpoint().as_os_str().as_bytes().to_vec();
             journal.append(&Record::Session { mountpoint, request, reply });
-            mark_session(mount.mountpoint(), &*first.holder);
+            mark_session(mount.mountpoint(), &*first.descriptors);
             first.hand_over(&device)?;
             first.keeper.process().map(|process| keeper.set(process));
             mount.set_keeper(first.keeper);

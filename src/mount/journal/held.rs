@@ -1,8 +1,13 @@
-//! Descriptors that outlive a daemon, as the locks of writers need: who holds them is the daemon's matter (`daemon/restart/holder.rs`).
+//! Descriptors that outlive a daemon, as the locks of writers need: who holds them is the daemon's matter (`daemon/restart/holder.rs`). Uses `store`.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::store::LockKeeper;
 
 /// The longest name of a held descriptor.
 pub const MAX_NAME_BYTES: usize = 200;
@@ -23,6 +28,48 @@ pub trait DescriptorHolder: Send + Sync {
     /// Gives a descriptor up; does nothing if there is none with this name. Its holder closes it some time later. So a lock (flock(2)) must
     /// be unlocked explicitly before: it would go on until then.
     fn release(&self, name: &str);
+}
+
+/// The descriptors of a session: what the daemon before has given to the holder and this one has not taken yet, and the holder.
+pub struct SessionDescriptors {
+    holder: Arc<dyn DescriptorHolder>,
+    former: Mutex<HeldDescriptors>,
+}
+
+impl SessionDescriptors {
+    /// Creates those of a session. The holder goes on holding what the daemon before had, `former`.
+    pub fn new(holder: Arc<dyn DescriptorHolder>, former: HeldDescriptors) -> Arc<Self> {
+        Arc::new(SessionDescriptors { holder, former: Mutex::new(former) })
+    }
+
+    /// Returns all that was not taken.
+    pub fn take_rest(&self) -> HeldDescriptors {
+        std::mem::take(&mut *self.former.lock())
+    }
+}
+
+impl DescriptorHolder for SessionDescriptors {
+    fn hold(&self, name: &str, file: BorrowedFd<'_>) -> io::Result<()> {
+        self.holder.hold(name, file)
+    }
+
+    fn release(&self, name: &str) {
+        self.holder.release(name);
+    }
+}
+
+impl LockKeeper for SessionDescriptors {
+    fn keep(&self, name: &str, file: BorrowedFd<'_>) -> io::Result<()> {
+        self.holder.hold(name, file)
+    }
+
+    fn release(&self, name: &str) {
+        self.holder.release(name);
+    }
+
+    fn take(&self, name: &str) -> Option<OwnedFd> {
+        self.former.lock().remove(name)
+    }
 }
 
 /// Returns whether a descriptor may have this name.

@@ -447,7 +447,7 @@ fn overlay(below: Subject) -> Subject {
     let options = overlay::OverlayOptions { folder: upper, access: overlay::Access::Write };
     let location = place.to_str().unwrap();
     let Subject { store, replace, _keep } = below;
-    let store = OverlayStore::open(store, location, &RemoteOptions::default(), &options).unwrap();
+    let store = OverlayStore::open(store, location, &RemoteOptions::default(), &options, None).unwrap();
     Subject { store: Arc::new(store), replace, _keep: Box::new((folder, _keep)) }
 }
 

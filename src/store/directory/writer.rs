@@ -25,7 +25,7 @@ use super::{DirectoryStore, is_temporary_name, posix_stat};
 use crate::error::{Error, Result};
 use crate::store::{
     Info, LockKeeper, ObjectPart, ObjectVersion, Posix, Precondition, PutOptions, SET_GROUP, StagedFolder,
-    Store, VersionDigest, Writer,
+    Store, VersionDigest, Writer, lock_name,
 };
 use crate::sys;
 
@@ -271,11 +271,6 @@ impl Drop for KeptLock {
         let _ = self.file.unlock();
         self.keeper.release(&self.name);
     }
-}
-
-/// Returns the name under which the lock of a file is kept.
-fn lock_name(file: &std::fs::Metadata) -> String {
-    format!("lock-{:x}-{:x}", file.dev(), file.ino())
 }
 
 impl Writer for DirectoryStore {

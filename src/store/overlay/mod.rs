@@ -46,8 +46,8 @@ pub use self::shape_digest::ARRAY_DOCUMENTS;
 use crate::error::{Error, Result};
 use crate::store::versions::Versions;
 use crate::store::{
-    ArrayForm, Audience, Form, GetReply, GetRequest, Info, ListEntry, Object, ObjectContent, Posix, Remote,
-    RemoteOptions, StatFs, Store, Writer, check_key, join, sorted_names,
+    ArrayForm, Audience, Form, GetReply, GetRequest, Info, ListEntry, LockKeeper, Object, ObjectContent,
+    Posix, Remote, RemoteOptions, StatFs, Store, Writer, check_key, join, sorted_names,
 };
 use crate::sys;
 
@@ -74,15 +74,17 @@ struct Shared {
 }
 
 impl OverlayStore {
-    /// Opens the overlay in a folder, over the store at `location`, which is open as `base`. Every failure is [`Error::Usage`] or
+    /// Opens the overlay in a folder, over the store at `location`, which is open as `base`. `locks` keeps its lock for another process that
+    /// continues the work of this one. Every failure is [`Error::Usage`] or
     /// one of the base.
     pub fn open(
         base: Arc<dyn Store>,
         location: &str,
         remote: &RemoteOptions,
         options: &OverlayOptions,
+        locks: Option<&Arc<dyn LockKeeper>>,
     ) -> Result<Self> {
-        let folder = Arc::new(Folder::open(base.as_ref(), location, remote, options)?);
+        let folder = Arc::new(Folder::open(base.as_ref(), location, remote, options, locks)?);
         let has_posix = base.head("")?.is_some_and(|root| root.posix.is_some());
         let objects: Arc<dyn Store> = Arc::new(folder.objects.clone());
         let publisher =

@@ -32,7 +32,13 @@ impl Scene {
     fn try_open(&self, access: Access) -> Result<OverlayStore> {
         let place = self.folder.path().join("store");
         let options = OverlayOptions { folder: self.overlay(), access };
-        OverlayStore::open(self.base.clone(), place.to_str().unwrap(), &RemoteOptions::default(), &options)
+        OverlayStore::open(
+            self.base.clone(),
+            place.to_str().unwrap(),
+            &RemoteOptions::default(),
+            &options,
+            None,
+        )
     }
 
     fn open(&self) -> OverlayStore {
@@ -217,7 +223,7 @@ fn equal_documents_of_two_overlays_are_not_the_same_append() {
             let path = folder.path().join(format!("{name} {}", base.describe().replace('/', "_")));
             let options = OverlayOptions { folder: path, access: Access::Write };
             let (place, remote) = (place.to_str().unwrap(), RemoteOptions::default());
-            OverlayStore::open(Arc::clone(&base), place, &remote, &options).unwrap()
+            OverlayStore::open(Arc::clone(&base), place, &remote, &options, None).unwrap()
         };
         let like = Info { size_bytes: 0, modified: None, version: ObjectVersion::numbered(0), posix: None };
         let document = array(4, 1);
@@ -269,7 +275,7 @@ fn an_overlay_belongs_to_one_store() {
     let open = |store: &str, overlay: &str, access| {
         let base = Arc::new(DirectoryStore::open(&at(store), false).unwrap());
         let options = OverlayOptions { folder: at(overlay), access };
-        OverlayStore::open(base, at(store).to_str().unwrap(), &RemoteOptions::default(), &options)
+        OverlayStore::open(base, at(store).to_str().unwrap(), &RemoteOptions::default(), &options, None)
     };
     assert!(sentence(open("one", "new", Access::Read)).contains("there is no overlay"));
     drop(open("one", "new", Access::Write).unwrap());
@@ -372,7 +378,7 @@ fn over_folder(folder: &std::path::Path) -> OverlayStore {
     let place = folder.join("store");
     let options = OverlayOptions { folder: folder.join("overlay"), access: Access::Write };
     let base = Arc::new(DirectoryStore::open(&place, false).unwrap());
-    OverlayStore::open(base, place.to_str().unwrap(), &RemoteOptions::default(), &options).unwrap()
+    OverlayStore::open(base, place.to_str().unwrap(), &RemoteOptions::default(), &options, None).unwrap()
 }
 
 /// The comparison once ended at the 64th level, so the removal of deeper nodes was always a conflict.
@@ -422,7 +428,7 @@ fn newer_objects_are_kept_if_the_name_of_their_folder_is_taken() {
     let base: Arc<dyn Store> = Arc::new(DirectoryStore::open(&place, false).unwrap());
     let base = Hooked::new(base, RecreatesGroup(place.join("g")));
     let store =
-        OverlayStore::open(base, place.to_str().unwrap(), &RemoteOptions::default(), &options).unwrap();
+        OverlayStore::open(base, place.to_str().unwrap(), &RemoteOptions::default(), &options, None).unwrap();
     assert!(store.writer().unwrap().remove_folder("g").unwrap());
     let removal = store.folder().removals().unwrap().remove(0);
     std::fs::write(place.join("g/0"), "theirs, newer").unwrap();

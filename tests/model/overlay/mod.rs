@@ -80,7 +80,7 @@ impl Model {
         let options = OverlayOptions { folder: self.folder.path().join("overlay"), access: Access::Write };
         let place = self.folder.path().join("store");
         let place = place.to_str().unwrap();
-        let store = OverlayStore::open(self.base.clone(), place, &RemoteOptions::default(), &options);
+        let store = OverlayStore::open(self.base.clone(), place, &RemoteOptions::default(), &options, None);
         self.store = Some(Arc::new(store.unwrap()));
     }
 

@@ -6,10 +6,11 @@ use clap::{Args, Parser, ValueEnum};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use zarrfs::array::Layout;
-use zarrfs::mount::daemon::{session, syslog};
+use zarrfs::mount::daemon::session::{self, StoreUse};
+use zarrfs::mount::daemon::syslog;
 use zarrfs::mount::options::{AllowOther, Options, Ownership};
 use zarrfs::store::overlay::{Access, resolved};
-use zarrfs::store::{StoreOptions, is_remote, is_repository, local_path};
+use zarrfs::store::{OverlayLocks, StoreOptions, is_remote, is_repository, local_path};
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::log::{Log, absolute};
@@ -214,10 +215,13 @@ impl Arguments {
         let is_writable = is_mounted_writable && store_options.overlay.is_none();
         let path = options.store_path.clone();
         // The log file is opened only after `session::run` has checked that it is not inside the store.
-        session::run(options, foreground, move |for_others| {
+        session::run(options, foreground, move |StoreUse { for_others, locks }| {
             // A daemon's standard error is the system log.
             log.start()?;
-            let store = open::zarr_store(&location, &StoreOptions { for_others, ..daemon_store_options })?;
+            let store = open::zarr_store(
+                &location,
+                &StoreOptions { for_others, locks: OverlayLocks(locks), ..daemon_store_options },
+            )?;
             match (foreground, store.is_remote()) {
                 (true, true) => warnings::warn_other_writers(&location, is_writable),
                 (true, false) => warnings::warn_small_cache(&store, cache_limit_bytes, layout),

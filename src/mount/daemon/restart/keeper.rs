@@ -25,7 +25,7 @@ use crate::mount::daemon::procfs::start_ticks;
 use crate::mount::daemon::restart::holder::{self, HeldFiles, KeeperHolder, MAX_HELD, OTHER_DESCRIPTORS};
 use crate::mount::daemon::restart::service::{Found, StoredSession};
 use crate::mount::fs::KeeperInfo;
-use crate::mount::journal::held::{DescriptorHolder, HeldDescriptors};
+use crate::mount::journal::held::{HeldDescriptors, SessionDescriptors};
 use crate::mount::journal::record::{CRASH, KILL};
 use crate::mount::options::Options;
 use crate::sys::{self, Fork, ProcessEnd, SignalSet};
@@ -97,8 +97,8 @@ pub struct FirstCall {
     pub journal: OwnedFd,
     /// Takes the device; `None` for the service manager, which stores it.
     device_to: Option<UnixStream>,
-    /// Keeps descriptors for the next daemon.
-    pub holder: Arc<dyn DescriptorHolder>,
+    /// Those that are kept for the next daemon.
+    pub descriptors: Arc<SessionDescriptors>,
     /// The keeper.
     pub keeper: Keeper,
 }
@@ -109,7 +109,8 @@ impl FirstCall {
         let journal = sys::memory_file(c"zarrfs-session")?;
         let stored = Arc::new(StoredSession::new()?);
         let keeper = Keeper::ServiceManager(stored.clone());
-        Ok(FirstCall { journal, device_to: None, holder: stored, keeper })
+        let descriptors = SessionDescriptors::new(stored, HeldDescriptors::new());
+        Ok(FirstCall { journal, device_to: None, descriptors, keeper })
     }
 
     /// Gives the device to the keeper.
@@ -128,10 +129,8 @@ pub struct NextCall {
     pub device: OwnedFd,
     /// The file with the journal.
     pub journal: OwnedFd,
-    /// Keeps descriptors for the next daemon.
-    pub holder: Arc<dyn DescriptorHolder>,
-    /// What it has kept of the daemons before, and goes on holding.
-    pub held: HeldDescriptors,
+    /// Those that the keeper has kept of the daemons before and keeps for the next one.
+    pub descriptors: Arc<SessionDescriptors>,
     /// The severity of all deaths of daemons in this session.
     pub severity: u64,
     /// The session cannot be continued: what it has is only to be stored.
@@ -146,7 +145,8 @@ impl From<Found> for NextCall {
         let keeper = Keeper::ServiceManager(stored.clone());
         // A service manager does not say how a daemon has died.
         let severity = deaths.saturating_mul(CRASH / 2);
-        NextCall { device, journal, holder: stored, held, severity, is_over, keeper }
+        let descriptors = SessionDescriptors::new(stored, held);
+        NextCall { device, journal, descriptors, severity, is_over, keeper }
     }
 }
 
@@ -158,6 +158,17 @@ pub enum Call {
     Serve(OwnedFd),
     /// Continue the session of a daemon that has ended.
     Continue(NextCall),
+}
+
+impl Call {
+    /// Returns the descriptors of the session, if somebody keeps them for another daemon.
+    pub fn descriptors(&self) -> Option<&Arc<SessionDescriptors>> {
+        match self {
+            Call::Mount(Some(first)) => Some(&first.descriptors),
+            Call::Continue(next) => Some(&next.descriptors),
+            Call::Mount(None) | Call::Serve(_) => None,
+        }
+    }
 }
 
 /// A process that is to become the daemon.
@@ -208,8 +219,7 @@ pub fn call_from_environment() -> Result<Daemon> {
     let call = NextCall {
         device: adopted(device)?,
         journal: adopted(journal)?,
-        holder: Arc::new(holder),
-        held,
+        descriptors: SessionDescriptors::new(Arc::new(holder), held),
         severity,
         is_over: false,
         keeper: Keeper::Process(keeper),
@@ -230,7 +240,8 @@ pub fn keep(mut report: PipeWriter, stores_first: bool) -> Result<Daemon> {
         Fork::Child => {
             let holder = Arc::new(held.holder().map_err(cannot_start)?);
             let keeper = Keeper::Process(keeper);
-            let first = FirstCall { journal, device_to: Some(device_to), holder, keeper };
+            let descriptors = SessionDescriptors::new(holder, HeldDescriptors::new());
+            let first = FirstCall { journal, device_to: Some(device_to), descriptors, keeper };
             return Ok(Daemon { call: Call::Mount(Some(first)), report: writer });
         }
         Fork::Parent(child) => child,
@@ -494,8 +505,10 @@ impl Kept {
         let call = NextCall {
             device: self.device.try_clone().map_err(cannot_start)?,
             journal: self.journal.try_clone().map_err(cannot_start)?,
-            holder: Arc::new(self.held.holder().map_err(cannot_start)?),
-            held: self.held.take(),
+            descriptors: SessionDescriptors::new(
+                Arc::new(self.held.holder().map_err(cannot_start)?),
+                self.held.take(),
+            ),
             severity: self.severity,
             is_over: false,
             keeper: Keeper::Process(self.keeper),

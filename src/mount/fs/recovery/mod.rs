@@ -15,7 +15,7 @@ mod words;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use crate::mount::fs::inode::{Entity, EntityKind, FormerInode, Inode, InodeChang
 use crate::mount::fs::names::table::NameTable;
 use crate::mount::fs::open_file::HandleTable;
 use crate::mount::journal::Journal;
-use crate::mount::journal::held::{DescriptorHolder, HeldDescriptors};
+use crate::mount::journal::held::{DescriptorHolder, SessionDescriptors};
 use crate::mount::journal::intents::NameIntents;
 use crate::mount::journal::record::{OpenRecord, Record};
 use crate::mount::journal::state::SessionState;
@@ -46,10 +46,8 @@ const UNSTORED: &str = "unstored";
 pub struct Recovery {
     /// The state of the session for another daemon, if it is kept.
     journal: OnceLock<Arc<Journal>>,
-    /// Keeps descriptors for another daemon, if somebody does.
-    holder: OnceLock<Arc<dyn DescriptorHolder>>,
-    /// What it has kept of the daemon before, and was not taken yet.
-    held: Arc<Mutex<HeldDescriptors>>,
+    /// The descriptors that are kept for another daemon, if somebody does that.
+    descriptors: OnceLock<Arc<SessionDescriptors>>,
     /// The handles that the kernel may not have got, by the request of their open.
     undelivered: Mutex<HashMap<u64, u64>>,
     /// Files that may write and could not be opened again yet.
@@ -76,8 +74,7 @@ impl Recovery {
     pub(super) fn new(parts: RecoveryParts, reopening: Reopening) -> Self {
         Recovery {
             journal: OnceLock::new(),
-            holder: OnceLock::new(),
-            held: Arc::default(),
+            descriptors: OnceLock::new(),
             undelivered: Mutex::default(),
             waiting: Mutex::default(),
             unstored: Mutex::default(),
@@ -87,25 +84,22 @@ impl Recovery {
     }
 
     /// Records from now on what another daemon needs to take the session over. Must be called before the first request.
-    pub fn keep_journal(&self, journal: &Arc<Journal>, holder: Arc<dyn DescriptorHolder>) -> Result<()> {
-        self.record_tables(journal, holder);
+    pub fn keep_journal(&self, journal: &Arc<Journal>, descriptors: &Arc<SessionDescriptors>) -> Result<()> {
+        self.record_tables(journal, descriptors);
         if self.parts.is_writable {
             let unstored = sys::memory_file(c"zarrfs-unstored").map_err(cannot_record)?;
-            self.hold(UNSTORED, unstored.as_fd()).map_err(cannot_record)?;
+            descriptors.hold(UNSTORED, unstored.as_fd()).map_err(cannot_record)?;
             self.parts.engine.keep_unstored(File::from(unstored), false)?;
         }
         Ok(())
     }
 
-    fn record_tables(&self, journal: &Arc<Journal>, holder: Arc<dyn DescriptorHolder>) {
-        let keeper = SessionLocks { holder: holder.clone(), held: self.held.clone() };
-        let _ = self.holder.set(holder);
-        self.parts.store.keep_locks(&(Arc::new(keeper) as Arc<dyn LockKeeper>));
+    fn record_tables(&self, journal: &Arc<Journal>, descriptors: &Arc<SessionDescriptors>) {
+        let _ = self.descriptors.set(descriptors.clone());
+        self.parts.store.keep_locks(&(descriptors.clone() as Arc<dyn LockKeeper>));
         self.parts.intents.keep_journal(journal);
         self.reopening.drafts.keep_journal(journal);
-        if let Some(holder) = self.holder.get() {
-            self.parts.names.keep_session(journal, holder);
-        }
+        self.parts.names.keep_session(journal, &(descriptors.clone() as Arc<dyn DescriptorHolder>));
         let inodes = journal.clone();
         self.parts.inodes.observe(Box::new(move |change| {
             if let InodeChange::Added(inode) = change {
@@ -116,26 +110,15 @@ impl Recovery {
         let _ = self.journal.set(journal.clone());
     }
 
-    fn hold(&self, name: &str, file: BorrowedFd<'_>) -> io::Result<()> {
-        self.holder.get().map_or(Ok(()), |holder| holder.hold(name, file))
-    }
-
-    /// Returns the descriptor that the daemon before gave to the holder under this name, which still holds it. Each is returned once.
-    fn take_held(&self, name: &str) -> Option<OwnedFd> {
-        self.held.lock().remove(name)
-    }
-
     /// Takes the tables and the descriptors over from the daemon before, and keeps the journal. Must be called before the first request.
     pub fn restore(
         &self,
         journal: &Arc<Journal>,
         state: &SessionState,
-        holder: Arc<dyn DescriptorHolder>,
-        held: HeldDescriptors,
+        descriptors: &Arc<SessionDescriptors>,
     ) -> Result<()> {
-        *self.held.lock() = held;
         if self.parts.is_writable {
-            let unstored = self.take_held(UNSTORED).ok_or_else(|| {
+            let unstored = descriptors.take(UNSTORED).ok_or_else(|| {
                 Error::Usage("the session lacks what was written and not stored".to_owned())
             })?;
             self.parts.engine.keep_unstored(File::from(unstored), true)?;
@@ -160,8 +143,8 @@ impl Recovery {
             self.parts.handles.restore(number, file);
         }
         *self.waiting.lock() = waiting;
-        self.record_tables(journal, holder);
-        self.parts.names.restore(state, |name| self.take_held(name));
+        self.record_tables(journal, descriptors);
+        self.parts.names.restore(state, |name| descriptors.take(name));
         Ok(())
     }
 
@@ -196,16 +179,9 @@ impl Recovery {
 
     /// Stores what a daemon before has written and not stored, of a session that cannot be continued. Gives up when nothing was stored for
     /// `stall_timeout`. Fails if something is left.
-    pub fn store_left(
-        &self,
-        holder: Arc<dyn DescriptorHolder>,
-        held: HeldDescriptors,
-        stall_timeout: Duration,
-    ) -> Result<()> {
-        *self.held.lock() = held;
-        let Some(unstored) = self.take_held(UNSTORED) else { return Ok(()) };
-        let keeper = SessionLocks { holder, held: self.held.clone() };
-        self.parts.store.keep_locks(&(Arc::new(keeper) as Arc<dyn LockKeeper>));
+    pub fn store_left(&self, descriptors: &Arc<SessionDescriptors>, stall_timeout: Duration) -> Result<()> {
+        let Some(unstored) = descriptors.take(UNSTORED) else { return Ok(()) };
+        self.parts.store.keep_locks(&(descriptors.clone() as Arc<dyn LockKeeper>));
         self.parts.engine.keep_unstored(File::from(unstored), true)?;
         self.resume_writing();
         let failed = self.parts.engine.store_all(stall_timeout);
@@ -235,13 +211,11 @@ impl Recovery {
         }
         self.parts.names.end_restoring();
         let is_done = self.waiting.lock().is_empty() && self.parts.engine.former_paths().is_empty();
-        if is_done {
+        if is_done && let Some(descriptors) = self.descriptors.get() {
             // These are locks of arrays without writers by now.
-            for (name, file) in std::mem::take(&mut *self.held.lock()) {
+            for (name, file) in descriptors.take_rest() {
                 let _ = File::from(file).unlock();
-                if let Some(holder) = self.holder.get() {
-                    holder.release(&name);
-                }
+                DescriptorHolder::release(&**descriptors, &name);
             }
         }
         is_done
@@ -299,26 +273,6 @@ fn record_written_end(journal: &Arc<Journal>, inode: &Inode) {
     }
 }
 
-/// Keeps the locks of writers for another daemon.
-struct SessionLocks {
-    holder: Arc<dyn DescriptorHolder>,
-    held: Arc<Mutex<HeldDescriptors>>,
-}
-
-impl LockKeeper for SessionLocks {
-    fn keep(&self, name: &str, file: BorrowedFd<'_>) -> io::Result<()> {
-        self.holder.hold(name, file)
-    }
-
-    fn release(&self, name: &str) {
-        self.holder.release(name);
-    }
-
-    fn take(&self, name: &str) -> Option<OwnedFd> {
-        self.held.lock().remove(name)
-    }
-}
-
 fn change_record(change: InodeChange<'_>) -> Record {
     match change {
         InodeChange::Added(inode) => {
@@ -340,6 +294,8 @@ fn change_record(change: InodeChange<'_>) -> Record {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::os::fd::BorrowedFd;
+
     use super::*;
     use crate::cancellation::Cancellation;
     use crate::formats;
@@ -347,6 +303,7 @@ mod tests {
     use crate::mount::fs::error::{Blocking, FsResult};
     use crate::mount::fs::names::Caller;
     use crate::mount::fs::open_file::{FileRead, FileWrite, ReplyBuffer};
+    use crate::mount::journal::held::HeldDescriptors;
     use crate::mount::options::Options;
     use crate::store::MemoryStore;
 
@@ -377,7 +334,7 @@ mod tests {
     struct Nowhere;
 
     impl DescriptorHolder for Nowhere {
-        fn hold(&self, _name: &str, _file: std::os::fd::BorrowedFd<'_>) -> std::io::Result<()> {
+        fn hold(&self, _name: &str, _file: BorrowedFd<'_>) -> io::Result<()> {
             Ok(())
         }
 
@@ -392,10 +349,10 @@ mod tests {
         let fs = |rows, fill| FileSystem::new(Arc::new(options.clone()), store(rows, fill));
         let file = memory();
         let first = fs(4, 7);
-        let holder = || Arc::new(Nowhere);
+        let nothing = || SessionDescriptors::new(Arc::new(Nowhere), HeldDescriptors::new());
         first
             .recovery()
-            .keep_journal(&Arc::new(Journal::create(file.try_clone().unwrap()).unwrap()), holder())
+            .keep_journal(&Arc::new(Journal::create(file.try_clone().unwrap()).unwrap()), &nothing())
             .unwrap();
         let number =
             |fs: &FileSystem, name: &str| fs.lookup(1, name, Blocking::Yes).unwrap().attributes.inode;
@@ -422,10 +379,9 @@ mod tests {
             let next = fs(rows, fill);
             let held =
                 HeldDescriptors::from([("lock".to_owned(), crate::sys::memory_file(c"lock").unwrap())]);
-            next.recovery().restore(&Arc::new(journal), &state, holder(), held).unwrap();
-            assert!(
-                next.recovery().take_held("lock").is_some() && next.recovery().take_held("lock").is_none()
-            );
+            let held = SessionDescriptors::new(Arc::new(Nowhere), held);
+            next.recovery().restore(&Arc::new(journal), &state, &held).unwrap();
+            assert!(held.take("lock").is_some() && held.take("lock").is_none());
             next
         };
         let next = taken_over(4, 7);
@@ -476,7 +432,13 @@ mod tests {
         let journal_file = std::fs::File::from(sys::memory_file(c"zarrfs-test").unwrap());
         let fs = FileSystem::new(options.clone(), store.clone());
         let journal = Arc::new(Journal::create(journal_file.try_clone().unwrap()).unwrap());
-        fs.recovery().keep_journal(&journal, kept.clone()).unwrap();
+        let held = || {
+            let kept = kept.0.lock();
+            let copies = kept.iter().map(|(name, file)| (name.clone(), file.try_clone().unwrap()));
+            copies.collect::<HeldDescriptors>()
+        };
+        let descriptors = || SessionDescriptors::new(kept.clone(), held());
+        fs.recovery().keep_journal(&journal, &descriptors()).unwrap();
         let number = fs.lookup(1, "a", Blocking::Yes).unwrap().attributes.inode;
         let handle = fs.open(number, libc::O_RDWR, &Cancellation::never()).unwrap().handle;
         fs.recovery().record_delivery(handle, 2);
@@ -487,14 +449,9 @@ mod tests {
         write(&fs, scratch.handle, 0, br#"{"shape":[2],"data_type":"uint8"}"#).unwrap();
         // It is left as it is, without any destructor.
         std::mem::forget(fs);
-        let held = || {
-            let kept = kept.0.lock();
-            let copies = kept.iter().map(|(name, file)| (name.clone(), file.try_clone().unwrap()));
-            copies.collect::<HeldDescriptors>()
-        };
         let (journal, state) = Journal::open(journal_file).unwrap();
         let next = FileSystem::new(options.clone(), store.clone());
-        next.recovery().restore(&Arc::new(journal), &state, kept.clone(), held()).unwrap();
+        next.recovery().restore(&Arc::new(journal), &state, &descriptors()).unwrap();
         assert!(next.recovery().resume_writing());
         assert_eq!(read(&next, handle).unwrap()[..9], *b"\x07\x07\x07abcde\x07");
         next.file(scratch.handle).unwrap().flush(scratch.handle, 0).unwrap();
@@ -503,7 +460,7 @@ mod tests {
         std::mem::forget(next);
         // One that cannot read the journal.
         let last = FileSystem::new(options.clone(), store.clone());
-        last.recovery().store_left(kept.clone(), held(), Duration::from_secs(9)).unwrap();
+        last.recovery().store_left(&descriptors(), Duration::from_secs(9)).unwrap();
         let stored = store.get("a/c/0/0", 1 << 20).unwrap().unwrap();
         assert_eq!(stored, *b"\x07\x07\x07abcde");
     }

@@ -29,7 +29,8 @@ impl Scene {
         let overlay = OverlayOptions { folder: folder.path().join("overlay"), access: Access::Write };
         let base = repository.on_branch("main").unwrap();
         let store =
-            OverlayStore::open(base, place.to_str().unwrap(), &RemoteOptions::default(), &overlay).unwrap();
+            OverlayStore::open(base, place.to_str().unwrap(), &RemoteOptions::default(), &overlay, None)
+                .unwrap();
         let store: Arc<dyn Store> = Arc::new(store);
         let mut options = Options::new("/data/repository", "/mnt");
         (options.threads, options.writable, options.revalidate_seconds) = (1, true, 0.0);

@@ -2,14 +2,17 @@
 
 use std::fs::{File, TryLockError};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use super::base_location::{ABOUT, BaseLocation, failed, refused};
 use super::changes::{CHANGES, OBJECTS};
 use crate::error::Result;
 use crate::store::options::local_path;
 use crate::store::remote_options::is_remote;
+use crate::store::{LockKeeper, lock_name};
 
 /// The name of the folder with documents of the base.
 pub const DOCUMENTS: &str = "documents";
@@ -83,11 +86,19 @@ pub fn create(path: &Path, base: &BaseLocation) -> Result<()> {
     }
 }
 
-/// Locks the overlay for this process.
-pub fn lock(path: &Path) -> Result<File> {
+/// Locks the overlay for this process, and keeps the lock for another one if there is somebody who does that. Otherwise it ends with the
+/// process: it is not unlocked when the file is closed, since a process that fails to continue another one's work is followed by the next.
+pub fn lock(path: &Path, keeper: Option<&Arc<dyn LockKeeper>>) -> Result<File> {
     let about = path.join(ABOUT);
     let file = File::options().read(true).write(true).open(&about);
     let file = file.map_err(|error| failed(path, "the overlay cannot be written", &error))?;
+    let lock_failed = |error| failed(path, "the overlay cannot be locked", &error);
+    let name = lock_name(&file.metadata().map_err(lock_failed)?);
+    let former = keeper.and_then(|keeper| keeper.take(&name)).map(File::from);
+    if let Some(former) = former {
+        // Of the same file, so it is locked already, and no other writer came between.
+        return Ok(former);
+    }
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -96,11 +107,14 @@ pub fn lock(path: &Path) -> Result<File> {
                 path.display()
             ));
         }
-        Err(TryLockError::Error(error)) => return Err(failed(path, "the overlay cannot be locked", &error)),
+        Err(TryLockError::Error(error)) => return Err(lock_failed(error)),
     }
     let is_same = |now: std::fs::Metadata| file.metadata().is_ok_and(|locked| locked.ino() == now.ino());
-    if std::fs::metadata(&about).is_ok_and(is_same) {
-        return Ok(file);
+    if !std::fs::metadata(&about).is_ok_and(is_same) {
+        return refused(format!("{}: the overlay has just been replaced: try again", path.display()));
     }
-    refused(format!("{}: the overlay has just been replaced: try again", path.display()))
+    if let Some(keeper) = keeper {
+        keeper.keep(&name, file.as_fd()).map_err(lock_failed)?;
+    }
+    Ok(file)
 }

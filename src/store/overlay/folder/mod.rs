@@ -4,7 +4,8 @@
 //! `overlay.json` describes the base and is written last when a folder is created (`base_location.rs`, `create.rs`). `changes` is the
 //! list of changes (`changes.rs`), `objects/` has the written objects under their keys, and `documents/` some documents of the base. Over a base that keeps
 //! versions, `branch` names the branch that it followed, and `commit` has the mark of a commit whose outcome is not known
-//! (`commit/publisher.rs`). A process that changes the overlay holds a lock on `overlay.json`, which is never replaced.
+//! (`commit/publisher.rs`). A process that changes the overlay holds a lock on `overlay.json`, which is never replaced;
+//! a process that continues its work gets the lock with the descriptor, so no other one comes between.
 
 pub mod base_location;
 mod changes;
@@ -16,6 +17,7 @@ mod table;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use self::base_location::{BRANCH, BaseLocation, failed, not_an_overlay, read_limited};
 use self::changes::{CHANGES, ChangeList, OBJECTS};
@@ -26,7 +28,7 @@ use super::options::{Access, OverlayOptions};
 use super::shape_digest::{ARRAY_DOCUMENTS, MAX_DOCUMENT_BYTES, ShapeDigest};
 use crate::error::{Error, Result};
 use crate::store::remote_options::RemoteOptions;
-use crate::store::{DirectoryStore, Precondition, Store, VersionDigest, Writer, join};
+use crate::store::{DirectoryStore, LockKeeper, Precondition, Store, VersionDigest, Writer, join};
 
 /// The folder of an open overlay.
 pub struct Folder {
@@ -75,6 +77,7 @@ impl Folder {
         location: &str,
         remote: &RemoteOptions,
         options: &OverlayOptions,
+        locks: Option<&Arc<dyn LockKeeper>>,
     ) -> Result<Self> {
         let now = BaseLocation::new(base, location, remote)?;
         let path = resolved(&options.folder);
@@ -86,7 +89,7 @@ impl Folder {
                 if about.is_none() {
                     create(&path, &now)?;
                 }
-                Some(lock(&path)?)
+                Some(lock(&path, locks)?)
             }
         };
         // Another process may have created it, for another base.
