@@ -27,6 +27,8 @@ mod python_module;
 mod references;
 mod replaced;
 mod restarts;
+mod restarts_at_calls;
+mod restarts_in_need;
 mod restarts_of_writers;
 mod scale;
 mod semantics;

@@ -7,6 +7,8 @@ keep_writing.py sync NAME SEED     rows in place, each synced and then looked up
 keep_writing.py names NAME SEED    folders in the folder NAME, made and removed
 keep_writing.py files NAME SEED    arrays in the folder NAME: declared by a sidecar, written, renamed and removed
 keep_writing.py edit NAME SEED     the attributes in the sidecar of NAME, written in parts
+
+STORED names the folder with the objects of the store, if it has one; RENAMES=no a store that cannot rename.
 """
 
 import mmap
@@ -17,6 +19,8 @@ import sys
 kind, name, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
 some = random.Random(seed)
 path = os.path.join("mnt", name)
+stored = os.environ.get("STORED", "store.zarr")
+can_rename = os.environ.get("RENAMES") != "no"
 rounds = 0
 
 
@@ -98,7 +102,7 @@ def write_and_sync():
         data = some.randbytes(1000)
         os.pwrite(file, data, 1000 * row)
         os.fsync(file)
-        with open(f"store.zarr/{name}/c/{row // 10}/0", "rb") as chunk:
+        with open(f"{stored}/{name}/c/{row // 10}/0", "rb") as chunk:
             chunk.seek(1000 * (row % 10))
             assert chunk.read(1000) == data, row
     os.close(file)
@@ -129,8 +133,9 @@ def make_arrays():
         data = some.randbytes(12)
         with open(file, "r+b", buffering=0) as out:
             assert out.write(data[:5]) == 5 and out.write(data[5:]) == 7
-        moved = f"{file}.moved"
-        os.rename(file, moved)
+        moved = f"{file}.moved" if can_rename else file
+        if can_rename:
+            os.rename(file, moved)
         with open(moved, "rb") as read:
             assert read.read() == data
         os.unlink(moved)
