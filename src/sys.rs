@@ -1,11 +1,12 @@
 //! System calls that the standard library does not have, each as a safe function.
 //!
 //! The only unsafe code besides `codec/bytes_to_bytes/blosc/mod.rs`. Every layer may use it; it uses nothing of the crate.
-//! Files are here; `process.rs` has processes, signals and mounts, `socket.rs` messages, `memory.rs` memory, `shared_memory.rs`
-//! memory that outlives the process, `processor.rs` wide registers, `terminal.rs` terminals. Manual
+//! Files are here, and their locks in `held_lock.rs`; `process.rs` has processes, signals and mounts, `socket.rs` messages, `memory.rs`
+//! memory, `shared_memory.rs` memory that outlives the process, `processor.rs` wide registers, `terminal.rs` terminals. Manual
 //! pages: openat2(2), readdir(3), xattr(7), statvfs(3).
 #![allow(unsafe_code)]
 
+mod held_lock;
 mod memory;
 mod process;
 mod processor;
@@ -19,6 +20,9 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+pub use held_lock::HeldLock;
+#[cfg(test)]
+pub use held_lock::with_copied_descriptors;
 pub use memory::{Pages, Untouched, keep_freed_memory};
 #[cfg(test)]
 pub use process::send_urgently;

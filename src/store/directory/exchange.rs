@@ -27,7 +27,7 @@ use super::entries::{NAME_MAX_BYTES, NEXT_TEMPORARY, OPEN_PATH, OPEN_READ, faile
 use super::{DirectoryStore, posix_stat};
 use crate::error::Result;
 use crate::store::{ObjectVersion, Store, join};
-use crate::sys::{self, Renaming};
+use crate::sys::{self, HeldLock, Renaming};
 
 /// The documents that mark the folder of a node.
 const DOCUMENTS: [&str; 4] = ["zarr.json", ".zarray", ".zgroup", "meta"];
@@ -313,7 +313,7 @@ pub(super) fn end_exchange(folder: &File, name: &str, c_name: &CStr) -> io::Resu
 /// Whether a process has locked the file, or may have locked it: another user's file may not be readable.
 fn is_locked(folder: &File, name: &CStr) -> bool {
     match sys::open_at(folder.as_fd(), name, OPEN_READ | libc::O_NOFOLLOW) {
-        Ok(file) => File::from(file).try_lock().is_err(),
+        Ok(file) => HeldLock::acquire(File::from(file)).is_err(),
         Err(error) => !matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ELOOP)),
     }
 }

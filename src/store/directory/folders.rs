@@ -16,7 +16,7 @@ use super::DirectoryStore;
 use super::entries::{NEXT_TEMPORARY, OPEN_READ, c_name, failed, has_dead_writer, set_owner_and_mode, split};
 use crate::error::{Error, Result};
 use crate::store::{Info, Posix, SET_GROUP, StagedFolder, join};
-use crate::sys;
+use crate::sys::{self, HeldLock};
 
 /// The most names of a folder that are in memory while it is emptied.
 const MAX_NAMES: usize = 4096;
@@ -46,7 +46,10 @@ impl DirectoryStore {
             // On a filesystem without locks, the process number shows whether the writer lives.
             let _ = folder.try_lock();
             set_owner_and_mode(&folder, &like, like.folder_mode() | 0o700).map_err(&make_failed)?;
-            return Ok(StagedFolder { key: join(parent, &name), lock: Box::new(folder) });
+            return Ok(StagedFolder {
+                key: join(parent, &name),
+                lock: Box::new(HeldLock::of_locked(folder)),
+            });
         }
     }
 

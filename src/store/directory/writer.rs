@@ -27,7 +27,7 @@ use crate::store::{
     Info, LockKeeper, ObjectPart, ObjectVersion, Posix, Precondition, PutOptions, SET_GROUP, StagedFolder,
     Store, VersionDigest, Writer, lock_name,
 };
-use crate::sys;
+use crate::sys::{self, HeldLock};
 
 /// Sets the owner and mode of a folder that a dead writer created without them: otherwise no other user could read what is
 /// written into it.
@@ -260,15 +260,15 @@ fn is_leftover(name: &str, file: &File) -> bool {
 
 /// A lock that another process keeps, too, so that it outlives this one.
 struct KeptLock {
-    file: File,
+    lock: HeldLock,
     name: String,
     keeper: Arc<dyn LockKeeper>,
 }
 
 impl Drop for KeptLock {
     fn drop(&mut self) {
-        // The other process closes its descriptor some time later.
-        let _ = self.file.unlock();
+        // The other process closes its descriptor some time later, or hands it to the next writer.
+        self.lock.end();
         self.keeper.release(&self.name);
     }
 }
@@ -410,25 +410,25 @@ impl Writer for DirectoryStore {
         let is_former = former.is_some();
         // Of the same file, so it is locked already, and no other writer came between.
         let opened = former.unwrap_or(opened);
-        match opened.try_lock() {
-            Ok(()) => {}
+        let lock = match HeldLock::acquire(opened) {
+            Ok(lock) => lock,
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(lock_failed(error)),
-        }
+        };
         // An object that was replaced in the meantime is not locked.
-        let locked = opened.metadata().map_err(lock_failed)?;
+        let locked = lock.file().metadata().map_err(lock_failed)?;
         let now = self.head(key)?.ok_or_else(gone)?;
         let is_current = now.file() == Some(posix_stat::file_id(&locked));
         if let Some(Guard::Array(array)) = self.guard.as_ref().filter(|_| is_current) {
             array.record_home(key, locked.dev(), locked.ino());
         }
-        let Some(keeper) = keeper else { return Ok(is_current.then(|| Box::new(opened) as _)) };
-        let kept = KeptLock { file: opened, name, keeper: Arc::clone(keeper) };
+        let Some(keeper) = keeper else { return Ok(is_current.then(|| Box::new(lock) as _)) };
+        let kept = KeptLock { lock, name, keeper: Arc::clone(keeper) };
         if !is_current {
             return Ok(None);
         }
         if !is_former {
-            keeper.keep(&kept.name, kept.file.as_fd()).map_err(lock_failed)?;
+            keeper.keep(&kept.name, kept.lock.file().as_fd()).map_err(lock_failed)?;
         }
         Ok(Some(Box::new(kept)))
     }

@@ -438,3 +438,13 @@ fn newer_objects_are_kept_if_the_name_of_their_folder_is_taken() {
     let left = std::fs::read_dir(&place).unwrap();
     assert_eq!(left.count(), 2, "no temporary folder is left");
 }
+
+#[test]
+fn an_overlay_that_is_closed_is_free_while_another_thread_starts_a_program() {
+    let scene = Scene::new(&[]);
+    let overlay = scene.open();
+    crate::sys::with_copied_descriptors(|| {
+        drop(overlay);
+        scene.try_open(Access::Write).map(drop).unwrap();
+    });
+}

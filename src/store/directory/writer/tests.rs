@@ -204,3 +204,15 @@ fn a_file_is_exchanged_if_its_time_cannot_be_set() {
     assert_eq!(fs::read(folder.path().join("a/0")).unwrap(), b"two");
     assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 2, "nothing else is left");
 }
+
+#[test]
+fn a_lock_that_is_given_up_is_free_while_another_thread_starts_a_program() {
+    let (_folder, store, like) = place();
+    let lock = store.lock("a").unwrap().unwrap();
+    let staged = store.stage("", &like).unwrap().unwrap();
+    crate::sys::with_copied_descriptors(|| {
+        drop((lock, staged.lock));
+        assert!(store.lock("a").unwrap().is_some());
+        assert!(store.lock(&staged.key).unwrap().is_some());
+    });
+}

@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::store::options::local_path;
 use crate::store::remote_options::is_remote;
 use crate::store::{LockKeeper, lock_name};
+use crate::sys::HeldLock;
 
 /// The name of the folder with documents of the base.
 pub const DOCUMENTS: &str = "documents";
@@ -86,9 +87,9 @@ pub fn create(path: &Path, base: &BaseLocation) -> Result<()> {
     }
 }
 
-/// Locks the overlay for this process, and keeps the lock for another one if there is somebody who does that. Otherwise it ends with the
-/// process: it is not unlocked when the file is closed, since a process that fails to continue another one's work is followed by the next.
-pub fn lock(path: &Path, keeper: Option<&Arc<dyn LockKeeper>>) -> Result<File> {
+/// Locks the overlay for this process, until the returned value is dropped. If there is a keeper, it keeps the lock for another process, and
+/// the lock ends with both: it is not unlocked here, since a process that fails to continue another one's work is followed by the next.
+pub fn lock(path: &Path, keeper: Option<&Arc<dyn LockKeeper>>) -> Result<Box<dyn Send + Sync>> {
     let about = path.join(ABOUT);
     let file = File::options().read(true).write(true).open(&about);
     let file = file.map_err(|error| failed(path, "the overlay cannot be written", &error))?;
@@ -97,10 +98,10 @@ pub fn lock(path: &Path, keeper: Option<&Arc<dyn LockKeeper>>) -> Result<File> {
     let former = keeper.and_then(|keeper| keeper.take(&name)).map(File::from);
     if let Some(former) = former {
         // Of the same file, so it is locked already, and no other writer came between.
-        return Ok(former);
+        return Ok(Box::new(former));
     }
-    match file.try_lock() {
-        Ok(()) => {}
+    let lock = match HeldLock::acquire(file) {
+        Ok(lock) => lock,
         Err(TryLockError::WouldBlock) => {
             return refused(format!(
                 "{}: another zarrfs is changing this overlay: end that mount or command first",
@@ -108,13 +109,13 @@ pub fn lock(path: &Path, keeper: Option<&Arc<dyn LockKeeper>>) -> Result<File> {
             ));
         }
         Err(TryLockError::Error(error)) => return Err(lock_failed(error)),
-    }
-    let is_same = |now: std::fs::Metadata| file.metadata().is_ok_and(|locked| locked.ino() == now.ino());
+    };
+    let is_same =
+        |now: std::fs::Metadata| lock.file().metadata().is_ok_and(|locked| locked.ino() == now.ino());
     if !std::fs::metadata(&about).is_ok_and(is_same) {
         return refused(format!("{}: the overlay has just been replaced: try again", path.display()));
     }
-    if let Some(keeper) = keeper {
-        keeper.keep(&name, file.as_fd()).map_err(lock_failed)?;
-    }
-    Ok(file)
+    let Some(keeper) = keeper else { return Ok(Box::new(lock)) };
+    keeper.keep(&name, lock.file().as_fd()).map_err(lock_failed)?;
+    Ok(Box::new(lock.shared()))
 }

@@ -39,7 +39,7 @@ pub struct Folder {
     /// Documents of the base, as they were when an older zarrfs wrote new chunks of their arrays.
     pub(super) documents: DirectoryStore,
     /// Held as long as this process may change the overlay.
-    _lock: Option<File>,
+    _lock: Option<Box<dyn Send + Sync>>,
 }
 
 /// A node of the base that the overlay has removed, with everything below it.
