@@ -113,6 +113,13 @@ extern crate self as zarrfs;
 // The integration tests, which share the file, use more of it.
 mod test_store;
 
+/// Folders of tests, removed also after a killed process.
+#[cfg(test)]
+#[path = "../tests/support/folders.rs"]
+#[allow(dead_code, missing_docs, clippy::unwrap_used)]
+// The integration tests, which share the file, use more of it.
+mod test_folders;
+
 /// How much the tests try.
 #[cfg(test)]
 #[path = "../tests/support/level.rs"]

@@ -129,6 +129,12 @@ impl Engine {
         &self.workers
     }
 
+    /// Waits until the decoding thread, of which there must be one, has nothing to do.
+    #[cfg(test)]
+    pub(crate) fn wait_until_idle(&self) {
+        self.workers.wait_until_idle();
+    }
+
     /// Returns what the writers of all arrays share.
     pub(in crate::array) fn writers(&self) -> &WriterShared {
         &self.writers

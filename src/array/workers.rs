@@ -89,6 +89,22 @@ impl Workers {
         }
     }
 
+    /// Waits until the only thread has nothing to do.
+    #[cfg(test)]
+    pub fn wait_until_idle(&self) {
+        assert_eq!(self.count(), 1, "another thread may still work when the last task begins");
+        loop {
+            let (sender, ended) = std::sync::mpsc::channel::<()>();
+            self.ahead(Box::new(move || drop(sender)));
+            // The queue is in order, so everything before this task has ended. It may have queued more.
+            let _ = ended.recv();
+            let queue = self.shared.queue.lock();
+            if queue.demanded.is_empty() && queue.ahead.is_empty() {
+                return;
+            }
+        }
+    }
+
     /// Returns how many tasks of readahead have not started.
     pub fn waiting_ahead(&self) -> usize {
         self.shared.queue.lock().ahead.len()

@@ -1,7 +1,7 @@
 //! What the integration tests share: Python and the stores that it makes (`fixtures`), stores of others (`corpus`), servers of
 //! object stores (`servers`), one that misbehaves (`misbehaving`), arrays to write to, small (`kinds`) and
 //! larger (`uneven`), reading through the library (`library`), a mount that always ends (`mounted`), disks that fill up or fail
-//! (`disk`), faults in its daemon (`faulty`), requests by handle (`handles`), what a crash may leave (`manifest`), a place to try mounting in (`place`), references to
+//! (`disk`), folders in memory and of processes (`folders`), faults in its daemon (`faulty`), requests by handle (`handles`), what a crash may leave (`manifest`), a place to try mounting in (`place`), references to
 //! files of other formats (`references`), a store that is written while things break (`scene`), a store that calls a test's code
 //! (`hooked`), stores that count or show other bytes (`stores`), stores of two users (`users`), tests that need a process to themselves (`own_process`), how much the tests try
 //! (`level`). May use the crate, and nothing of the tests.
@@ -13,6 +13,7 @@ pub mod disk;
 pub mod faults;
 pub mod faulty;
 pub mod fixtures;
+pub mod folders;
 pub mod handles;
 pub mod hanging;
 pub mod hooked;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use super::World;
 use super::other::{CHUNK, DOCUMENT, FILL, KINDS, Word, array, described, key, word, word_of};
@@ -10,9 +9,6 @@ use super::program::{Route, StateBefore, served};
 use crate::array::Array;
 use crate::error::Result;
 use crate::store::Store;
-
-/// The most time that threads of the tested program take to record replies.
-const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn read(array: &Arc<Array>, chunk: u64) -> Result<Vec<u8>> {
     let start = chunk * CHUNK * 4;
@@ -269,24 +265,14 @@ impl World {
 
     /// Checks that the cache serves nothing without the service that is older than what was seen.
     pub fn check_offline(&mut self) {
-        // A transfer ahead of its reader may have its reply, and not have recorded it yet. No reader has got it by then.
-        let patience = Instant::now() + BACKGROUND_TIMEOUT;
-        while let Err(stale) = self.look_offline() {
-            assert!(Instant::now() < patience, "{stale}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    fn look_offline(&mut self) -> std::result::Result<(), String> {
+        self.wait_until_idle();
         let offline = self.service.store(&self.options(true)).unwrap();
         let turns = self.service.turns();
         for (key, line) in turns.objects.timelines() {
             let Ok(answer) = offline.get(key, 1 << 20) else { continue };
             let since = if answer.is_none() { line.seen.max(line.listed) } else { line.seen };
             let is_right = line.since(since).any(|bytes| bytes == answer.as_deref());
-            if !is_right {
-                return Err(format!("offline {key} is {answer:?}, older than what was seen"));
-            }
+            assert!(is_right, "offline {key} is {answer:?}, older than what was seen");
             self.counts.offline += u64::from(answer.is_some());
         }
         for folder in ["", "a", "a/c"] {
@@ -299,11 +285,8 @@ impl World {
                 let is_there = entries.iter().any(|entry| entry.name == name);
                 let since = line.seen.max(line.listed);
                 let is_right = line.since(since).any(|bytes| bytes.is_some() == is_there);
-                if !is_right {
-                    return Err(format!("offline {key} is listed: {is_there}, older than what was seen"));
-                }
+                assert!(is_right, "offline {key} is listed: {is_there}, older than what was seen");
             }
         }
-        Ok(())
     }
 }

@@ -9,6 +9,7 @@
 //!
 //! `other.rs` has the second program, `program.rs` the steps of the tested one, and `checks.rs` what must hold after a step.
 //! `ZARRFS_TWO_PROGRAMS_CASES=10000 cargo test --lib two_programs::` is the long run, and `ZARRFS_TWO_PROGRAMS_FIRST=17` begins at a sequence.
+//! Threads of the program are idle while the checks run, and the last requests are printed with the sequence that fails.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 mod checks;
@@ -16,15 +17,14 @@ mod other;
 mod program;
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use crate::array::{Array, Engine};
+use crate::array::{Array, Engine, EngineOptions};
 use crate::store::ObjectVersion;
 use crate::store::overlay::{Change, OverlayStore};
 use crate::store::scripted::{Objects, Script, Service};
 use crate::store::{DiskCacheOptions, RemoteOptions, RemoteStore};
-use crate::test_level;
+use crate::{test_folders, test_level};
 
 use other::{Act, CHUNK, JUNK, KINDS, Other, Word, key, word};
 
@@ -85,16 +85,18 @@ struct Counts {
     filled: u64,
 }
 
+/// Returns the engine of a program. It has one thread, and no clock decides when something is stored.
+fn new_engine() -> Arc<Engine> {
+    Engine::with_options(EngineOptions { writeback_delay: None, ..EngineOptions::new(1 << 16, 1) })
+}
+
 /// The service, the tested program, and what is expected of both.
 struct World {
     numbers: Numbers,
-    folder: tempfile::TempDir,
     service: Arc<Service<Other>>,
     engine: Arc<Engine>,
     direct: Option<Arc<RemoteStore>>,
     overlay: Option<Arc<OverlayStore>>,
-    /// The overlay of the program that ended last.
-    ended_overlay: Weak<OverlayStore>,
     mounted: Option<OpenInMount>,
     /// The overlay's changes, by key.
     changes: BTreeMap<String, OverlayChange>,
@@ -102,8 +104,12 @@ struct World {
     elements: BTreeMap<u64, OverlayElement>,
     /// The data type of the array that this step writes to.
     kind: usize,
+    /// With one connection, few requests can overtake each other: such a sequence goes nearly the same way each time.
+    max_connections: Option<usize>,
     counts: Counts,
     log: Vec<String>,
+    /// The folder of the overlay and the cache. The threads that write to it end before it is removed.
+    folder: tempfile::TempDir,
 }
 
 impl World {
@@ -116,22 +122,21 @@ impl World {
         let length = 1 + numbers.below(3 * CHUNK);
         other.make(&mut objects, 0, length);
         leave_junk(&mut objects, &mut numbers, length);
-        let shared_memory = Path::new("/dev/shm");
-        let folder = tempfile::tempdir_in(shared_memory).or_else(|_| tempfile::tempdir()).unwrap();
         let keeps_metadata = numbers.below(4) > 0;
+        let max_connections = (numbers.below(2) == 0).then_some(1);
         let service = Service::new(objects, other, seed, keeps_metadata);
         World {
             numbers,
-            folder,
+            folder: test_folders::in_memory(),
             service,
-            engine: Engine::new(1 << 16, 1),
+            engine: new_engine(),
             direct: None,
             overlay: None,
-            ended_overlay: Weak::new(),
             mounted: None,
             changes: BTreeMap::new(),
             elements: BTreeMap::new(),
             kind: 0,
+            max_connections,
             counts: Counts::default(),
             log: vec![format!("{length} elements")],
         }
@@ -144,7 +149,11 @@ impl World {
     fn cache_options(&self, limit_bytes: u64, is_offline: bool, must_keep: bool) -> RemoteOptions {
         let folder = self.folder.path().join("cache");
         let cache = DiskCacheOptions { folder, limit_bytes: Some(limit_bytes), is_offline, must_keep };
-        RemoteOptions { disk_cache: Some(cache), ..RemoteOptions::default() }
+        RemoteOptions {
+            disk_cache: Some(cache),
+            max_connections: self.max_connections,
+            ..RemoteOptions::default()
+        }
     }
 
     /// Chooses what the second program does.
@@ -215,6 +224,7 @@ fn nothing_of_two_programs_is_lost_or_stale() {
         let mut world = World::new(seed);
         let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run()));
         if let Err(panic) = run {
+            world.log.extend(world.service.turns().take_log());
             println!("sequence {seed} fails after {} others: {:#?}", seed - first, world.log);
             std::panic::resume_unwind(panic);
         }

@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::other::{
     Act, CHUNK, DOCUMENT, FILL, KINDS, MAX_LENGTH, NEW_LENGTH, Word, array, described, key, word,
 };
-use super::{OpenInMount, OverlayChange, OverlayElement, World};
-use crate::array::{Array, Engine, Layout};
+use super::{OpenInMount, OverlayChange, OverlayElement, World, new_engine};
+use crate::array::{Array, Layout};
 use crate::cancellation::Cancellation;
 use crate::error::{Error, Result};
 use crate::hierarchy::attributes::{self, Edit};
@@ -66,15 +65,9 @@ impl World {
     /// Starts the program, if it has ended.
     pub fn begin(&mut self) {
         if self.direct.is_none() {
-            // The engine has the open arrays.
-            self.engine = Engine::new(1 << 16, 1);
             self.direct = Some(Arc::new(self.service.store(&self.options(false)).unwrap()));
         }
         if self.overlay.is_none() {
-            // A thread of the engine may still have the overlay of the program that has ended, and with it the lock.
-            while self.ended_overlay.strong_count() > 0 {
-                std::thread::sleep(Duration::from_millis(1));
-            }
             let base = self.store(Route::Direct);
             let folder = self.folder.path().join("overlay");
             let options = OverlayOptions { folder, access: Access::Write };
@@ -87,10 +80,21 @@ impl World {
     /// Ends the program, or kills it.
     pub fn close(&mut self, is_killed: bool) {
         self.mounted = None;
-        self.ended_overlay = self.overlay.take().map(|overlay| Arc::downgrade(&overlay)).unwrap_or_default();
-        if let Some(direct) = self.direct.take().filter(|_| is_killed) {
+        if let Some(direct) = self.direct.as_ref().filter(|_| is_killed) {
             direct.abandon_cache();
         }
+        self.wait_until_idle();
+        // The engine has the open arrays.
+        self.engine = new_engine();
+        let overlay = self.overlay.take().map(|overlay| Arc::downgrade(&overlay)).unwrap_or_default();
+        assert_eq!(overlay.strong_count(), 0, "a thread has the overlay of a program that has ended");
+        self.direct = None;
+    }
+
+    /// Waits until no thread of the program does anything any more.
+    pub fn wait_until_idle(&self) {
+        self.engine.wait_until_idle();
+        self.direct.iter().for_each(|direct| direct.wait_until_idle());
     }
 
     /// Returns the store that a step uses.
@@ -158,7 +162,10 @@ impl World {
             26..28 => self.fill(&before),
             _ => self.close(false),
         }
-        if self.service.end() {
+        self.wait_until_idle();
+        let is_killed = self.service.end();
+        self.log.extend(self.service.turns().take_log());
+        if is_killed {
             self.counts.killed += 1;
             self.log.push("killed".to_owned());
             self.close(true);
@@ -382,16 +389,18 @@ impl World {
         let limits = [self.numbers.below(96), self.numbers.below(32)].map(|blocks| (8 + blocks) * 4096);
         let [limit, limit_of_other] = limits;
         let keys: Vec<String> = (0..4).map(|_| key(self.numbers.below(7))).collect();
-        let store: Arc<dyn Store> =
-            Arc::new(self.service.store(&self.cache_options(limit, false, true)).unwrap());
+        let own = Arc::new(self.service.store(&self.cache_options(limit, false, true)).unwrap());
+        let store: Arc<dyn Store> = own.clone();
         let scope = FillScope { paths: &[], jobs: 1 };
         let filled = fill(&store, scope, &FailuresOfFill, || {
             let other = self.service.store(&self.cache_options(limit_of_other, false, false)).unwrap();
             for key in &keys {
                 let _ = other.get(key, 1 << 20);
             }
+            other.wait_until_idle();
             Ok(Arc::new(self.service.store(&self.cache_options(limit, true, false))?))
         });
+        own.wait_until_idle();
         self.log.push(format!("{filled:?} with {limits:?}"));
         if filled.outcome == FillOutcome::Complete {
             self.counts.filled += 1;

@@ -109,6 +109,10 @@ impl Filler {
     pub fn add(&self, entry: NewEntry) {
         let length = entry.bytes.len();
         let mut waiting = self.shared.waiting.lock();
+        #[cfg(test)]
+        if waiting.is_abandoned {
+            return;
+        }
         if waiting.bytes + length > MAX_WAITING_BYTES {
             self.shared.skipped_bytes.fetch_add(length as u64, Ordering::Relaxed);
             return;
@@ -135,13 +139,18 @@ impl Filler {
         }
     }
 
-    /// Waits until everything is written, but at most this long.
-    pub fn wait(&self, at_most: Duration) {
+    /// Waits until everything is written, but at most this long. Returns whether it is.
+    pub fn wait(&self, at_most: Duration) -> bool {
         let end = Instant::now() + at_most;
         let mut waiting = self.shared.waiting.lock();
-        while (waiting.is_writing || !waiting.entries.is_empty())
-            && !self.shared.changed.wait_until(&mut waiting, end).timed_out()
-        {}
+        loop {
+            if !waiting.is_writing && waiting.entries.is_empty() {
+                return true;
+            }
+            if self.shared.changed.wait_until(&mut waiting, end).timed_out() {
+                return false;
+            }
+        }
     }
 
     /// Drops the waiting entries, as if the process were killed.

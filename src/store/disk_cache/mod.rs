@@ -323,6 +323,12 @@ impl DiskCache {
         self.filler.write(&NewEntry::missing(object, times))
     }
 
+    /// Waits until no entry waits to be written.
+    #[cfg(test)]
+    pub fn wait_until_written(&self) {
+        while !self.filler.wait(Duration::from_secs(60)) {}
+    }
+
     /// Ends like a killed process: entries that wait to be written are lost.
     #[cfg(test)]
     pub fn abandon(&self) {

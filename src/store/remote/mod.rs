@@ -149,6 +149,15 @@ impl RemoteStore {
     pub(crate) fn abandon_cache(&self) {
         self.connection.transfers.origin().abandon_cache();
     }
+
+    /// Waits until no thread of this store does anything any more: transfers ahead of readers have ended, their replies are recorded, and
+    /// entries of the disk cache are written.
+    pub(crate) fn wait_until_idle(&self) {
+        while !self.connection.transfers.is_idle() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        self.connection.transfers.origin().wait_until_written();
+    }
 }
 
 fn content(fetched: Fetched) -> ObjectContent {

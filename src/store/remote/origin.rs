@@ -97,6 +97,19 @@ impl Origin {
         self.cache.iter().for_each(|cache| cache.disk.abandon());
     }
 
+    /// Whether no work on the disk cache is under way.
+    #[cfg(test)]
+    pub(super) fn is_idle(&self) -> bool {
+        // Each piece of work has a reference.
+        self.cache.as_ref().is_none_or(|cache| Arc::strong_count(&cache.disk) == 1)
+    }
+
+    /// Waits until no entry of the disk cache waits to be written.
+    #[cfg(test)]
+    pub(super) fn wait_until_written(&self) {
+        self.cache.iter().for_each(|cache| cache.disk.wait_until_written());
+    }
+
     /// Fetches bytes of an object.
     pub(super) async fn fetch(&self, request: &Request<'_>, stall_time: Duration) -> Reply<Fetched> {
         let fetched = self.fetch_if(request, stall_time, &|_, _| true).await?;

@@ -54,6 +54,13 @@ impl Transfers {
         self.max_connections.saturating_sub(self.permits.available_permits())
     }
 
+    /// Whether no task runs, and no work of a task on the disk cache. Such work goes on when its task is cancelled.
+    #[cfg(test)]
+    pub(super) fn is_idle(&self) -> bool {
+        let tasks = self.runtime.as_ref().map_or(0, |runtime| runtime.metrics().num_alive_tasks());
+        tasks == 0 && self.in_flight() == 0 && self.origin.is_idle()
+    }
+
     /// Returns the service, with its disk cache.
     pub(super) fn origin(&self) -> &Origin {
         &self.origin

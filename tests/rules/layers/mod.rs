@@ -17,7 +17,7 @@ use rust::{end_of_block, inline_modules, line_of, module_of, occurrences, used_p
 
 /// From the bottom to the top: each may use itself and what is before it. The names in one row may use each other.
 const LAYERS: [&[&str]; 10] = [
-    &["cancellation", "error", "nearest", "sys", "test_level"],
+    &["cancellation", "error", "nearest", "sys", "test_folders", "test_level"],
     &["memory"],
     &["store", "test_store"],
     &["metadata"],

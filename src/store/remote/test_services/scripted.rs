@@ -1,7 +1,8 @@
 //! A service in memory that follows a script: another program acts between any two requests of the tested program, requests and
 //! replies are lost or late, and after some request nothing is answered any more, as if the tested program had been killed.
 //!
-//! It remembers the object at each key at each time, and what the tested program has seen of it.
+//! It remembers the object at each key at each time, and what the tested program has seen of it. Threads of a program that has ended may
+//! still send requests. They get no reply, so nothing counts as seen that nobody can record any more.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,7 +20,7 @@ use object_store::{
     MultipartUpload, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload,
     PutResult, Result as Reply,
 };
-use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{RandomNumbers, lost};
 use crate::error::Result;
@@ -186,7 +187,7 @@ struct PutRequest {
 }
 
 /// The fate of a request that changes something.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Answered,
     RequestLost,
@@ -207,8 +208,12 @@ pub struct Turns<P: Program> {
     script: Script<P::Act>,
     requests: u64,
     late: Vec<PutRequest>,
+    /// The requests since [`Turns::take_log`] was called, with what became of them.
+    log: Vec<String>,
     random: RandomNumbers,
     keeps_metadata: bool,
+    /// The number of the program that runs now. Those before it have ended.
+    program: u64,
     /// The store of the tested program, whose cache ends with it.
     store: Weak<RemoteStore>,
     is_killed: bool,
@@ -220,9 +225,20 @@ impl<P: Program> Turns<P> {
         (&mut self.objects, &mut self.other)
     }
 
+    /// Returns the requests since the last call.
+    pub fn take_log(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.log)
+    }
+
+    fn record(&mut self, request: &str, key: &str, outcome: &str) {
+        let now = self.objects.timelines.get(key).map_or(0, Timeline::now);
+        self.log.push(format!("    {}: {request} {key} (state {now}): {outcome}", self.requests));
+    }
+
     fn carry_out_late(&mut self) {
         for put in std::mem::take(&mut self.late) {
-            let _ = self.objects.answer_put(&put);
+            let is_put = self.objects.answer_put(&put).is_ok();
+            self.record("a late put of", &put.key, if is_put { "carried out" } else { "refused" });
         }
     }
 
@@ -245,16 +261,27 @@ impl<P: Program> Service<P> {
     /// Creates a service with these objects. A service that does not keep metadata returns none.
     pub fn new(objects: Objects, other: P, random: u64, keeps_metadata: bool) -> Arc<Self> {
         let script = Script::default();
-        let (requests, late, random) = (0, Vec::new(), RandomNumbers::new(random));
-        let (store, is_killed) = (Weak::new(), false);
-        let turns =
-            Turns { objects, other, script, requests, late, random, keeps_metadata, store, is_killed };
+        let random = RandomNumbers::new(random);
+        let turns = Turns {
+            objects,
+            other,
+            script,
+            requests: 0,
+            late: Vec::new(),
+            log: Vec::new(),
+            random,
+            keeps_metadata,
+            program: 0,
+            store: Weak::new(),
+            is_killed: false,
+        };
         Arc::new(Service { turns: Mutex::new(turns) })
     }
 
-    /// Returns a store at the service.
+    /// Returns a store at the service, for the program that runs now.
     pub fn store(self: &Arc<Self>, options: &RemoteOptions) -> Result<RemoteStore> {
-        RemoteStore::over(Arc::clone(self) as _, "", options)
+        let client = Client { service: Arc::clone(self), program: self.turns.lock().program };
+        RemoteStore::over(Arc::new(client), "", options)
     }
 
     /// Begins a script, from the next request on, for the program that uses this store.
@@ -265,24 +292,40 @@ impl<P: Program> Service<P> {
     }
 
     /// Ends the script: the other program carries out the rest, and late requests arrive. Returns whether the tested program
-    /// was killed.
+    /// was killed. Then it gets no reply any more.
     pub fn end(&self) -> bool {
         let mut turns = self.turns.lock();
         turns.carry_out_late();
         let Script { acts, dies_after, .. } = std::mem::take(&mut turns.script);
         let Turns { objects, other, requests, is_killed, .. } = &mut *turns;
         acts.into_iter().for_each(|(_, act)| other.act(objects, act));
-        *is_killed || dies_after.is_some_and(|last| *requests > last)
+        let is_killed = *is_killed || dies_after.is_some_and(|last| *requests > last);
+        if is_killed {
+            turns.program += 1;
+        }
+        is_killed
     }
 
     /// Returns the state of the service.
     pub fn turns(&self) -> MutexGuard<'_, Turns<P>> {
         self.turns.lock()
     }
+}
 
+/// The client of one program.
+#[derive(Debug)]
+struct Client<P: Program> {
+    service: Arc<Service<P>>,
+    program: u64,
+}
+
+impl<P: Program> Client<P> {
     /// Begins to answer a request. Fails if the program that sent it is dead.
-    fn turn(&self) -> Reply<MappedMutexGuard<'_, Turns<P>>> {
-        let mut turns = self.turns.lock();
+    fn turn(&self) -> Reply<MutexGuard<'_, Turns<P>>> {
+        let mut turns = self.service.turns.lock();
+        if self.program < turns.program {
+            return lost();
+        }
         if turns.random.below(3) == 0 {
             turns.carry_out_late();
         }
@@ -292,12 +335,11 @@ impl<P: Program> Service<P> {
             let Turns { objects, other, .. } = &mut *turns;
             other.act(objects, act);
         }
-        Self::unless_dead(turns)
-    }
-
-    fn unless_dead(turns: MutexGuard<'_, Turns<P>>) -> Reply<MappedMutexGuard<'_, Turns<P>>> {
-        let is_dead = turns.script.dies_after.is_some_and(|last| turns.requests > last);
-        if is_dead { lost() } else { Ok(MutexGuard::map(turns, |turns| turns)) }
+        if turns.script.dies_after.is_some_and(|last| turns.requests > last) {
+            turns.store.upgrade().inspect(|store| store.abandon_cache());
+            return lost();
+        }
+        Ok(turns)
     }
 
     /// Deletes an object if it is the version that the request names, as S3 does.
@@ -305,6 +347,7 @@ impl<P: Program> Service<P> {
         let mut turns = self.turn()?;
         let key = path.as_ref();
         let fate = turns.fate();
+        turns.record("delete", key, &format!("{fate:?}"));
         if fate == Fate::RequestLost {
             return lost();
         }
@@ -324,14 +367,14 @@ impl<P: Program> Service<P> {
     }
 }
 
-impl<P: Program> fmt::Display for Service<P> {
+impl<P: Program> fmt::Display for Client<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("test")
     }
 }
 
 #[async_trait]
-impl<P: Program> ObjectStore for Service<P> {
+impl<P: Program> ObjectStore for Client<P> {
     async fn put_opts(&self, path: &Path, payload: PutPayload, mut options: PutOptions) -> Reply<PutResult> {
         let mut turns = self.turn()?;
         if !turns.keeps_metadata {
@@ -339,7 +382,9 @@ impl<P: Program> ObjectStore for Service<P> {
         }
         let bytes = payload.iter().flat_map(|part| part.to_vec()).collect();
         let put = PutRequest { key: path.as_ref().to_owned(), bytes, options };
-        let reply = match turns.fate() {
+        let fate = turns.fate();
+        turns.record("put", &put.key, &format!("{fate:?}, {:?}", put.options.mode));
+        let reply = match fate {
             Fate::Answered => turns.objects.answer_put(&put),
             Fate::RequestLost => return lost(),
             Fate::ReplyLost => {
@@ -376,6 +421,7 @@ impl<P: Program> ObjectStore for Service<P> {
         let mut turns = self.turn()?;
         let key = path.as_ref();
         turns.objects.see(key);
+        turns.record(if options.head { "head" } else { "get" }, key, "answered");
         let Some(state) = turns.objects.state(key) else {
             return Err(Remote::NotFound { path: key.to_owned(), source: "nothing is there".into() });
         };
@@ -404,7 +450,8 @@ impl<P: Program> ObjectStore for Service<P> {
         let prefix = prefix.map(|prefix| format!("{prefix}/")).unwrap_or_default();
         let listed: Vec<Reply<ObjectMeta>> = match self.turn() {
             Err(error) => vec![Err(error)],
-            Ok(turns) => {
+            Ok(mut turns) => {
+                turns.record("list all below", &prefix, "answered");
                 let keys = turns.objects.keys(&prefix);
                 let meta = |key: &String| Some(Ok(Objects::meta(key, turns.objects.state(key)?)));
                 keys.iter().filter_map(meta).collect()
@@ -417,6 +464,7 @@ impl<P: Program> ObjectStore for Service<P> {
         let mut turns = self.turn()?;
         let folder = prefix.map(Path::as_ref).filter(|folder| !folder.is_empty());
         let prefix = folder.map(|folder| format!("{folder}/")).unwrap_or_default();
+        turns.record("list", &prefix, "answered");
         let mut folders = BTreeSet::new();
         let mut objects = Vec::new();
         for key in turns.objects.keys(&prefix) {
