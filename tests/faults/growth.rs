@@ -11,12 +11,12 @@ use std::time::Duration;
 use crate::power_loss::cuts;
 use crate::support::disk::Disk;
 use crate::support::faulty::{CHANGES, Faults, KILL, Operation, next_point};
+use crate::support::folders::in_memory;
 use crate::support::mounted::Mount;
 use crate::support::own_process;
 use crate::support::uneven::v3;
 use crate::support::{Numbers, say};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use zarrfs::array::{Array, Engine, Layout};
 use zarrfs::hierarchy::{Node, Tree};
 
@@ -137,10 +137,6 @@ fn check_copies(store: &Path) {
     }
 }
 
-fn folder() -> TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
-}
-
 /// Runs one daemon until its Nth operation. Returns whether there were fewer.
 fn die_at(store: &Path, known: &mut [Known], at: (Operation, u32), work: &mut Work) -> Option<bool> {
     let faults = Faults::new(store, "a kill while files grow")?;
@@ -167,7 +163,7 @@ fn die_at(store: &Path, known: &mut [Known], at: (Operation, u32), work: &mut Wo
 
 #[test]
 fn killed_at_each_operation() {
-    let folder = folder();
+    let folder = in_memory();
     let store = folder.path().join("store.zarr");
     write_store(&store);
     let mut work = Work::default();
@@ -200,7 +196,7 @@ fn killed_at_each_operation() {
 /// A write that cannot grow the array fails, and leaves the size; once there is room, the same write succeeds.
 #[test]
 fn on_a_full_disk() {
-    let folder = folder();
+    let folder = in_memory();
     let store = folder.path().join("store.zarr");
     write_store(&store);
     let mut failures = 0;

@@ -17,6 +17,7 @@ use crate::authoring::{copy, npy_file, state, state_of, store, zarrfs};
 use crate::overlay::digest;
 use crate::support::disk::Disk;
 use crate::support::faulty::{CHANGES, Faults, KILL, Operation, next_point, tries_every_point};
+use crate::support::folders::in_memory;
 use crate::support::{level, own_process, say};
 
 /// What an overlay has before each command: a node that was made, and one that was removed.
@@ -46,11 +47,6 @@ struct Template {
     store: PathBuf,
     overlay: PathBuf,
     file: PathBuf,
-}
-
-/// Returns a folder in memory: only processes are killed here, so what they have written stays.
-fn in_memory() -> TempDir {
-    tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
 
 fn zip(store: &Path, path: &Path) {

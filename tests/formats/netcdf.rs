@@ -9,9 +9,8 @@ use std::sync::OnceLock;
 
 use crate::support::fixtures::{corpus, has_modules, python};
 use crate::support::mounted::Mount;
-use crate::support::{say, skip};
+use crate::support::{folders, say, skip};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/netcdf.py");
 
@@ -47,13 +46,12 @@ fn check(python: &Path, arguments: &[&str]) {
 
 /// Returns the stores of the program, made once.
 pub fn stores(python: &Path) -> &'static Path {
-    static STORES: OnceLock<TempDir> = OnceLock::new();
-    let folder = STORES.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
-        run(python, &["make", folder.path().to_str().unwrap()]);
+    static STORES: OnceLock<PathBuf> = OnceLock::new();
+    STORES.get_or_init(|| {
+        let folder = folders::of_process(env!("CARGO_TARGET_TMPDIR"), "netcdf");
+        run(python, &["make", folder.to_str().unwrap()]);
         folder
-    });
-    folder.path()
+    })
 }
 
 #[test]

@@ -20,7 +20,7 @@ use zarrfs::mount::fs::names::{Caller, FolderName};
 use zarrfs::mount::options::Options;
 
 use crate::support::handles::Handles;
-use crate::support::{level, library};
+use crate::support::{folders, level, library};
 
 const CALLER: Caller = Caller { uid: 0, gid: 0, thread: 0, request: 0 };
 const FOLDERS: [&str; 4] = ["", "g", "h", "g/h"];
@@ -143,8 +143,7 @@ fn mounted(folder: &TempDir) -> FileSystem {
 
 impl Model {
     fn new() -> Self {
-        let shared_memory = std::path::Path::new("/dev/shm");
-        let folder = tempfile::tempdir_in(shared_memory).or_else(|_| tempfile::tempdir()).unwrap();
+        let folder = folders::in_memory();
         std::fs::write(folder.path().join("zarr.json"), r#"{"zarr_format":3,"node_type":"group"}"#).unwrap();
         let nodes = BTreeMap::from([(String::new(), Node::Group)]);
         Model { fs: mounted(&folder), folder, nodes, scratch: BTreeMap::new(), held: Vec::new() }

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::support::faulty::compiled;
 use crate::support::fixtures::python;
+use crate::support::folders::in_memory;
 use crate::support::mounted::Mount;
 use crate::support::uneven::{v3, write_arrays};
 use crate::support::{Numbers, level, say, skip};
@@ -28,11 +29,6 @@ fn is_long() -> bool {
     std::env::var("ZARRFS_EXERCISE").is_ok_and(|value| value == "long")
 }
 
-/// Returns a folder in memory if there is one, so that no disk is waited for.
-fn folder() -> TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
-}
-
 /// A store with the arrays, and its mount.
 struct Scene {
     what: &'static str,
@@ -44,7 +40,7 @@ struct Scene {
 
 impl Scene {
     fn new(what: &'static str, further: &[&'static str], scale: u64) -> Option<Scene> {
-        let folder = folder();
+        let folder = in_memory();
         let names = write_arrays(&folder.path().join("store"), scale);
         let options = [&OPTIONS[..], further].concat();
         let mount = Mount::new(&folder.path().join("store"), &options, what)?;
@@ -186,7 +182,7 @@ copy_file_range = 2
 fn fsx_with_files_that_grow() {
     let what = "fsx with growth";
     let Some(fsx) = program("fsx", "ZARRFS_TEST_FSX") else { return };
-    let folder = folder();
+    let folder = in_memory();
     let store = folder.path().join("store");
     let little = json!({"name": "bytes", "configuration": {"endian": "little"}});
     let zstd = json!({"name": "zstd", "configuration": {"level": 1, "checksum": false}});
@@ -284,7 +280,7 @@ fn fio_verifies_what_it_wrote() {
 #[test]
 fn threads_write_the_bytes_of_one_chunk_in_turns() {
     const THREADS: u64 = 64;
-    let folder = folder();
+    let folder = in_memory();
     let store = folder.path().join("store");
     let chunk: u64 = if is_long() { 1 << 16 } else { 1 << 13 };
     let little = json!({"name": "bytes", "configuration": {"endian": "little"}});
@@ -365,7 +361,7 @@ fn write_a_page(options: &[&'static str]) {
     const PAGE: u64 = 4096;
     let what = "a page of a map";
     let Some(mapped_writer) = compiled("mapped_writer.c", &[], what) else { return };
-    let folder = folder();
+    let folder = in_memory();
     let store = folder.path().join("store");
     fs::create_dir_all(store.join("a")).unwrap();
     let little = json!({"name": "bytes", "configuration": {"endian": "little"}});

@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 
 use crate::support::fixtures::python;
 use crate::support::mounted::Mount;
-use crate::support::say;
 use crate::support::uneven::v3;
+use crate::support::{folders, say};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -33,8 +33,7 @@ fn write_document(store: &Path, name: &str, key: &str, document: &Value) {
 
 /// Returns a store with arrays of rows of 20 bytes, of each kind that grows; all have the fill value 3.
 fn store() -> (TempDir, Vec<&'static str>) {
-    // In memory if possible, so that no disk is waited for.
-    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let folder = folders::in_memory();
     let shards = json!({"name": "sharding_indexed", "configuration": {
         "chunk_shape": [3, 4], "codecs": [little(), zstd()], "index_location": "end",
         "index_codecs": [little(), {"name": "crc32c"}]}});

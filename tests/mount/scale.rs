@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::support::mounted::Mount;
 use crate::support::stores::Counting;
-use crate::support::{level, say};
+use crate::support::{folders, level, say};
 use serde_json::json;
 use zarrfs::hierarchy::{Node, Tree};
 
@@ -48,7 +48,7 @@ fn write(store: &Path) {
 #[test]
 fn ten_thousand_arrays() {
     // In memory where that is possible: some disks take minutes to delete so many files.
-    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let folder = folders::in_memory();
     let store = folder.path().join("large.zarr");
     let started = Instant::now();
     write(&store);

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::fixtures::{has_modules, python};
 use super::mounted::Mount;
-use super::skip;
+use super::{folders, skip};
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/references.py");
 
@@ -35,15 +35,15 @@ fn python_with_kerchunk(what: &str) -> Option<PathBuf> {
 
 /// Returns the folder of the program, made once, and what is expected.
 pub fn made(what: &str) -> Option<(&'static Path, Expected)> {
-    static FOLDER: OnceLock<TempDir> = OnceLock::new();
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let python = python_with_kerchunk(what)?;
     let folder = FOLDER.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
-        run(&python, &["make", folder.path().to_str().unwrap()]);
+        let folder = folders::of_process(env!("CARGO_TARGET_TMPDIR"), "references");
+        run(&python, &["make", folder.to_str().unwrap()]);
         folder
     });
-    let expected = fs::read(folder.path().join("expected.json")).unwrap();
-    Some((folder.path(), serde_json::from_slice(&expected).unwrap()))
+    let expected = fs::read(folder.join("expected.json")).unwrap();
+    Some((folder, serde_json::from_slice(&expected).unwrap()))
 }
 
 /// Writes references to files below a URL, `urls.json` and `urls.parq`, into a new folder.

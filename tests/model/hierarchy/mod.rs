@@ -14,6 +14,8 @@ use std::sync::Arc;
 use zarrfs::store::overlay::{Access, OverlayOptions};
 use zarrfs::store::{MemoryStore, Store, StoreOptions};
 
+use crate::support::folders;
+
 /// Returns the name of an array and its file.
 fn name(file: usize) -> String {
     format!("a{file}")
@@ -26,10 +28,7 @@ fn place(
     cases: &[arrays::ArrayCase],
 ) -> (Option<tempfile::TempDir>, Arc<dyn Store>) {
     let memory = MemoryStore::new();
-    // In memory, so that no disk is waited for.
-    let shared_memory = std::path::Path::new("/dev/shm");
-    let folder =
-        has_folder.then(|| tempfile::tempdir_in(shared_memory).or_else(|_| tempfile::tempdir()).unwrap());
+    let folder = has_folder.then(folders::in_memory);
     for (number, case) in cases.iter().enumerate() {
         for (key, document) in case.documents() {
             let (key, text) = (format!("{}/{key}", name(number)), document.to_string());

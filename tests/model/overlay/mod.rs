@@ -5,7 +5,7 @@ mod scheduled;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tempfile::TempDir;
@@ -19,6 +19,7 @@ use zarrfs::store::{RemoteOptions, Store};
 use other::{CHUNK, CHUNKS, FILL, Other, Theirs, encoded};
 use scheduled::Scheduled;
 
+use crate::support::folders;
 use crate::support::hooked::Hooked;
 
 /// What the overlay has at a chunk.
@@ -48,8 +49,7 @@ pub struct Model {
 
 impl Model {
     pub fn new(nested: bool) -> Self {
-        let shared_memory = Path::new("/dev/shm");
-        let folder = tempfile::tempdir_in(shared_memory).or_else(|_| tempfile::tempdir()).unwrap();
+        let folder = folders::in_memory();
         let store = folder.path().join("store");
         fs::create_dir(&store).unwrap();
         let group = if nested { r#"{"zarr_format":3,"node_type":"group"}"# } else { r#"{"zarr_format":2}"# };

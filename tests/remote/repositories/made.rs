@@ -7,13 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-use serde_json::Value;
-use tempfile::TempDir;
-
 use crate::support::fixtures;
 use crate::support::mounted::Mount;
 use crate::support::servers::Server;
-use crate::support::skip;
+use crate::support::{folders, skip};
+use serde_json::Value;
+use tempfile::TempDir;
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/repositories.py");
 
@@ -29,7 +28,7 @@ pub struct Version {
 
 /// What the program made.
 pub struct Made {
-    folder: TempDir,
+    folder: PathBuf,
     pub versions: Vec<Version>,
     /// ID, seconds and message of each snapshot of a branch, by `repository branch`.
     pub log: BTreeMap<String, Vec<(String, f64, String)>>,
@@ -38,12 +37,12 @@ pub struct Made {
 impl Made {
     /// Returns the folder of the repositories.
     pub fn stores(&self) -> PathBuf {
-        self.folder.path().join("stores")
+        self.folder.join("stores")
     }
 
     /// Returns the folder of the arrays' bytes.
     pub fn values(&self) -> PathBuf {
-        self.folder.path().join("values")
+        self.folder.join("values")
     }
 
     /// Returns a copy of a repository, to be written or spoiled.
@@ -80,10 +79,10 @@ pub fn made(what: &str) -> Option<&'static Made> {
     static MADE: OnceLock<Made> = OnceLock::new();
     let python = python(what)?;
     Some(MADE.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("stores")).unwrap();
-        run(&python, &["make", folder.path().to_str().unwrap()]);
-        let expected = fs::read(folder.path().join("expected.json")).unwrap();
+        let folder = folders::of_process(env!("CARGO_TARGET_TMPDIR"), "repositories");
+        fs::create_dir(folder.join("stores")).unwrap();
+        run(&python, &["make", folder.to_str().unwrap()]);
+        let expected = fs::read(folder.join("expected.json")).unwrap();
         let expected: Value = serde_json::from_slice(&expected).unwrap();
         let version = |version: &Value| Version {
             repository: version["repository"].as_str().unwrap().to_owned(),
