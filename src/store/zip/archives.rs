@@ -39,10 +39,25 @@ pub struct ArchivesStore {
 /// What is known about a key with the name of an archive.
 #[derive(Clone)]
 enum Known {
-    /// An archive, and the version that was opened.
-    Archive(Arc<ZipStore>, ObjectVersion),
+    /// An archive that was opened.
+    Archive(OpenArchive),
     /// Something else.
     Other,
+}
+
+/// An archive that was opened, and what its file was like.
+#[derive(Clone)]
+struct OpenArchive {
+    store: Arc<ZipStore>,
+    version: ObjectVersion,
+    /// The mode for users who cannot reach the file, too. It may change with the folders that a link leads through.
+    mode: Option<u32>,
+}
+
+impl OpenArchive {
+    fn is_current(&self, info: &Info) -> bool {
+        self.version == info.version && self.mode == info.posix.map(|posix| posix.mode)
+    }
 }
 
 /// The requests of a batch that one store answers: the base, or an archive.
@@ -89,19 +104,23 @@ impl ArchivesStore {
         if self.base.is_remote() {
             // A changed archive is found by its members (`Error::Stale`).
             match known {
-                Some(Known::Archive(archive, _)) => return Ok(Some(archive)),
+                Some(Known::Archive(archive)) => return Ok(Some(archive.store)),
                 Some(Known::Other) => return Ok(None),
                 None => {}
             }
         }
         let Some(info) = self.base.head_object(key)? else { return Ok(None) };
         match known {
-            Some(Known::Archive(archive, version)) if version == info.version => return Ok(Some(archive)),
+            Some(Known::Archive(archive)) if archive.is_current(&info) => return Ok(Some(archive.store)),
             _ => {}
         }
         let found = self.find(key)?.map(Arc::new);
         let new = match &found {
-            Some(archive) => Known::Archive(Arc::clone(archive), info.version),
+            Some(archive) => Known::Archive(OpenArchive {
+                store: Arc::clone(archive),
+                version: info.version,
+                mode: info.posix.map(|posix| posix.mode),
+            }),
             None => Known::Other,
         };
         let mut known = self.known.lock();
@@ -151,7 +170,8 @@ impl ArchivesStore {
 
     fn forget_if_stale<T>(&self, archive: &Arc<ZipStore>, result: &Result<T>) {
         if let Err(Error::Stale { .. }) = result {
-            let is_it = |known: &Known| matches!(known, Known::Archive(it, _) if Arc::ptr_eq(it, archive));
+            let is_it =
+                |known: &Known| matches!(known, Known::Archive(it) if Arc::ptr_eq(&it.store, archive));
             self.known.lock().retain(|_, known| !is_it(known));
         }
     }

@@ -2,11 +2,14 @@
 //! `archive` and `store/key`.
 //!
 //! The end of an archive says where its central directory is. So two reads are enough: the end, which has all of a short
-//! directory, and the rest of a longer one. Invariant: nothing outside the directory is read, and a directory beyond
-//! [`MAX_DIRECTORY_BYTES`] is an error before anything is allocated for it.
+//! directory, and the rest of a longer one.
+//!
+//! Invariants: nothing outside the directory is read, and a directory beyond [`MAX_DIRECTORY_BYTES`] is an error before anything is
+//! allocated for it. All members in the directory are read, or none: a member that was left out would look like a missing chunk.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use zip::CompressionMethod;
@@ -32,6 +35,8 @@ const END_RECORD_BYTES: usize = 22;
 /// The size of zip64's record at the end of an archive, and of the record that says where it is.
 const END64_RECORD_BYTES: u64 = 56;
 const END64_LOCATOR_BYTES: u64 = 20;
+/// The size of a header in the central directory before its name.
+const HEADER_BYTES: usize = 46;
 
 /// The members by name.
 pub(super) type Members = BTreeMap<String, ZipMember>;
@@ -112,8 +117,8 @@ fn invalid_data(error: zip::result::ZipError) -> io::Error {
 
 /// Reads all members by name. Fails with `InvalidData` if the bytes are not those of a zip archive.
 pub(super) fn read(archive: &Archive) -> io::Result<Members> {
-    let directory = read_directory(archive)?;
-    let zip = ZipArchive::new(directory).map_err(invalid_data)?;
+    let (directory, shift) = read_directory(archive)?;
+    let zip = ZipArchive::new(io::Cursor::new(directory)).map_err(invalid_data)?;
     let path = archive.name.as_str();
     if zip.has_duplicate_names() {
         log::debug!("{path}: some names occur more than once; the last of each is used");
@@ -122,7 +127,11 @@ pub(super) fn read(archive: &Archive) -> io::Result<Members> {
     let left_out = LeftOut::default();
     for index in 0..zip.len() {
         let entry = zip.by_index_data(index).map_err(invalid_data)?;
-        let raw = entry.name().map_err(invalid_data)?.into_owned();
+        let Ok(raw) = entry.name().map(Cow::into_owned) else {
+            let shown = String::from_utf8_lossy(entry.name_raw()).escape_debug().to_string();
+            left_out.warn(path, "that cannot be keys", &shown);
+            continue;
+        };
         let name = raw.strip_suffix('/').unwrap_or(&raw);
         if name.len() > MAX_NAME_BYTES || name.is_empty() || !is_key(name) {
             let shown: String = name.chars().take(100).flat_map(char::escape_debug).collect();
@@ -134,13 +143,18 @@ pub(super) fn read(archive: &Archive) -> io::Result<Members> {
         {
             continue;
         }
-        let member = if entry.is_dir() { ZipMember::Folder } else { classify(&entry) };
-        members.insert(name.to_owned(), member);
+        if entry.is_dir() {
+            // It says nothing about an object of the same name.
+            members.entry(name.to_owned()).or_insert(ZipMember::Folder);
+        } else {
+            members.insert(name.to_owned(), classify(&entry, shift));
+        }
     }
     Ok(members)
 }
 
-fn classify(entry: &ZipFileEntry<'_>) -> ZipMember {
+/// Returns a member of an archive that has this many bytes before it.
+fn classify(entry: &ZipFileEntry<'_>, shift: u64) -> ZipMember {
     let is_deflated = match entry.compression() {
         _ if entry.encrypted() => return ZipMember::Refused("the archive's member is encrypted"),
         _ if entry.is_symlink() => return ZipMember::Refused("the archive's member is a link"),
@@ -149,7 +163,8 @@ fn classify(entry: &ZipFileEntry<'_>) -> ZipMember {
         _ => return ZipMember::Refused("the archive's member is neither stored nor deflated"),
     };
     let data = MemberData {
-        header_start: entry.header_start(),
+        // An impossible offset is an error when the member is opened.
+        header_start: entry.header_start().saturating_add(shift),
         compressed_bytes: entry.compressed_size(),
         size_bytes: entry.size(),
         crc32: entry.crc32(),
@@ -193,19 +208,14 @@ fn single_parent(members: &Members) -> Option<String> {
     members.iter().all(is_inside).then_some(parent)
 }
 
-/// The bytes of an archive from its central directory on. Other bytes cannot be read.
-struct DirectoryBytes {
+/// The last bytes of an archive.
+struct ArchiveEnd {
     /// The offset of the first of the bytes in the archive.
     start: u64,
     bytes: Vec<u8>,
-    position: u64,
 }
 
-impl DirectoryBytes {
-    fn end(&self) -> u64 {
-        self.start + self.bytes.len() as u64
-    }
-
+impl ArchiveEnd {
     /// Returns the bytes from an offset in the archive on.
     fn at(&self, offset: u64, length: usize) -> Option<&[u8]> {
         let from = usize::try_from(offset.checked_sub(self.start)?).ok()?;
@@ -213,51 +223,85 @@ impl DirectoryBytes {
     }
 }
 
-impl Read for DirectoryBytes {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.position >= self.end() {
-            return Ok(0);
-        }
-        let outside = || invalid("its records lead out of its central directory");
-        let from = self.position.checked_sub(self.start).ok_or_else(outside)?;
-        let rest = usize::try_from(from).ok().and_then(|from| self.bytes.get(from..)).ok_or_else(outside)?;
-        let count = rest.len().min(out.len());
-        let (Some(to), Some(bytes)) = (out.get_mut(..count), rest.get(..count)) else { return Ok(0) };
-        to.copy_from_slice(bytes);
-        self.position += count as u64;
-        Ok(count)
-    }
+/// What the records at the end of an archive say about its central directory.
+struct DirectoryPlace {
+    /// Where it begins in the archive.
+    start: u64,
+    size_bytes: u64,
+    /// Where it begins if nothing was put before the archive.
+    declared_start: u64,
+    /// The number of its members. Without zip64, some writers count only modulo 65,536.
+    declared_members: u64,
 }
 
-impl Seek for DirectoryBytes {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let place = match to {
-            SeekFrom::Start(place) => Some(place),
-            SeekFrom::End(distance) => self.end().checked_add_signed(distance),
-            SeekFrom::Current(distance) => self.position.checked_add_signed(distance),
-        };
-        self.position = place.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-        Ok(self.position)
-    }
-}
-
-/// Reads an archive from its central directory on.
-fn read_directory(archive: &Archive) -> io::Result<DirectoryBytes> {
+/// Reads the central directory of an archive, as an archive without members before it. Also returns how many bytes were put before the
+/// whole archive.
+fn read_directory(archive: &Archive) -> io::Result<(Vec<u8>, u64)> {
     let size_bytes = archive.size_bytes;
     let end_start = size_bytes - size_bytes.min(END_BYTES);
     let bytes = read_bytes(archive, end_start, size_bytes - end_start)?;
-    let end = DirectoryBytes { start: end_start, bytes, position: 0 };
-    let start = directory_start(archive, &end)?;
-    if start >= end_start {
-        return Ok(end);
-    }
-    if size_bytes - start > MAX_DIRECTORY_BYTES {
+    let end = ArchiveEnd { start: end_start, bytes };
+    let place = find_directory(archive, &end)?;
+    if place.size_bytes > MAX_DIRECTORY_BYTES {
         let reason = format!("its central directory is longer than {MAX_DIRECTORY_BYTES} bytes");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        return Err(invalid(&reason));
     }
-    let mut bytes = read_bytes(archive, start, end_start - start)?;
-    bytes.extend_from_slice(&end.bytes);
-    Ok(DirectoryBytes { start, bytes, position: 0 })
+    let shift = place.start.checked_sub(place.declared_start);
+    let shift = shift.ok_or_else(|| invalid("its central directory is before the place that it says"))?;
+    let mut bytes = Vec::new();
+    let before_end = end_start.saturating_sub(place.start).min(place.size_bytes);
+    if before_end > 0 {
+        bytes = read_bytes(archive, place.start, before_end)?;
+    }
+    let in_end = end.at(place.start.max(end_start), (place.size_bytes - before_end) as usize);
+    bytes.extend_from_slice(
+        in_end.ok_or_else(|| invalid("its central directory is longer than the archive"))?,
+    );
+    let members = count_members(&bytes)?;
+    if place.declared_members > members {
+        let reason = format!("its central directory has {members} of {} members", place.declared_members);
+        return Err(invalid(&reason));
+    }
+    bytes.extend_from_slice(&end_records(place.size_bytes, members));
+    Ok((bytes, shift))
+}
+
+/// Returns the number of members in a central directory, which has nothing else but a signature at its end.
+fn count_members(directory: &[u8]) -> io::Result<u64> {
+    let (mut rest, mut count) = (directory, 0);
+    while !rest.is_empty() && !rest.starts_with(b"PK\x05\x05") {
+        let length = |at: usize| {
+            let bytes = rest.get(at..at + 2)?.try_into().ok()?;
+            Some(usize::from(u16::from_le_bytes(bytes)))
+        };
+        let lengths = length(28).zip(length(30)).zip(length(32)).filter(|_| rest.starts_with(b"PK\x01\x02"));
+        let next =
+            lengths.and_then(|((name, extra), comment)| rest.get(HEADER_BYTES + name + extra + comment..));
+        rest =
+            next.ok_or_else(|| invalid(&format!("its central directory is damaged after {count} members")))?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// Returns the records of an archive that is only a central directory of this size. With them, the library finds this directory and no other.
+fn end_records(size_bytes: u64, members: u64) -> Vec<u8> {
+    let mut records = Vec::new();
+    let mut add = |bytes: &[u8]| records.extend_from_slice(bytes);
+    add(b"PK\x06\x06");
+    add(&(END64_RECORD_BYTES - 12).to_le_bytes());
+    add(&[45, 0, 45, 0]);
+    add(&[0; 8]);
+    for number in [members, members, size_bytes, 0] {
+        add(&number.to_le_bytes());
+    }
+    add(b"PK\x06\x07\0\0\0\0");
+    add(&size_bytes.to_le_bytes());
+    add(&1_u32.to_le_bytes());
+    add(b"PK\x05\x06\0\0\0\0");
+    add(&[0xff; 12]);
+    add(&[0; 2]);
+    records
 }
 
 fn read_bytes(archive: &Archive, offset: u64, length: u64) -> io::Result<Vec<u8>> {
@@ -269,8 +313,8 @@ fn read_bytes(archive: &Archive, offset: u64, length: u64) -> io::Result<Vec<u8>
     Ok(bytes)
 }
 
-/// Returns where the central directory begins, as the records at the end of the archive say.
-fn directory_start(archive: &Archive, end: &DirectoryBytes) -> io::Result<u64> {
+/// Returns what the records at the end of the archive say about the central directory.
+fn find_directory(archive: &Archive, end: &ArchiveEnd) -> io::Result<DirectoryPlace> {
     let not_zip = || invalid("it has no record of the end of a zip archive");
     let is_record = |place: &usize| {
         let comment = end.bytes.get(place + 20..place + 22);
@@ -281,17 +325,39 @@ fn directory_start(archive: &Archive, end: &DirectoryBytes) -> io::Result<u64> {
     let last = end.bytes.len().checked_sub(END_RECORD_BYTES).ok_or_else(not_zip)?;
     let place = (0..=last).rev().take(END_RECORD_BYTES + (1 << 16)).find(is_record).ok_or_else(not_zip)?;
     let record_start = end.start + place as u64;
-    let size = end.at(record_start + 12, 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
-    let short = u64::from(size.ok_or_else(not_zip)?);
-    let (directory_end, size) = match find_end64(archive, end, record_start)? {
-        Some((record64_start, size)) => (record64_start, size),
-        None => (record_start, short),
+    let before = |end: u64, size: u64| {
+        end.checked_sub(size).ok_or_else(|| invalid("its central directory begins before the archive"))
     };
-    directory_end.checked_sub(size).ok_or_else(|| invalid("its central directory begins before the archive"))
+    if let Some(End64 { start, declared_members, size_bytes, declared_start }) =
+        find_end64(archive, end, record_start)?
+    {
+        let start = before(start, size_bytes)?;
+        return Ok(DirectoryPlace { start, size_bytes, declared_start, declared_members });
+    }
+    let Some([.., members_low, members_high, a, b, c, d, e, f, g, h]) =
+        end.at(record_start, END_RECORD_BYTES - 2)
+    else {
+        return Err(not_zip());
+    };
+    let size_bytes = u64::from(u32::from_le_bytes([*a, *b, *c, *d]));
+    let declared_start = u64::from(u32::from_le_bytes([*e, *f, *g, *h]));
+    let declared_members = u64::from(u16::from_le_bytes([*members_low, *members_high]));
+    let start = before(record_start, size_bytes)?;
+    Ok(DirectoryPlace { start, size_bytes, declared_start, declared_members })
 }
 
-/// Returns the offset of zip64's record and the size of the directory that it says, if the archive has one.
-fn find_end64(archive: &Archive, end: &DirectoryBytes, record_start: u64) -> io::Result<Option<(u64, u64)>> {
+/// Zip64's record at the end of an archive.
+struct End64 {
+    /// Its offset in the archive.
+    start: u64,
+    declared_members: u64,
+    /// The size of the directory before it.
+    size_bytes: u64,
+    declared_start: u64,
+}
+
+/// Returns zip64's record, if the archive has one.
+fn find_end64(archive: &Archive, end: &ArchiveEnd, record_start: u64) -> io::Result<Option<End64>> {
     let Some(locator_start) = record_start.checked_sub(END64_LOCATOR_BYTES) else { return Ok(None) };
     let Some(locator) = end.at(locator_start, END64_LOCATOR_BYTES as usize) else { return Ok(None) };
     if locator.get(..4) != Some(b"PK\x06\x07") {
@@ -311,7 +377,12 @@ fn find_end64(archive: &Archive, end: &DirectoryBytes, record_start: u64) -> io:
             None => read_bytes(archive, place, END64_RECORD_BYTES)?,
         };
         if record.get(..4) == Some(b"PK\x06\x06") {
-            return Ok(Some((place, number(&record, 40))));
+            return Ok(Some(End64 {
+                start: place,
+                declared_members: number(&record, 32),
+                size_bytes: number(&record, 40),
+                declared_start: number(&record, 48),
+            }));
         }
     }
     Err(invalid("its record of zip64 is not where the archive says"))

@@ -167,6 +167,12 @@ fn a_link_shows_the_archive_to_those_who_can_reach_it() {
     let store = crate::store::ArchivesStore::new(Arc::new(store));
     let shown = store.head("a.zip/zarr.json").unwrap().unwrap().posix.unwrap().mode;
     assert_eq!(shown & 0o077, 0, "{shown:o}");
+    // The permissions of the folder count as they are, not as they were when the archive was opened.
+    for (closed, expected) in [(0o755, 0o044), (0o700, 0)] {
+        mode("closed", closed);
+        let shown = store.head("a.zip/zarr.json").unwrap().unwrap().posix.unwrap().mode;
+        assert_eq!(shown & 0o077, expected, "{closed:o}");
+    }
 }
 
 #[test]
@@ -193,6 +199,68 @@ fn zip64() {
     for bytes in [many.clone(), [b"#!".as_slice(), &many].concat()] {
         let store = in_memory(&bytes).unwrap();
         assert_eq!(store.get("a", 10).unwrap().unwrap(), b"0123456789");
+    }
+}
+
+/// Sets the number of members in the record at the end.
+fn set_count(bytes: &mut [u8], members: u16) {
+    let record = bytes.len() - 22;
+    bytes[record + 8..record + 10].copy_from_slice(&members.to_le_bytes());
+    bytes[record + 10..record + 12].copy_from_slice(&members.to_le_bytes());
+}
+
+/// A member that was left out would look like a missing chunk, and be read as fill value.
+#[test]
+fn all_members_of_a_directory_are_there_whatever_its_record_counts() {
+    let mut bytes = bytes_of_many(10);
+    for members in [11, 1, 0] {
+        set_count(&mut bytes, members);
+        let store = in_memory(&bytes).unwrap();
+        assert_eq!(store.get("a", 10).unwrap().unwrap(), b"0123456789", "{members}");
+    }
+    set_count(&mut bytes, 12);
+    let error = in_memory(&bytes).err().unwrap().to_string();
+    assert!(error.contains("its central directory has 11 of 12 members"), "{error}");
+    // Some writers count modulo 65,536.
+    let mut many = bytes_of_many(70_000);
+    let record = many.len() - 22;
+    let record64 = record - 20 - 56;
+    let number = |at: usize| -> [u8; 4] { many[record64 + at..record64 + at + 4].try_into().unwrap() };
+    let (size, start) = (number(40), number(48));
+    many.drain(record64..record);
+    set_count(&mut many, (70_001_u32 % 65_536) as u16);
+    let record = many.len() - 22;
+    many[record + 12..record + 16].copy_from_slice(&size);
+    many[record + 16..record + 20].copy_from_slice(&start);
+    let store = in_memory(&many).unwrap();
+    assert_eq!(store.get("a", 10).unwrap().unwrap(), b"0123456789");
+    assert_eq!(store.list("folder/with/a/long/name").unwrap().len(), 70_000);
+    // A header that is damaged ends the directory for other readers. Here it is an error.
+    let mut bytes = bytes_of_many(10);
+    let header = bytes.windows(4).rposition(|window| window == b"PK\x01\x02").unwrap();
+    bytes[header] = b'x';
+    let error = in_memory(&bytes).err().unwrap().to_string();
+    assert!(error.contains("damaged after 10 members"), "{error}");
+}
+
+#[test]
+fn a_folder_does_not_hide_an_object_of_the_same_name() {
+    for is_first in [true, false] {
+        let file = archive(|writer| {
+            let marked = |writer: &mut ZipWriter<File>| {
+                writer.add_directory("a/", SimpleFileOptions::default()).unwrap();
+            };
+            if is_first {
+                marked(writer);
+            }
+            add(writer, "a", b"data", CompressionMethod::Stored);
+            if !is_first {
+                marked(writer);
+            }
+            add(writer, "b", b"", CompressionMethod::Stored);
+        });
+        let store = ZipStore::open(file.path()).unwrap();
+        assert_eq!(store.get("a", 9).unwrap().as_deref(), Some(&b"data"[..]), "{is_first}");
     }
 }
 
