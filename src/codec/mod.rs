@@ -47,13 +47,35 @@ pub use pipeline::Pipeline;
 /// The limit of codecs in a chain: each stage calls the one before it.
 pub const MAX_CODECS: usize = 128;
 
+/// The limit of codecs in a chain and in the configurations of its codecs. Each level of them is built from its own copy.
+const MAX_NESTED_CODECS: usize = 1024;
+
 /// Refuses a chain that is too long to be built.
 pub fn check_chain_length(specs: &[CodecSpec]) -> CodecResult<()> {
-    if specs.len() <= MAX_CODECS {
-        return Ok(());
+    if specs.len() > MAX_CODECS {
+        let reason = format_args!("{} codecs in a chain, more than the limit of {MAX_CODECS}", specs.len());
+        return Err(CodecError::unsupported(reason));
     }
-    let reason = format_args!("{} codecs in a chain, more than the limit of {MAX_CODECS}", specs.len());
-    Err(CodecError::unsupported(reason))
+    let nested = specs.iter().flat_map(|spec| spec.configuration.values()).map(count_codecs);
+    let count = nested.fold(specs.len(), usize::saturating_add);
+    if count > MAX_NESTED_CODECS {
+        let reason =
+            format_args!("{count} codecs inside each other, more than the limit of {MAX_NESTED_CODECS}");
+        return Err(CodecError::unsupported(reason));
+    }
+    Ok(())
+}
+
+/// Returns the number of codecs that a member of a configuration has. The depth of documents is limited when they are read.
+fn count_codecs(value: &Value) -> usize {
+    match value {
+        Value::Array(values) => values.iter().map(count_codecs).sum(),
+        Value::Object(members) => {
+            let below: usize = members.values().map(count_codecs).sum();
+            below + usize::from(members.contains_key("name") && members.contains_key("configuration"))
+        }
+        _ => 0,
+    }
 }
 
 /// The array that goes into a codec, as far as its constructor needs to know.

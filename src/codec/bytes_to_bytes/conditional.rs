@@ -165,6 +165,22 @@ mod tests {
     use crate::metadata::{CodecFamily, CodecSpec};
     use serde_json::{Value, json};
 
+    /// Each level is built from a copy of its configuration, so a document of some megabytes would take minutes.
+    #[test]
+    fn codecs_inside_each_other_are_limited() {
+        let nested = |levels: usize| {
+            let mut codecs = json!([{"name": "gzip", "configuration": {"level": 1}}]);
+            for _ in 0..levels {
+                let one = json!({"name": "conditional", "configuration": {"codecs": codecs}});
+                codecs = json!([one, one]);
+            }
+            codec(json!({"codecs": codecs}))
+        };
+        assert!(nested(8).is_ok());
+        let error = nested(9).err().unwrap().to_string();
+        assert!(error.contains("1534 codecs inside each other, more than the limit of 1024"), "{error}");
+    }
+
     fn codec(configuration: Value) -> CodecResult<Box<dyn BytesToBytes>> {
         let spec = CodecSpec {
             family: CodecFamily::V3,
