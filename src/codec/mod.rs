@@ -135,6 +135,14 @@ impl EncodedSize {
     pub fn compressed(self) -> EncodedSize {
         EncodedSize::AtMost(self.limit_bytes().saturating_mul(2).saturating_add(64 << 10))
     }
+
+    /// Returns the size after a codec that makes `encoded_len(n)` bytes of any `n` bytes, whatever they are.
+    pub fn map(self, encoded_len: impl FnOnce(u64) -> u64) -> EncodedSize {
+        match self {
+            EncodedSize::Exact(bytes) => EncodedSize::Exact(encoded_len(bytes)),
+            EncodedSize::AtMost(bytes) => EncodedSize::AtMost(encoded_len(bytes)),
+        }
+    }
 }
 
 /// An array codec that gives an array: transpose, scale_offset, cast_value, …

@@ -3,8 +3,10 @@
 //! A fresh buffer costs a page fault per 4 KiB, several times as much as a fast decoder. So the next chunk reuses the
 //! buffers of the last one. Uses `memory`.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 
+use super::error::check_limit;
 use super::{CodecError, CodecResult};
 use crate::memory::{Buffer, MIN_PAGES_BYTES};
 
@@ -28,6 +30,19 @@ pub fn encoded(bound: usize, encode: impl FnOnce(&mut [u8]) -> CodecResult<usize
         let length = encode(buffer)?;
         copied(buffer.get(..length).unwrap_or_default())
     })
+}
+
+/// Returns the `length` bytes that `decode` writes, for a codec that knows their number before it decodes. More than `limit_bytes` are an
+/// error before anything is allocated.
+pub fn decoded<'a>(
+    length: usize,
+    limit_bytes: usize,
+    decode: impl FnOnce(&mut [u8]) -> CodecResult<()>,
+) -> CodecResult<Cow<'a, [u8]>> {
+    check_limit(length, limit_bytes)?;
+    let mut out = zeroed(length)?;
+    decode(&mut out)?;
+    Ok(Cow::Owned(out))
 }
 
 /// Returns a copy that the caller owns.

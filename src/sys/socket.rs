@@ -11,14 +11,20 @@ use super::check;
 type Control = [usize; 4];
 const DESCRIPTOR_BYTES: u32 = std::mem::size_of::<i32>() as u32;
 
+/// Returns the description of a message that has one part and no descriptor. It points to `part`.
+fn message_of(part: &mut libc::iovec) -> libc::msghdr {
+    // SAFETY: msghdr is plain data, for which all bytes zero is a value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = part;
+    message.msg_iovlen = 1;
+    message
+}
+
 /// Sends bytes over a socket, with a descriptor if there is one (SCM_RIGHTS), as [`receive_message`] takes them.
 pub fn send_message(socket: BorrowedFd<'_>, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut control: Control = [0; 4];
-    // SAFETY: msghdr is plain data, for which all bytes zero is a value.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
+    let mut message = message_of(&mut part);
     if let Some(file) = file {
         message.msg_control = control.as_mut_ptr().cast();
         // SAFETY: CMSG_SPACE only calculates.
@@ -49,10 +55,7 @@ pub fn send_message(socket: BorrowedFd<'_>, bytes: &[u8], file: Option<BorrowedF
 pub fn receive_message(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let mut control: Control = [0; 4];
-    // SAFETY: msghdr is plain data, for which all bytes zero is a value.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
+    let mut message = message_of(&mut part);
     message.msg_control = control.as_mut_ptr().cast();
     // No more than one descriptor: the kernel closes the others.
     // SAFETY: CMSG_LEN only calculates.

@@ -1,10 +1,10 @@
 //! Reading a part of a slice, at any offset.
 //!
-//! Uses its neighbours, `geometry/selection.rs`, `error` and `cancellation`. `slice.rs`, two levels up, streams a slice from
-//! front to back and past the cache. This is for files: a read takes the time of the chunks that it needs, wherever it begins, and
-//! takes them from the same cache as reads of the array.
+//! Uses its neighbours, `geometry/selection.rs`, `error` and `cancellation`. `array/slice.rs` streams a slice from front to back
+//! and bypasses the cache. This file is for reads of mounted files: a read can begin anywhere, needs only its own chunks, and uses
+//! the same cache as reads of the array.
 //!
-//! Invariants: those of `read/`. A chunk without a selected element of the range is never looked up.
+//! Invariants: those of `read/`. A chunk is looked up only if the range has a selected element in it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::array::read::{ArrayReader, FoundStrips};
 use crate::array::write::dirty_chunks::ChunkSource;
 use crate::error::{Error, Result};
 
-/// The most pieces of a batch.
+/// The maximum number of pieces in a batch.
 const MAX_PIECES: usize = 4096;
 
 /// A slice of an array, as its file shows it.
@@ -28,6 +28,26 @@ pub struct SliceRange<'a> {
     pub axes: &'a [AxisSelection],
     /// Where the read begins in the slice, in bytes.
     pub offset: u64,
+}
+
+/// Blocks of a selection, one after the other in the output.
+#[derive(Clone, Copy)]
+struct SelectedBlocks<'a> {
+    selection: &'a GridSelection,
+    blocks: &'a [SelectionBlock],
+}
+
+impl<'a> SelectedBlocks<'a> {
+    /// Returns the pieces of all blocks, each with the bytes of its block in the output.
+    fn pieces(self) -> impl Iterator<Item = (Piece, Range<usize>)> + 'a {
+        let item = self.selection.item_bytes();
+        let mut end = 0;
+        self.blocks.iter().flat_map(move |block| {
+            let start = end;
+            end += (block.iter().map(|places| places.end - places.start).product::<u64>() * item) as usize;
+            self.selection.pieces(block).map(move |piece| (piece, start..end))
+        })
+    }
 }
 
 /// Pieces that are read together.
@@ -84,10 +104,11 @@ impl ArrayReader {
             }
         };
         let read = |out: &mut [u8]| {
+            let blocks = SelectedBlocks { selection: &selection, blocks: &blocks };
             if is_uncompressed {
-                self.read_pieces_of_objects(&selection, &blocks, out, access)
+                self.read_from_objects(blocks, out, access)
             } else {
-                self.read_pieces(&selection, &blocks, out, access)
+                self.read_from_strips(blocks, out, access)
             }
         };
         let begins_inside = (slice.offset % item) as usize;
@@ -100,9 +121,9 @@ impl ArrayReader {
         Ok(is_read)
     }
 
-    /// Returns whether ranges of uncompressed objects are read; `None` if that cannot be said without waiting, or if only
-    /// a read that may block takes them. In a remote store, whole chunks come through the cache: each request for a part of a slice
-    /// would transfer most of its chunks again.
+    /// Returns whether to read ranges of uncompressed objects; `None` if that is not known without waiting, or if the ranges need a
+    /// read that may block. In a remote store, whole chunks come through the cache: each request for a part of a slice would
+    /// transfer most of its chunks again.
     fn takes_ranges(&self, blocking: Blocking) -> Option<bool> {
         if !self.served().reads_ranges(true) {
             return Some(false);
@@ -113,27 +134,24 @@ impl ArrayReader {
         Some(!self.dirty().is_written() || !self.dirty().is_dirty())
     }
 
-    /// Reads blocks that follow each other from strips, a batch of them at a time.
-    fn read_pieces(
+    /// Reads blocks from strips, a batch of pieces at a time.
+    fn read_from_strips(
         &self,
-        selection: &GridSelection,
-        blocks: &[SelectionBlock],
+        blocks: SelectedBlocks<'_>,
         out: &mut [u8],
         access: ReadAccess<'_>,
     ) -> Result<bool> {
         let most = self.strips().batch_strips();
         let mut batch = PieceBatch::default();
-        for (block, place) in blocks.iter().zip(places(blocks, selection)) {
-            for piece in selection.pieces(block) {
-                if batch.strips.len() >= most || batch.pieces.len() >= MAX_PIECES {
-                    if access.blocking == Blocking::No {
-                        return Ok(false);
-                    }
-                    self.read_batch(&batch, out, access)?;
-                    batch = PieceBatch::default();
+        for (piece, block) in blocks.pieces() {
+            if batch.strips.len() >= most || batch.pieces.len() >= MAX_PIECES {
+                if access.blocking == Blocking::No {
+                    return Ok(false);
                 }
-                batch.add(piece, place.clone());
+                self.read_batch(&batch, out, access)?;
+                batch = PieceBatch::default();
             }
+            batch.add(piece, block);
         }
         self.read_batch(&batch, out, access)
     }
@@ -192,35 +210,17 @@ impl ArrayReader {
         true
     }
 
-    /// Reads blocks that follow each other from the objects of uncompressed chunks.
-    fn read_pieces_of_objects(
+    /// Reads blocks from the objects of uncompressed chunks.
+    fn read_from_objects(
         &self,
-        selection: &GridSelection,
-        blocks: &[SelectionBlock],
+        blocks: SelectedBlocks<'_>,
         out: &mut [u8],
         access: ReadAccess<'_>,
     ) -> Result<bool> {
-        for (block, place) in blocks.iter().zip(places(blocks, selection)) {
-            let out = out.get_mut(place).unwrap_or_default();
-            for piece in selection.pieces(block) {
-                self.served().check(access.cancellation)?;
-                self.ranges().read_piece(&piece, out)?;
-            }
+        for (piece, block) in blocks.pieces() {
+            self.served().check(access.cancellation)?;
+            self.ranges().read_piece(&piece, out.get_mut(block).unwrap_or_default())?;
         }
         Ok(true)
     }
-}
-
-/// Returns the bytes of each block in the output of all of them.
-fn places<'a>(
-    blocks: &'a [SelectionBlock],
-    selection: &GridSelection,
-) -> impl Iterator<Item = Range<usize>> + 'a {
-    let item = selection.item_bytes();
-    let mut end = 0;
-    blocks.iter().map(move |block| {
-        let start = end;
-        end += (block.iter().map(|places| places.end - places.start).product::<u64>() * item) as usize;
-        start..end
-    })
 }

@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 
 use crate::codec::config::Configuration;
-use crate::codec::error::{check_length, check_limit};
+use crate::codec::error::check_length;
 use crate::codec::{BytesToBytes, Codec, CodecEntry, CodecError, CodecResult, Context, EncodedSize, scratch};
 
 /// The codec in the registry.
@@ -55,11 +55,7 @@ impl BytesToBytes for Lz4H5 {
     }
 
     fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
-        let length = take::<8>(&mut { encoded })?;
-        check_limit(length, limit_bytes)?;
-        let mut out = scratch::zeroed(length)?;
-        self.decode_into(encoded, &mut out)?;
-        Ok(Cow::Owned(out))
+        scratch::decoded(take::<8>(&mut { encoded })?, limit_bytes, |out| self.decode_into(encoded, out))
     }
 
     fn decode_into(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {

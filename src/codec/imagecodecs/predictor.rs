@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use crate::codec::config::Configuration;
-use crate::codec::error::{check_length, check_limit};
+use crate::codec::error::check_length;
 use crate::codec::{
     ArrayToArray, BytesToBytes, Codec, CodecInput, CodecResult, Context, EncodedSize, Items, Representation,
     scratch,
@@ -97,10 +97,7 @@ impl<P: Predictor> BytesToBytes for BytesPredictor<P> {
     }
 
     fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
-        check_limit(encoded.len(), limit_bytes)?;
-        let mut out = scratch::zeroed(encoded.len())?;
-        self.decode_into(encoded, &mut out)?;
-        Ok(Cow::Owned(out))
+        scratch::decoded(encoded.len(), limit_bytes, |out| self.decode_into(encoded, out))
     }
 
     fn decode_into(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {

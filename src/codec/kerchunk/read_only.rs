@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use crate::codec::error::{check_length, check_limit};
+use crate::codec::error::check_length;
 use crate::codec::{BytesToBytes, CodecError, CodecResult, EncodedSize, Items, scratch};
 
-/// What a filter does to one item.
+/// How a filter reads one item.
 pub trait ItemReader: Send + Sync + 'static {
     /// Returns the bytes of a stored item.
     fn stored_bytes(&self) -> usize;
@@ -36,26 +36,18 @@ impl<R: ItemReader> ReadOnlyFilter<R> {
 }
 
 impl<R: ItemReader> BytesToBytes for ReadOnlyFilter<R> {
-    // It is not written.
+    // The filter does not encode.
     fn is_lossless(&self) -> bool {
         false
     }
 
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
         let element = self.reader.element_bytes().max(1) as u64;
-        let size = |bytes: u64| (bytes / element).saturating_mul(self.reader.stored_bytes() as u64);
-        match decoded {
-            EncodedSize::Exact(bytes) => EncodedSize::Exact(size(bytes)),
-            EncodedSize::AtMost(bytes) => EncodedSize::AtMost(size(bytes)),
-        }
+        decoded.map(|bytes| (bytes / element).saturating_mul(self.reader.stored_bytes() as u64))
     }
 
     fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
-        let length = self.decoded_len(encoded.len())?;
-        check_limit(length, limit_bytes)?;
-        let mut out = scratch::zeroed(length)?;
-        self.decode_into(encoded, &mut out)?;
-        Ok(Cow::Owned(out))
+        scratch::decoded(self.decoded_len(encoded.len())?, limit_bytes, |out| self.decode_into(encoded, out))
     }
 
     fn decode_into(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {

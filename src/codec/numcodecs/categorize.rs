@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 use super::filter::read_dtype;
 use crate::codec::config::Configuration;
-use crate::codec::error::{check_length, check_limit};
+use crate::codec::error::check_length;
 use crate::codec::kernels::dtype::NumericDtype;
 use crate::codec::kernels::element::{Element, WideNumber};
 use crate::codec::{
@@ -148,22 +148,14 @@ impl BytesToBytes for Categorize {
     }
 
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
-        let size = |bytes: u64| {
+        decoded.map(|bytes| {
             let elements = bytes.checked_div(self.item_bytes as u64).unwrap_or(0);
             elements.saturating_mul(self.codes.numeric_type.size() as u64)
-        };
-        match decoded {
-            EncodedSize::Exact(bytes) => EncodedSize::Exact(size(bytes)),
-            EncodedSize::AtMost(bytes) => EncodedSize::AtMost(size(bytes)),
-        }
+        })
     }
 
     fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
-        let length = self.decoded_len(encoded.len())?;
-        check_limit(length, limit_bytes)?;
-        let mut out = scratch::zeroed(length)?;
-        self.decode_into(encoded, &mut out)?;
-        Ok(Cow::Owned(out))
+        scratch::decoded(self.decoded_len(encoded.len())?, limit_bytes, |out| self.decode_into(encoded, out))
     }
 
     fn decode_into(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {

@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 
 use crate::codec::config::Configuration;
-use crate::codec::error::{check_length, check_limit};
+use crate::codec::error::check_length;
 use crate::codec::kernels::dtype::{NumericDtype, computed_type};
 use crate::codec::kernels::element::cast;
 use crate::codec::{
@@ -201,18 +201,11 @@ impl<F: NumericFilter> BytesToBytes for BytesFilter<F> {
     }
 
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
-        match decoded {
-            EncodedSize::Exact(bytes) => EncodedSize::Exact(self.dtypes.encoded_len(bytes)),
-            EncodedSize::AtMost(bytes) => EncodedSize::AtMost(self.dtypes.encoded_len(bytes)),
-        }
+        decoded.map(|bytes| self.dtypes.encoded_len(bytes))
     }
 
     fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
-        let length = self.decoded_len(encoded.len())?;
-        check_limit(length, limit_bytes)?;
-        let mut out = scratch::zeroed(length)?;
-        self.decode_into(encoded, &mut out)?;
-        Ok(Cow::Owned(out))
+        scratch::decoded(self.decoded_len(encoded.len())?, limit_bytes, |out| self.decode_into(encoded, out))
     }
 
     fn decode_into(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {

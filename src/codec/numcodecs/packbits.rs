@@ -94,20 +94,11 @@ impl BytesToBytes for BytesPackBits {
     }
 
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
-        match decoded {
-            EncodedSize::Exact(bools) => EncodedSize::Exact(packed_len(bools)),
-            EncodedSize::AtMost(bools) => EncodedSize::AtMost(packed_len(bools)),
-        }
+        decoded.map(packed_len)
     }
 
     fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
-        let bools = unpacked_len(encoded)?;
-        if bools > limit_bytes {
-            return Err(CodecError::new(format_args!("{bools} bools where at most {limit_bytes} fit")));
-        }
-        let mut out = scratch::zeroed(bools)?;
-        unpack(encoded, &mut out)?;
-        Ok(Cow::Owned(out))
+        scratch::decoded(unpacked_len(encoded)?, limit_bytes, |out| unpack(encoded, out))
     }
 
     fn decode_into(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {

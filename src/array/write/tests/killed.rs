@@ -6,8 +6,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{Case, case, make, put_foreign};
-use crate::array::test_arrays::{self, read_soon};
+use super::{ByteModel, Case, ModelWrite, case, make, put_foreign};
+use crate::array::test_arrays;
 use crate::array::{Array, Engine, EngineOptions, Layout};
 use crate::store::Store;
 use crate::sys;
@@ -83,45 +83,26 @@ fn run(case: &Case, steps: &[Step]) {
     let store = make(case);
     let mut log = memory();
     let mut daemon = start(case.layout, &store, &log, false);
-    let length = daemon.array.size_bytes() as usize;
-    let item = match case.layout.byte_order {
-        crate::array::ByteOrder::Little => case.fill.to_le_bytes(),
-        crate::array::ByteOrder::Big => case.fill.to_be_bytes(),
-    };
-    let mut model: Vec<u8> = item.iter().copied().cycle().take(length).collect();
-    let place = |at: f64, wanted: usize| {
-        let from = (at * length as f64) as usize;
-        from..(from + wanted).min(length)
-    };
+    let mut model = ByteModel::new(case, daemon.array.size_bytes());
     for step in steps {
         match step {
             Step::Write(at, wanted, seed) => {
-                let range = place(*at, *wanted);
-                let data: Vec<u8> = range.clone().map(|i| (i as u8).wrapping_mul(31) ^ seed).collect();
-                let begun = daemon.array.writer().try_begin_write(range.start as u64, &data).unwrap();
-                match begun {
+                let ModelWrite { offset, data } = model.write(*at, *wanted, *seed);
+                match daemon.array.writer().try_begin_write(offset, &data).unwrap() {
                     Some(pending) => pending.copy(),
-                    None => daemon.array.writer().write_at(range.start as u64, &data).unwrap(),
+                    None => daemon.array.writer().write_at(offset, &data).unwrap(),
                 }
-                model[range].copy_from_slice(&data);
             }
             Step::Page(at, seed) => {
-                let range = place(*at, 64);
-                let data = vec![*seed; range.len()];
-                daemon.array.writer().write_page(range.start as u64, &data).unwrap();
-                model[range].copy_from_slice(&data);
+                let page = model.write(*at, 64, *seed);
+                daemon.array.writer().write_page(page.offset, &page.data).unwrap();
             }
-            Step::Read(at, wanted) => {
-                let range = place(*at, *wanted);
-                let mut out = vec![0xAA; range.len()];
-                read_soon(&daemon.array, range.start as u64, &mut out);
-                assert_eq!(out, model[range.clone()], "{range:?}");
-            }
+            Step::Read(at, wanted) => model.compare(*at, *wanted, &daemon.array),
             Step::Flush => daemon.array.writer().flush().unwrap(),
             Step::Settle => daemon.engine.store_settled(std::time::Duration::ZERO),
             Step::Zero => {
                 daemon.array.writer().zero().unwrap();
-                model.fill(0);
+                model.zero();
             }
             Step::RecordAnew => {
                 let dirty = daemon.array.writer().dirty();
@@ -137,9 +118,7 @@ fn run(case: &Case, steps: &[Step]) {
     daemon = kill(daemon, case.layout, &store, &mut log);
     daemon.array.writer().flush().unwrap();
     assert!(!daemon.array.writer().is_dirty());
-    let mut out = vec![0; length];
-    test_arrays::open(&Engine::new(4000, 1), &store, "a", case.layout).read_at(0, &mut out).unwrap();
-    assert_eq!(out, model);
+    model.compare_all(&test_arrays::open(&Engine::new(4000, 1), &store, "a", case.layout));
 }
 
 proptest! {

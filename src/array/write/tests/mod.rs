@@ -3,6 +3,7 @@
 mod killed;
 mod merge;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -123,39 +124,76 @@ pub(super) fn make_in_memory(case: &Case) -> Arc<MemoryStore> {
     Arc::new(store)
 }
 
+/// What the flat file of an array has.
+pub(super) struct ByteModel(Vec<u8>);
+
+/// A write that a model has taken.
+pub(super) struct ModelWrite {
+    pub offset: u64,
+    pub data: Vec<u8>,
+}
+
+impl ByteModel {
+    /// Returns the model of an array that is all fill value.
+    pub fn new(case: &Case, size_bytes: u64) -> Self {
+        let item = match case.layout.byte_order {
+            ByteOrder::Little => case.fill.to_le_bytes(),
+            ByteOrder::Big => case.fill.to_be_bytes(),
+        };
+        ByteModel(item.iter().copied().cycle().take(size_bytes as usize).collect())
+    }
+
+    /// Returns the range of `wanted` bytes, cut at the end, that begins at this part of the file.
+    fn range(&self, at: f64, wanted: usize) -> Range<usize> {
+        let from = (at * self.0.len() as f64) as usize;
+        from..(from + wanted).min(self.0.len())
+    }
+
+    /// Writes bytes that depend on the seed and on where they are.
+    pub fn write(&mut self, at: f64, wanted: usize, seed: u8) -> ModelWrite {
+        let range = self.range(at, wanted);
+        let data: Vec<u8> = range.clone().map(|i| (i as u8).wrapping_mul(31) ^ seed).collect();
+        self.0[range.clone()].copy_from_slice(&data);
+        ModelWrite { offset: range.start as u64, data }
+    }
+
+    pub fn zero(&mut self) {
+        self.0.fill(0);
+    }
+
+    /// Compares a part of the file with the array.
+    pub fn compare(&self, at: f64, wanted: usize, array: &Arc<Array>) {
+        let range = self.range(at, wanted);
+        let mut out = vec![0xAA; range.len()];
+        read_soon(array, range.start as u64, &mut out);
+        assert_eq!(out, self.0[range.clone()], "{range:?}");
+    }
+
+    /// Compares the whole file with the array.
+    pub fn compare_all(&self, array: &Array) {
+        let mut out = vec![0xAA; self.0.len()];
+        array.read_at(0, &mut out).unwrap();
+        assert_eq!(out, self.0);
+    }
+}
+
 fn run(case: &Case, steps: &[Step]) {
     let store = make(case);
     let (mut engine, mut array) = open(case, &store);
-    let length = array.size_bytes() as usize;
-    let item = match case.layout.byte_order {
-        ByteOrder::Little => case.fill.to_le_bytes(),
-        ByteOrder::Big => case.fill.to_be_bytes(),
-    };
-    let mut model: Vec<u8> = item.iter().copied().cycle().take(length).collect();
-    let place = |at: f64, wanted: usize| {
-        let from = (at * length as f64) as usize;
-        from..(from + wanted).min(length)
-    };
+    let mut model = ByteModel::new(case, array.size_bytes());
     for step in steps {
         match step {
             Step::Write(at, wanted, seed) => {
-                let range = place(*at, *wanted);
-                let data: Vec<u8> = range.clone().map(|i| (i as u8).wrapping_mul(31) ^ seed).collect();
-                array.writer().write_at(range.start as u64, &data).unwrap();
-                model[range].copy_from_slice(&data);
+                let write = model.write(*at, *wanted, *seed);
+                array.writer().write_at(write.offset, &write.data).unwrap();
             }
-            Step::Read(at, wanted) => {
-                let range = place(*at, *wanted);
-                let mut out = vec![0xAA; range.len()];
-                read_soon(&array, range.start as u64, &mut out);
-                assert_eq!(out, model[range.clone()], "{range:?}");
-            }
+            Step::Read(at, wanted) => model.compare(*at, *wanted, &array),
             Step::Flush => array.writer().flush().unwrap(),
             Step::Sync => array.writer().sync().unwrap(),
             Step::Settle => engine.store_settled(std::time::Duration::from_secs(5)),
             Step::Zero => {
                 array.writer().zero().unwrap();
-                model.fill(0);
+                model.zero();
             }
             Step::Reopen => {
                 assert!(engine.store_all(std::time::Duration::from_secs(60)).is_empty());
@@ -169,9 +207,7 @@ fn run(case: &Case, steps: &[Step]) {
     array.writer().flush().unwrap();
     assert!(!array.writer().is_dirty());
     let (_engine, again) = open(case, &store);
-    let mut out = vec![0; length];
-    again.read_at(0, &mut out).unwrap();
-    assert_eq!(out, model);
+    model.compare_all(&again);
 }
 
 proptest! {

@@ -22,7 +22,6 @@ use std::ffi::{CStr, c_int};
 use serde_json::Value;
 
 use crate::codec::config::Configuration;
-use crate::codec::error::check_limit;
 use crate::codec::{
     BoundedEncoder, BytesToBytes, Codec, CodecEntry, CodecError, CodecResult, Context, EncodedSize,
     PartialDecoder, StoredBytes, scratch,
@@ -79,11 +78,8 @@ impl BytesToBytes for Blosc {
     }
 
     fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
-        let size = BloscHeader::parse(encoded)?.decoded_bytes;
-        check_limit(size, limit_bytes)?;
-        let mut decoded = scratch::zeroed(size)?;
-        self.decode_into(encoded, &mut decoded)?;
-        Ok(Cow::Owned(decoded))
+        let length = BloscHeader::parse(encoded)?.decoded_bytes;
+        scratch::decoded(length, limit_bytes, |out| self.decode_into(encoded, out))
     }
 
     fn decode_into(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {

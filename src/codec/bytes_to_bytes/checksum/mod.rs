@@ -52,10 +52,7 @@ impl<F: Fn(&[u8]) -> u32 + Send + Sync> BytesToBytes for Checksum<F> {
     }
 
     fn encoded_size(&self, decoded: EncodedSize) -> EncodedSize {
-        match decoded {
-            EncodedSize::Exact(bytes) => EncodedSize::Exact(bytes.saturating_add(4)),
-            EncodedSize::AtMost(bytes) => EncodedSize::AtMost(bytes.saturating_add(4)),
-        }
+        decoded.map(|bytes| bytes.saturating_add(4))
     }
 
     fn borrows(&self) -> bool {
