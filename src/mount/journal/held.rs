@@ -1,4 +1,4 @@
-//! Descriptors that outlive a daemon, as the locks of writers need: who holds them is the daemon's matter (`daemon/restart/holder.rs`). Uses `store`.
+//! Descriptors that outlive a daemon, such as those of locks of writers. `daemon/restart/` decides what holds them. Uses `store`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,16 +17,16 @@ pub type HeldDescriptors = BTreeMap<String, OwnedFd>;
 
 /// Keeps descriptors for the next daemon of a session.
 ///
-/// A name has 1 to [`MAX_NAME_BYTES`] ASCII letters, digits, `.`, `_` and `-`. Names that begin with `zarrfs.` are the daemon's own. All names
-/// together may have up to 100 KiB.
+/// A name has 1 to [`MAX_NAME_BYTES`] ASCII letters, digits, `.`, `_` and `-`. Names that begin with `zarrfs.` are the daemon's
+/// own. All names together may have up to 100 KiB.
 pub trait DescriptorHolder: Send + Sync {
-    /// Gives a descriptor under a name to whoever outlives this process, in the place of an earlier one with that name. When this returns,
-    /// the next daemon will get it, whatever ends this one. Fails if too many are held. If there is nobody any more who could continue the
-    /// session, this does nothing.
+    /// Gives a descriptor under a name to the holder, which outlives this process. It replaces an earlier one with that name. After
+    /// this returns, the next daemon gets the descriptor, no matter how this one ends. Fails if too many are held. Does nothing if
+    /// the session can no longer be continued.
     fn hold(&self, name: &str, file: BorrowedFd<'_>) -> io::Result<()>;
 
-    /// Gives a descriptor up; does nothing if there is none with this name. Its holder closes it some time later. So a lock (flock(2)) must
-    /// be unlocked explicitly before: it would go on until then.
+    /// Gives a descriptor up; does nothing if there is none with this name. The holder closes it some time later, so a lock
+    /// (flock(2)) must be unlocked explicitly first: otherwise it stays until then.
     fn release(&self, name: &str);
 }
 

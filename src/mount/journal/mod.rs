@@ -1,18 +1,19 @@
 //! The state of a session that outlives its daemon: what the kernel knows of the mount, in memory that a keeper holds.
 //!
-//! A journal is an unnamed file (memfd_create(2)). The daemon appends a record before each reply that gives the kernel an inode number or
-//! a handle; a read appends nothing. When the daemon dies, the next one reads the journal, makes its tables anew, and goes on.
-//! `record.rs` has the records and their bytes, `state.rs` what they amount to, `intents.rs` the changes of names that
-//! have begun, `held.rs` the descriptors that outlive a daemon, too. Uses neither
-//! `fs` nor `fuse`.
+//! A journal is an unnamed file (memfd_create(2)). The daemon appends a record before each reply that gives the kernel an inode
+//! number or a handle; a read appends nothing. When the daemon dies, the next one reads the journal, rebuilds its tables, and
+//! continues. `record.rs` has the records, `encoding.rs` their bytes, `state.rs` the state that they add up to, `intents.rs` the
+//! changes of names that have begun, and `held.rs` the descriptors that outlive a daemon. Uses neither `fs` nor `fuse`.
 //!
-//! Layout: a header with the format's name and the place of the current part; then that part, one record after the other. When the part has
-//! grown to twice its size, what still counts is written behind it, the header names the new part, and the old one is freed.
+//! Layout: a header with the format's name and the place of the current part; then that part, one record after the other. When the
+//! part has grown to twice its size, the records that still count are written after it as a new part. Then the header names the new
+//! part, and the old one is freed.
 //!
-//! Invariants: a record counts when it is complete, which its checksum proves, so a daemon may die at any instruction. Only the last
-//! record can be torn, and no reply that depends on it was sent. A journal that cannot be written says so in its
-//! header, and is never used again.
+//! Invariants: a record counts when it is complete, which its checksum proves, so a daemon may die at any instruction. Only the
+//! last record can be torn, and no reply that depends on it was sent. If a record cannot be written, the header says so, and the
+//! journal is never used again.
 
+mod encoding;
 pub mod held;
 pub mod intents;
 pub mod record;
@@ -29,9 +30,10 @@ use crate::mount::journal::record::Record;
 use crate::mount::journal::state::SessionState;
 use crate::sys::{self, SharedMemory};
 
-/// The name of the format: another version of this program that has another format makes the mount anew.
+/// The name of the format. It gets another number when the fields of a record change: a version that does not know the format, or a
+/// record, stores what is unstored and makes the mount anew.
 const FORMAT: &[u8; 16] = b"zarrfs session 2";
-/// What is there instead in a journal that lacks records.
+/// The name instead of that in a journal that lacks records.
 const BROKEN: &[u8; 16] = b"zarrfs broken   ";
 /// Where the header has the place of the current part.
 const START_AT: u64 = 16;
@@ -186,28 +188,29 @@ fn checksum(length: &[u8], body: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Reads the records from `start` on. Returns their state, and where the last complete one ends.
+/// Reads the records from `start` on. Returns their state, and where the last complete one ends. Fails at a record that this version does
+/// not know.
 fn read(file: &File, start: u64) -> io::Result<(SessionState, u64)> {
     let length = file.metadata()?.len().saturating_sub(start).min(4 * LIMIT_BYTES);
     let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
     file.read_exact_at(&mut bytes, start)?;
     let (mut state, mut rest) = (SessionState::default(), bytes.as_slice());
-    while let Some((record, after)) = first_record(rest) {
-        state.apply(record);
+    while let Some((bytes, after)) = first_complete(rest) {
+        // A session without what this record says would be another one, so it must not be continued.
+        let unknown = || io::Error::other("it has a record of another version of this program");
+        state.apply(Record::read(bytes).ok_or_else(unknown)?);
         rest = after;
     }
     Ok((state, start + length - rest.len() as u64))
 }
 
-/// Splits the first record off; `None` if it is torn or missing.
-fn first_record(bytes: &[u8]) -> Option<(Record, &[u8])> {
+/// Splits the bytes of the first record off; `None` if it is torn or missing.
+fn first_complete(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     let (expected, rest) = rest.split_first_chunk::<4>()?;
     let (body, rest) = rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
-    if body.is_empty() || checksum(length, body) != u32::from_le_bytes(*expected) {
-        return None;
-    }
-    Some((Record::read(body)?, rest))
+    let is_complete = !body.is_empty() && checksum(length, body) == u32::from_le_bytes(*expected);
+    is_complete.then_some((body, rest))
 }
 
 #[cfg(test)]
@@ -278,6 +281,26 @@ mod tests {
         file.write_all_at(&framed(&inode(2, "a")), next_part(end)).unwrap();
         let (_, state) = Journal::open(file).unwrap();
         assert_eq!(state.inodes.get(&2).map(|inode| inode.lookups), Some(3));
+    }
+
+    /// A record with a tag that this version does not know counted as torn. It was cut off with all that came after it, and the session went on
+    /// without these inodes and handles.
+    #[test]
+    fn a_journal_with_an_unknown_record_is_refused() {
+        let file = empty();
+        let journal = Journal::create(file.try_clone().unwrap()).unwrap();
+        journal.append(&inode(2, "a"));
+        let end = file.metadata().unwrap().len();
+        let mut bytes = framed(&Record::Retired { number: 2 });
+        bytes[PREFIX_BYTES] = u8::MAX;
+        let (prefix, body) = bytes.split_at_mut(PREFIX_BYTES);
+        let sum = checksum(&prefix[..4], body);
+        prefix[4..].copy_from_slice(&sum.to_le_bytes());
+        file.write_all_at(&bytes, end).unwrap();
+        let length = file.metadata().unwrap().len();
+        let error = Journal::open(file.try_clone().unwrap()).err().unwrap().to_string();
+        assert!(error.contains("another version"), "{error}");
+        assert_eq!(file.metadata().unwrap().len(), length, "it is left to the version that wrote it");
     }
 
     #[test]

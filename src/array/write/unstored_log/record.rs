@@ -1,7 +1,7 @@
 //! The records of the log, and their bytes: a header of 64 bytes, then the payload.
 //!
-//! All numbers are little-endian. This format is for good: a later version of this program may find the bytes that an earlier one has
-//! left, so a change gets a new kind or another name of the format.
+//! All numbers are little-endian. The format does not change: a later version of this program may find the bytes that an earlier
+//! one has left. A new meaning gets a new kind, or the format another name.
 
 /// The length of a header. Payloads are padded to this, too, so that a header never crosses a page.
 pub const HEADER_BYTES: u64 = 64;
@@ -11,7 +11,7 @@ pub const CHECKSUM_AT: usize = 56;
 #[cfg(test)]
 pub const COMPLETE_AT: u64 = 60;
 
-/// What a record says of its array.
+/// What a record says about its array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The payload describes the array, so that it can be found again.
@@ -24,11 +24,11 @@ pub enum Kind {
     Stored,
     /// All records of the array before this one, and up to the record `place`, are in the store.
     AllStored,
-    /// Every byte is zero, since a truncation to 0.
+    /// Every byte became zero: the file was truncated to 0.
     Zero,
-    /// The object `chunk` is in the store since then.
+    /// The object `chunk` has been stored since the array was zeroed.
     ZeroStored,
-    /// All objects are.
+    /// All objects have been stored since the array was zeroed.
     ZeroEnded,
     /// The array was removed, or renamed after everything was stored: what was recorded before is void.
     Ended,
