@@ -10,8 +10,9 @@ use crate::error::Error;
 use crate::formats::virtual_file::VirtualFile;
 use crate::hierarchy::{Node, OpenArrays, Reconciled, SharedArray, View};
 use crate::mount::fs::attributes::permissions::Permissions;
+use crate::mount::fs::entity::Entity;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::inode::{Entity, Inode, InodeTable};
+use crate::mount::fs::inode::{Inode, InodeTable};
 use crate::mount::fs::node_cache::{CachedNode, NodeCache};
 use crate::store::{Info, Readers};
 

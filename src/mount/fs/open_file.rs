@@ -12,8 +12,8 @@ use parking_lot::RwLock;
 use crate::array::PendingWrite;
 pub use crate::array::{ReadData, ReplyBuffer};
 use crate::cancellation::Cancellation;
+use crate::mount::fs::entity::Entity;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::inode::Entity;
 use crate::mount::fs::page_cache::page_drops::{PageDrop, PageRead};
 use crate::mount::journal::record::{Content, OpenForWriting};
 use crate::store::Object;
@@ -242,7 +242,7 @@ pub trait OpenFile: Send + Sync {
     }
 
     /// Returns whether the mount reports about itself in this file or folder
-    /// ([`EntityKind::is_report`](super::inode::EntityKind::is_report)).
+    /// ([`EntityKind::is_report`](super::entity::EntityKind::is_report)).
     fn is_report(&self) -> bool {
         false
     }

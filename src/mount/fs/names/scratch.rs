@@ -14,8 +14,8 @@ use std::time::SystemTime;
 use parking_lot::Mutex;
 
 use crate::mount::fs::attributes::SetAttr;
+use crate::mount::fs::entity::{Entity, EntityKind};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::inode::{Entity, EntityKind};
 use crate::mount::fs::names::import::NpyImport;
 use crate::mount::fs::request::RequestLog;
 use crate::mount::journal::Journal;
@@ -111,7 +111,7 @@ pub struct ScratchFile {
     log: Arc<RequestLog>,
     /// The number of handles that may write.
     writers: AtomicUsize,
-    /// Where the file is recorded, and who holds the bytes, if the session is to outlive the daemon.
+    /// Where the file is recorded and its bytes are held, if the session is to outlive the daemon.
     session: Option<Arc<KeptSession>>,
     /// The file with the bytes is in memory.
     is_memory_file: AtomicBool,
@@ -485,7 +485,7 @@ impl ScratchFile {
     }
 }
 
-/// Where scratch files and their names are recorded, and who holds the bytes.
+/// Where scratch files and their names are recorded, and where their bytes are held.
 pub struct KeptSession {
     /// The journal of the session.
     pub journal: Arc<Journal>,

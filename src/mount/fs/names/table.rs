@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::mount::fs::attributes::{Attributes, Stat};
+use crate::mount::fs::entity::{Entity, EntityKind};
 use crate::mount::fs::error::{Failure, FsResult};
-use crate::mount::fs::inode::{Entity, EntityKind, InodeTable};
+use crate::mount::fs::inode::InodeTable;
 use crate::mount::fs::names::scratch::{
     Caller, KeptSession, ScratchBudget, ScratchFile, ScratchParts, held_name,
 };

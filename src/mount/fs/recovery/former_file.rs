@@ -1,4 +1,5 @@
-//! Files and folders that were open before a restart of the daemon: each is opened again at its first request, or when the session continues.
+//! Files and folders that were open before a restart of the daemon. Each is opened again at its first request, or when the session
+//! continues.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,9 +10,10 @@ use crate::formats::Role;
 use crate::formats::virtual_file::VirtualFile;
 use crate::mount::fs::array_files::open::ArrayFiles;
 use crate::mount::fs::arrays::ServedArrays;
+use crate::mount::fs::entity::EntityKind;
 use crate::mount::fs::entries::Entries;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::inode::{EntityKind, Inode};
+use crate::mount::fs::inode::Inode;
 use crate::mount::fs::names::open::ScratchFiles;
 use crate::mount::fs::open_file::{
     BegunWrite, CopyResult, FileRange, FileRead, FileWrite, FolderEntry, OpenFile, ReadData, ReplyBuffer,
@@ -37,12 +39,12 @@ pub(in crate::mount::fs) struct Reopening {
 }
 
 impl Reopening {
-    /// Opens the array at a path, with which what a daemon before has not stored becomes dirty again.
+    /// Opens the array at a path, which makes dirty again what a former daemon had not stored.
     pub fn replay(&self, path: &str) -> FsResult<()> {
         self.served.shared_array(None, path).map(drop)
     }
 
-    /// Returns whether the store has certainly no array at a path.
+    /// Returns whether it is certain that the store does not have an array at a path.
     pub fn is_gone(&self, path: &str) -> bool {
         self.served.is_gone(path)
     }
@@ -111,7 +113,8 @@ pub(super) struct FormerFile {
     file: OnceLock<Arc<dyn OpenFile>>,
     /// Held while it is opened.
     opening: Mutex<()>,
-    /// Keeps the users who may have opened it in the array's audience, from the beginning: other handles fill the pages that it reads.
+    /// Keeps the users who may have opened it in the array's audience from the beginning, because the pages that it reads may be
+    /// filled through other handles.
     _readers: Option<Arc<Readers>>,
 }
 

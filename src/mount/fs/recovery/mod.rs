@@ -1,12 +1,12 @@
-//! A session that another daemon takes over: what is recorded while files are open, and the tables made anew from it.
+//! A session that another daemon takes over: what is recorded while files are open, and how the next daemon rebuilds its tables from it.
 //!
-//! Inodes get their numbers back at once. A file that was open is opened again at its first request, so that a daemon with a thousand of them
-//! replies as soon as one with none; files that may write, and arrays with bytes that are not stored, are opened before the first
-//! request. `former_file.rs` has these files, `words.rs` the words of the journal, and
-//! `array_identity.rs` compares arrays. Uses the rooms of `fs`, and `journal` for the records.
+//! Inodes get their numbers back at once. A file that was open is opened again at its first request, so that a thousand open files
+//! do not delay the first reply. Files that may write, and arrays with unstored bytes, are opened before the first request.
+//! `former_file.rs` has these files, `words.rs` the words of the journal, and `array_identity.rs` compares arrays. Uses the rooms
+//! of `fs`, and `journal` for the records.
 //!
-//! Invariants: a handle reads what it has read before, or fails with ESTALE: the array, the file of a format or the list of a folder is
-//! compared with its record. What a program has written is stored, or its handle fails.
+//! Invariants: a handle reads what it read before, or fails with ESTALE: its array, its companion file or its folder's list is
+//! compared with the record. What a program has written is stored, or its handle fails.
 
 pub mod array_identity;
 mod former_file;
@@ -23,8 +23,9 @@ use parking_lot::Mutex;
 
 use crate::array::Engine;
 use crate::error::{Error, Result};
+use crate::mount::fs::entity::{Entity, EntityKind};
 use crate::mount::fs::error::Failure;
-use crate::mount::fs::inode::{Entity, EntityKind, FormerInode, Inode, InodeChange, InodeTable};
+use crate::mount::fs::inode::{FormerInode, Inode, InodeChange, InodeTable};
 use crate::mount::fs::names::table::NameTable;
 use crate::mount::fs::open_file::HandleTable;
 use crate::mount::journal::Journal;
@@ -39,14 +40,14 @@ use former_file::FormerFile;
 pub(super) use former_file::Reopening;
 use words::{kind_words, parse_entity, view_words};
 
-/// The name of the descriptor with what is written and not stored.
+/// The name of the descriptor of the log of unstored bytes.
 const UNSTORED: &str = "unstored";
 
-/// The records of a session, and the tables made anew from them.
+/// The records of a session, and the tables that are rebuilt from them.
 pub struct Recovery {
     /// The state of the session for another daemon, if it is kept.
     journal: OnceLock<Arc<Journal>>,
-    /// The descriptors that are kept for another daemon, if somebody does that.
+    /// The descriptors that are held for another daemon, if there is a keeper or a service manager that does.
     descriptors: OnceLock<Arc<SessionDescriptors>>,
     /// The handles that the kernel may not have got, by the request of their open.
     undelivered: Mutex<HashMap<u64, u64>>,
@@ -58,7 +59,7 @@ pub struct Recovery {
     reopening: Arc<Reopening>,
 }
 
-/// The parts of the mount that are recorded and made anew.
+/// The parts of the mount that are recorded and rebuilt.
 pub(super) struct RecoveryParts {
     pub inodes: Arc<InodeTable>,
     pub handles: Arc<HandleTable>,
@@ -70,7 +71,7 @@ pub(super) struct RecoveryParts {
 }
 
 impl Recovery {
-    /// Creates the room of a session whose state is not kept.
+    /// Creates the recovery of a session that is not recorded.
     pub(super) fn new(parts: RecoveryParts, reopening: Reopening) -> Self {
         Recovery {
             journal: OnceLock::new(),
@@ -83,7 +84,7 @@ impl Recovery {
         }
     }
 
-    /// Records from now on what another daemon needs to take the session over. Must be called before the first request.
+    /// Starts recording what another daemon needs to take over the session. Must be called before the first request.
     pub fn keep_journal(&self, journal: &Arc<Journal>, descriptors: &Arc<SessionDescriptors>) -> Result<()> {
         self.record_tables(journal, descriptors);
         if self.parts.is_writable {
@@ -110,7 +111,8 @@ impl Recovery {
         let _ = self.journal.set(journal.clone());
     }
 
-    /// Takes the tables and the descriptors over from the daemon before, and keeps the journal. Must be called before the first request.
+    /// Rebuilds the tables, takes over the descriptors of the former daemon, and continues its journal. Must be called before the
+    /// first request.
     pub fn restore(
         &self,
         journal: &Arc<Journal>,
@@ -177,8 +179,8 @@ impl Recovery {
         Ok(())
     }
 
-    /// Stores what a daemon before has written and not stored, of a session that cannot be continued. Gives up when nothing was stored for
-    /// `stall_timeout`. Fails if something is left.
+    /// Stores the unstored bytes of a session that cannot be continued. Gives up when nothing was stored for `stall_timeout`. Fails
+    /// if something is left.
     pub fn store_left(&self, descriptors: &Arc<SessionDescriptors>, stall_timeout: Duration) -> Result<()> {
         let Some(unstored) = descriptors.take(UNSTORED) else { return Ok(()) };
         self.parts.store.keep_locks(&(descriptors.clone() as Arc<dyn LockKeeper>));
@@ -195,13 +197,14 @@ impl Recovery {
         }
     }
 
-    /// Opens the files that may write, and the arrays with bytes that a daemon before has not stored. Returns whether that was possible for
-    /// all of them; if not, it is to be called again later: until then requests to these files fail, and nothing is lost.
+    /// Opens the files that may write, and the arrays with bytes that a former daemon had not stored. Returns whether all could be
+    /// opened. If not, call it again later: until then requests to these files fail, and nothing is lost.
     pub fn resume_writing(&self) -> bool {
         self.waiting.lock().retain(|file| file.reopen().is_err_and(|failure| may_succeed_later(&failure)));
         for path in self.parts.engine.former_paths() {
             let Err(failure) = self.reopening.replay(&path) else { continue };
-            // Only what is certainly gone is given up. A document may be broken for a moment, or the store may not respond.
+            // An array is given up only if it is certainly gone. Otherwise its document may be broken for a moment, or the store
+            // may not respond.
             if self.reopening.is_gone(&path) {
                 self.parts.engine.drop_former(&path);
             } else if self.unstored.lock().insert(path.clone()) {
@@ -212,7 +215,7 @@ impl Recovery {
         self.parts.names.end_restoring();
         let is_done = self.waiting.lock().is_empty() && self.parts.engine.former_paths().is_empty();
         if is_done && let Some(descriptors) = self.descriptors.get() {
-            // These are locks of arrays without writers by now.
+            // What is left are locks of arrays that no longer have writers.
             for (name, file) in descriptors.take_rest() {
                 let _ = File::from(file).unlock();
                 DescriptorHolder::release(&**descriptors, &name);
@@ -239,7 +242,8 @@ impl Recovery {
         }
     }
 
-    /// Returns the handle that a daemon before has opened for this request, if the kernel sends it again: it has not got that handle.
+    /// Returns the handle that a former daemon opened for this request, if the kernel sends the request again because it did not
+    /// receive the handle.
     pub fn take_undelivered(&self, request: u64) -> Option<u64> {
         self.undelivered.lock().remove(&request)
     }

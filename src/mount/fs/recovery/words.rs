@@ -4,9 +4,9 @@ use crate::formats::views::{self, FLAT};
 use crate::formats::{self, CompanionPlace, Format};
 use crate::hierarchy::View;
 use crate::hierarchy::slices::Slice;
-use crate::mount::fs::inode::{Entity, EntityKind};
+use crate::mount::fs::entity::{Entity, EntityKind};
 
-/// The kinds without a format, by their words.
+/// The words of the kinds that do not have a format.
 const PLAIN_KINDS: [(&str, EntityKind); 10] = [
     ("group", EntityKind::Group),
     ("array", EntityKind::Array),

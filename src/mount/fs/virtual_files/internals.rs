@@ -9,7 +9,8 @@ use serde_json::json;
 
 use crate::array::{ByteOrder, Engine, Order};
 use crate::mount::fs::commit::Commits;
-use crate::mount::fs::inode::{EntityKind, InodeTable};
+use crate::mount::fs::entity::EntityKind;
+use crate::mount::fs::inode::InodeTable;
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::open_file::HandleTable;
 use crate::mount::fs::parts::MountParts;

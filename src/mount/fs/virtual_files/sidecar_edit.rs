@@ -19,8 +19,9 @@ use crate::formats::json::{self as sidecar, LIFTED_ATTRIBUTES};
 use crate::hierarchy::Node;
 use crate::hierarchy::attributes::{self, Edit};
 use crate::metadata::{MAX_DOCUMENT_BYTES, json, json_spans};
+use crate::mount::fs::entity::{Entity, EntityKind};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::inode::{Entity, EntityKind, Inode, InodeTable, is_at_or_below};
+use crate::mount::fs::inode::{Inode, InodeTable, is_at_or_below};
 use crate::mount::fs::node_cache::{CachedNode, NodeCache};
 use crate::mount::fs::open_file::{
     BegunWrite, FileRead, FileWrite, OpenFile, Opened, ReadData, ReplyBuffer, seek_without_holes,

@@ -9,8 +9,8 @@ use crate::formats::{self, CompanionPlace, Format, Subject, Surroundings, views 
 use crate::hierarchy::{Child, Node, OpenArrays, SharedArray, View};
 use crate::mount::fs::arrays::ServedArrays;
 use crate::mount::fs::attributes::permissions::Permissions;
+use crate::mount::fs::entity::Entity;
 use crate::mount::fs::error::Blocking;
-use crate::mount::fs::inode::Entity;
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::parts::MountParts;
 use crate::store::Audience;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::formats::views::{self, FLAT, VIEWS, plane_index, plane_name};
 use crate::formats::{CompanionPlace, Format, JSON, Role};
 use crate::hierarchy::{Node, OpenArrays, View};
+use crate::mount::fs::entity::{Entity, EntityKind};
 use crate::mount::fs::error::{Blocking, FsResult};
-use crate::mount::fs::inode::{Entity, EntityKind};
 use crate::mount::fs::node_cache::{CachedNode, NodeCache};
 use crate::mount::fs::open_file::FolderEntry;
 
