@@ -3,7 +3,7 @@
 //! A program that has never heard of Zarr opens the file and sees the elements in order. Each read decodes chunks
 //! through a cache. This page is the map of the code, and the rules that hold everywhere in it. The ways through the code
 //! are in `docs/design`, one page each, with a picture and an example: reading, writing, read-ahead, the page cache, names,
-//! overlays, remote stores, why the codec pipeline is our own; and a glossary.
+//! overlays, remote stores, restarts of the daemon, why the codec pipeline is our own; and a glossary.
 //!
 //! # Map
 //!
@@ -64,7 +64,7 @@
 //! - Idle long memory has one limit for all threads, arrays and codecs together.
 //! - No secret is taken from a command line, and none is shown.
 //! - No panics: `unwrap`, `expect` and `panic` are denied outside tests. A panic in a library costs one request.
-//! - Unsafe code is in `sys` (with its parts memory, process, processor and terminal) and in
+//! - Unsafe code is in `sys` (with its parts memory, process, processor, socket and terminal) and in
 //!   `codec/bytes_to_bytes/blosc/c_blosc.rs` only. Each block gives its reason.
 //!
 //! # What is checked how
@@ -80,8 +80,8 @@
 //! # What is absent
 //!
 //! - Writing data writes metadata documents only where an array grows.
-//! - There is no journal of writes (`mount/journal` has none): if the daemon dies, writes that were not yet stored are lost. No promise covers them
-//!   before fsync.
+//! - There is no journal of writes on the disk: writes that are not stored outlive the daemon only in memory, and only if a keeper or a
+//!   service manager holds it (`array/write/unstored_log/`). Without these, no promise covers them before fsync.
 //! - There is no thread pool per array and no async runtime above `store`: `array/workers.rs` is all the concurrency of decoding.
 //! - There is no FUSE type outside `mount`, and none in `mount/fs`.
 //! - There is no second path for order F or for views: each is the stored array, opened with other axes or one more codec. A slice is read from
