@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
-/// Tells work whether it is cancelled. The default never is.
+/// Reports whether some work is cancelled. The default is never cancelled.
 #[derive(Clone, Default)]
 pub struct Cancellation(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
 

@@ -234,7 +234,7 @@ pub fn read_folder(
     }
     let stream = Stream(pointer);
     loop {
-        // SAFETY: errno is this thread's own; readdir tells an error from the end only by it.
+        // SAFETY: errno is this thread's own; readdir distinguishes an error from the end only by it.
         unsafe { *libc::__errno_location() = 0 };
         // SAFETY: the stream is open and used by this thread alone.
         let entry = unsafe { libc::readdir64(stream.0) };

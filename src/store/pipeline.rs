@@ -1,6 +1,6 @@
 //! URL pipelines: a location, and what is opened in it. Spec: ZEP 8 (`s3://bucket/a.zip|zip:path|zarr3:`), as tensorstore reads it.
 //!
-//! This is about text; nothing is opened. Each step is an adapter, a `:` and a percent-encoded path below what is before it:
+//! This file parses text and opens nothing. Each step is an adapter, a `:` and a percent-encoded path in what the steps before it name:
 //! `zip:` opens an archive, and `zarr2:`, `zarr3:` and `zarr:` say what is there. A chain of fsspec (`zip://path::https://host/a.zip`)
 //! names the same archives in the other order ([`Link`]). Uses `error` and `store/key`.
 
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 
 /// The most archives that are inside one another.
 const MAX_ARCHIVES: usize = 4;
-/// The ends of the names of archives.
+/// The file name extensions of archives.
 const ARCHIVE_ENDS: [&str; 2] = [".zip", ".ozx"];
 
 /// The format that a pipeline says a hierarchy has.

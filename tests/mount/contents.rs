@@ -53,7 +53,7 @@ fn the_mount_answers_when_the_command_returns() {
     assert!(!is_running(daemon), "umount returns when the daemon has gone");
 }
 
-/// Prints the file's bytes as it sees them through a mapping; its argument says of which kind.
+/// Prints the file's bytes as it sees them through a mapping; its argument names the kind.
 const MAPPING_PROGRAM: &str = r#"
 #include <fcntl.h>
 #include <stdio.h>

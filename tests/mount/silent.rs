@@ -109,7 +109,7 @@ fn start(arguments: &[&str]) -> Child {
         .unwrap()
 }
 
-/// Waits for the end of a program. It must end though a request of it has no reply, and leave nobody who has its pipes.
+/// Waits for the end of a program. It must end although a request of it gets no reply, and must not leave a process that has its pipes.
 fn end(mut program: Child, shown: &str) -> Output {
     let started = Instant::now();
     while program.try_wait().unwrap().is_none() {

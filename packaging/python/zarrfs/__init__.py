@@ -30,7 +30,7 @@ def program() -> Path:
     """The program: that of this package, or else the first on PATH."""
     folders = [sysconfig.get_path("scripts")]
     folders.append(sysconfig.get_path("scripts", scheme=sysconfig.get_preferred_scheme("user")))
-    # 'pip install --target' has it beside the module.
+    # 'pip install --target' puts it next to the module.
     folders.append(str(Path(__file__).parent.parent / "bin"))
     for folder in folders:
         candidate = Path(folder) / "zarrfs"
@@ -83,7 +83,7 @@ def mount(
 
 
 def _run(*arguments: str) -> None:
-    """Calls the program. What it says beside success is a warning."""
+    """Calls the program. If it prints something and succeeds, that is a warning."""
     done = subprocess.run([program(), *arguments], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     said = [line.removeprefix("zarrfs: ") for line in done.stderr.splitlines()]
     if done.returncode != 0:

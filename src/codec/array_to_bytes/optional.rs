@@ -158,7 +158,7 @@ impl Optional {
 }
 
 impl ArrayToBytes for Optional {
-    // It is not written.
+    // The codec does not encode.
     fn is_lossless(&self) -> bool {
         false
     }

@@ -6,9 +6,9 @@
 //! {"name": "conditional", "configuration": {"codecs": [{"name": "zstd", "configuration": {"level": 5}}], "header_bits": 8}}
 //! ```
 //!
-//! A chunk begins with a mask of `header_bits` bits, the least significant first. A bit says that the codec at its place was applied.
-//! Bits without a codec must be 0. The specification leaves the decision to the writer: here a compressor is applied if it makes the
-//! bytes shorter, and a codec that gives a constant size (a shuffle, a checksum) always.
+//! A chunk begins with a mask of `header_bits` bits, the least significant first. A bit says that the codec at its place was
+//! applied. Bits without a codec must be 0. The specification leaves the decision to the writer: here a compressor is applied only
+//! if it makes the bytes shorter, and a codec with a constant size (a shuffle, a checksum) is always applied.
 
 use std::borrow::Cow;
 
@@ -124,7 +124,7 @@ impl BytesToBytes for Conditional {
 
     fn decode<'a>(&self, encoded: &'a [u8], limit_bytes: usize) -> CodecResult<Cow<'a, [u8]>> {
         let (mask, rest) = self.split(encoded)?;
-        // The most bytes before each codec follow from the limit, so that no codec decodes more than a chunk can need.
+        // The limit before each codec follows from the chunk's, so that no codec decodes more than a chunk can need.
         let mut size = EncodedSize::Exact(limit_bytes as u64);
         let mut limits = Vec::with_capacity(self.codecs.len());
         for stage in &self.codecs {
@@ -218,7 +218,7 @@ mod tests {
             assert_eq!(&*codec.decode(&encoded, 400).unwrap(), &data[..]);
             assert!(codec.decode(&encoded, 399).is_err());
         }
-        // What another writer left out.
+        // Codecs that another writer skipped.
         let plain = [&[0], &even[..]].concat();
         assert_eq!(&*codec.decode(&plain, 400).unwrap(), &even[..]);
         let only_zlib = super::super::deflate::Wrapper::Zlib.encode(&even, 1).unwrap();

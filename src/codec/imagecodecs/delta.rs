@@ -7,7 +7,8 @@
 //! {"name": "imagecodecs_delta", "configuration": {"shape": [512, 512], "dtype": "<u2", "axis": -1}}
 //! ```
 //!
-//! Without `dtype` imagecodecs takes bytes or elements, whatever it is given, so that is not supported. `dist` is 1 in imagecodecs, too.
+//! Without `dtype`, imagecodecs works on whatever it is given, bytes or elements, so that is not supported. `dist` must be 1, as in
+//! imagecodecs.
 
 use super::predictor::{Predictor, build as build_predictor, read_axis, read_shape};
 use crate::codec::config::Configuration;

@@ -6,8 +6,9 @@
 //! {"name": "imagecodecs_lzw"}
 //! ```
 //!
-//! Codes have their most significant bit first, and grow one code early. Files of before 1990 have the least significant bit first and
-//! grow late; such a stream begins with a byte 0 and an odd byte. A stream may lack its end code. Bytes after the end code are ignored.
+//! Codes have their most significant bit first, and become longer one code early. In files from before 1990, the least significant
+//! bit comes first and codes become longer late; such a stream begins with a byte 0 and an odd byte. A stream may lack its end
+//! code. Bytes after the end code are ignored.
 
 use std::borrow::Cow;
 

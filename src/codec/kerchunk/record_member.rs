@@ -53,7 +53,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
                 "codec \"record_member\": a chunk is not a whole number of elements",
             ));
         }
-        // What is stored are records: filters after this one see their bytes.
+        // Records are stored, so filters after this one see the bytes of whole records.
         let items =
             Items { shape: vec![count], data_type: DataType::Raw(reader.record_bytes), is_big_endian: false };
         return Ok(Codec::BytesToBytes(Box::new(ReadOnlyFilter { reader, items })));

@@ -7,8 +7,8 @@
 //! <Topology TopologyType="3DCoRectMesh" Dimensions="64 512 512"/>
 //! ```
 //!
-//! Axes with unknown steps have step 1; times need no constant step. Absent: half precision, complex numbers, 64-bit unsigned integers, other ranks, more than
-//! 4,096 times.
+//! Axes with unknown steps have step 1; times need no constant step. Absent: half precision, complex numbers, 64-bit unsigned
+//! integers, other ranks, more than 4,096 times.
 
 use std::fmt::Write as _;
 

@@ -1,7 +1,7 @@
 //! CF times in every calendar, as microseconds since the beginning of the year 0.
 //!
-//! Spec: CF conventions, chapter 4.4; udunits for the names of units. Uses nothing. `geometry/times.rs` has the calendars that companion files
-//! can express; an index can name dates of all of them.
+//! Spec: CF conventions, chapter 4.4; udunits for the names of units. Uses nothing. `geometry/times.rs` has the calendars that
+//! companion files can express; an index can name dates of all of them.
 //!
 //! Invariant: equal instants of one clock are equal numbers, and later ones are larger.
 
@@ -45,7 +45,7 @@ impl Calendar {
         })
     }
 
-    /// Returns the number of days from the beginning of the year 0 to a date, if there is this date.
+    /// Returns the number of days from the beginning of the year 0 to a date; `None` if the calendar does not have this date.
     fn day(self, year: i64, month: i64, day: i64) -> Option<i64> {
         if year.abs() > MAX_YEAR || !(1..=12).contains(&month) || day < 1 {
             return None;
@@ -80,10 +80,10 @@ impl Calendar {
         (day <= length).then_some(before + before_month + leap(month > 2) + day - 1)
     }
 
-    /// Returns the date with a number of days, as year, month and day.
+    /// Returns the date after this number of days, as year, month and day.
     fn date(self, number: i64) -> Option<(i64, i64, i64)> {
         let mut year = number.div_euclid(366);
-        // At most one year in 365 is too low, and in the shortest calendar one in 60.
+        // This estimate is too low by at most one year in 365, and by one in 60 in the shortest calendar.
         let estimate = |year: i64| self.day(year, 1, 1);
         while estimate(year + 1)? <= number {
             let missing = (number - estimate(year + 1)?) / 366;
@@ -108,7 +108,7 @@ impl Calendar {
     }
 }
 
-/// What numbers count.
+/// How numbers count time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     Nanoseconds(i64),
@@ -126,7 +126,7 @@ pub struct Clock {
     time: i64,
 }
 
-/// A time as it is written: everything from its beginning to its end, which does not belong to it.
+/// A time as it is written: the span from its beginning up to its end, without the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The beginning, in microseconds.
@@ -178,7 +178,7 @@ impl Clock {
 
     /// Returns the instant of a float, rounded to a microsecond; `None` for NaN, and if it is too far away.
     pub fn instant_of_float(&self, value: f64) -> Option<i64> {
-        // Far more than any clock.
+        // Far beyond every clock.
         let value = Some(value).filter(|value| value.abs() < 1e25)?;
         let whole = value.floor();
         match self.unit {
@@ -308,7 +308,7 @@ fn instant(text: &str) -> Option<((i64, i64, i64), i64)> {
         _ => return None,
     };
     let time = time.trim();
-    // An offset of zero is UTC as well; with another one the unit is not known.
+    // An offset of zero means UTC as well. A unit with another offset is not supported.
     let time = ["+00:00", "-00:00", "+0:00", "+00", "+0000", " 0:00"]
         .iter()
         .find_map(|zero| time.strip_suffix(zero))

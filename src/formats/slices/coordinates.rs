@@ -18,7 +18,7 @@ use crate::hierarchy::{Node, View};
 use crate::metadata::{ArrayMetadata, ByteOrder, DataType, VariableLength};
 use crate::store::join;
 
-/// How many groups above an array may have the names of its channels.
+/// How many groups above an array are searched for the names of its channels.
 const MAX_LEVELS: usize = 4;
 /// Coordinates that take less memory are not counted against the cache's limit.
 const UNCOUNTED_BYTES: u64 = 1 << 20;
@@ -95,7 +95,7 @@ impl Coordinates<'_> {
                 }
                 Ok(Some(CoordinateArray { path, node }))
             }
-            // Another array than the readers may see must not look like none.
+            // An array that the readers may not see must not look like a missing one.
             None if surroundings.is_node(&path)? => {
                 let denied = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
                 Err(Refusal::Failed(Error::store(path, "read", denied)))

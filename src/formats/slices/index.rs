@@ -1,4 +1,4 @@
-//! NumPy's basic indexing: `3, :, 10:20`, without newaxis; and names of dimensions with something after them, `time=2001`.
+//! NumPy's basic indexing without newaxis (`3, :, 10:20`), and dimensions by name (`time=2001`).
 //!
 //! Uses the selections of `array`; no I/O. A name, and a text after it, may have characters as in URLs (`%2C` for a comma).
 
@@ -9,7 +9,7 @@ use crate::hierarchy::slices::AxisPart;
 /// An index.
 #[derive(Debug)]
 pub struct Index<'a> {
-    /// What it says about axes, from the first on.
+    /// What it says about the axes, in order from the first.
     parts: Vec<Part>,
     /// What it says about dimensions by name.
     pub names: Vec<Name<'a>>,
@@ -38,7 +38,7 @@ pub enum Part {
         /// The distance.
         step: Option<i128>,
     },
-    /// All axes that no other part is about.
+    /// All axes that are not covered by another part.
     Ellipsis,
 }
 
@@ -120,7 +120,7 @@ impl Part {
         }
     }
 
-    /// Returns the elements of an axis of this length. `axis` is how a sentence names it.
+    /// Returns the selected elements of an axis of this length. Error messages call it `axis`.
     pub fn select(self, axis: &str, length: u64) -> Result<AxisPart, Refusal> {
         match self {
             Part::Integer(index) => one_element(index, axis, length),

@@ -1,7 +1,7 @@
 //! The coordinates of a dimension as an index names them: numbers, times or texts.
 //!
-//! Uses `calendar.rs`; no I/O. docs/views.md has the rules. One value names one element, whose axis is dropped; a date (a year, a month, a day,
-//! an hour) and a range keep the axis.
+//! Uses `calendar.rs`; no I/O. docs/views.md has the rules. One value names one element, whose axis is dropped; a date (a year, a
+//! month, a day, an hour) and a range keep the axis.
 
 use super::calendar::{Clock, Span};
 use super::index::decoded;
@@ -12,9 +12,9 @@ use crate::hierarchy::slices::AxisPart;
 
 /// The longest dimension whose coordinates are read.
 pub const MAX_LABELS: u64 = 1 << 22;
-/// The part of a step by which positions that are computed may deviate.
+/// The fraction of a step by which computed positions may deviate.
 const TOLERANCE: f64 = 1e-6;
-/// How many texts a sentence names.
+/// How many texts an error message lists.
 const MAX_SHOWN: usize = 8;
 
 /// The coordinates of a dimension.
@@ -35,7 +35,7 @@ pub enum Labels {
         values: Vec<i64>,
         /// The clock.
         clock: Clock,
-        /// Whether some are not times.
+        /// Whether some values are not times.
         has_missing: bool,
     },
     /// Texts.
@@ -75,7 +75,7 @@ impl Labels {
         Some(Labels::Numbers { values: values.collect(), tolerance, is_single: false })
     }
 
-    /// Returns the elements that a text after the dimension's name means.
+    /// Returns the elements that the text after the dimension's name selects.
     pub fn select(&self, name: &str, text: &str) -> Result<AxisPart, Refusal> {
         if self.is_empty() {
             return Err(Refusal::Outside(format!("'{name}' has no elements")));
@@ -190,8 +190,8 @@ impl Labels {
         }
     }
 
-    /// Returns whether the ends of a range are written from high to low. Only along a descending dimension may they be, or if the step is
-    /// negative: elsewhere a range such as `350:10` would mean something else than it says.
+    /// Returns whether the ends of a range are written from high to low. That is allowed only along a descending dimension, or with
+    /// a negative step: elsewhere a range such as `350:10` would mean something other than it says.
     fn is_exchanged(
         &self,
         name: &str,
@@ -255,7 +255,7 @@ impl Labels {
         Refusal::Outside(format!("'{name}' has nothing at '{text}': it {}", self.ends()))
     }
 
-    /// Returns what there is, for a sentence.
+    /// Describes the available coordinates, for an error message.
     fn ends(&self) -> String {
         fn ends<T: Copy>(values: &[T]) -> Option<(T, T)> {
             Some((*values.first()?, *values.last()?))
@@ -312,7 +312,7 @@ fn places<T>(values: &[T], is_wanted: impl Fn(&T) -> bool) -> impl Iterator<Item
     values.iter().enumerate().filter(move |(_, value)| is_wanted(value)).map(|(place, _)| place as u64)
 }
 
-/// Returns the only place, if there is one. Several elements with one coordinate cannot be distinguished by it.
+/// Returns the only place, if there is exactly one. A coordinate that several elements share does not identify an element.
 fn only(name: &str, text: &str, mut places: impl Iterator<Item = u64>) -> Result<Option<u64>, Refusal> {
     let first = places.next();
     match places.count() {

@@ -1,11 +1,11 @@
 //! Slices by their index: `temperature[0:10,:,3]`, `temperature[time=2001-03:2001-06,lat=-30:30]`.
 //!
-//! Uses `hierarchy` for nodes and views, and `geometry/` for positions. An index is NumPy's basic indexing without newaxis (`index.rs`), and may
-//! name dimensions and give coordinates (`labels.rs`), which are read from neighbouring arrays (`coordinates.rs`), in any CF calendar
-//! (`calendar.rs`). docs/views.md has the rules.
+//! Uses `hierarchy` for nodes and views, and `geometry/` for positions. An index is NumPy's basic indexing without newaxis
+//! (`index.rs`), and may name dimensions and give coordinates (`labels.rs`), which are read from neighbouring arrays
+//! (`coordinates.rs`), in any CF calendar (`calendar.rs`). docs/views.md has the rules.
 //!
-//! Invariants: an index that does not select exactly what it says is refused, with one sentence; a coordinate that may not or cannot be read
-//! is an error, and never counts as missing.
+//! Invariants: an index that does not select exactly what it says is refused with a one-sentence reason. A coordinate that cannot
+//! be read, or may not be, is an error and never counts as missing.
 
 mod calendar;
 mod coordinates;
@@ -40,7 +40,7 @@ pub fn resolve(subject: &Subject<'_>, text: &str) -> Result<Slice, Refusal> {
     }
 }
 
-/// Returns whether reading this index may need other arrays than the one that it is of.
+/// Returns whether reading this index may need arrays other than the sliced one.
 pub fn has_names(text: &str) -> bool {
     text.contains('=')
 }
@@ -99,7 +99,7 @@ fn of_array(
     Ok(Slice { index: text.to_owned(), axes: Some(axes), dimensions })
 }
 
-/// Returns the slice of all arrays of a group.
+/// Returns the slice of a group: each of its arrays, sliced.
 fn of_group(subject: &Subject<'_>, index: &Index<'_>, text: &str) -> Result<Slice, Refusal> {
     if index.has_positions() {
         let sentence = format!("[{text}]: the dimensions of a group have names: write [time=…,lat=…]");
@@ -147,7 +147,7 @@ fn length_in_group(coordinates: &Coordinates<'_>, name: &str) -> Result<u64, Ref
     }
 }
 
-/// Returns the elements that the text after a dimension's name means.
+/// Returns the elements that the text after a dimension's name selects.
 fn part_of_dimension(
     dimension: &Dimension<'_>,
     labels: Option<&Labels>,

@@ -1,8 +1,8 @@
-//! Why an index gives no slice.
+//! Why an index does not give a slice.
 
 use crate::error::Error;
 
-/// Why an index gives no slice.
+/// Why an index does not give a slice.
 #[derive(Clone, Debug)]
 pub enum Refusal {
     /// It is not an index. A sentence says why.

@@ -210,8 +210,9 @@ fn unmount_dead(mountpoint: &Path, entry: &MountEntry) -> Result<()> {
     ))
 }
 
-/// Detaches the mount of a crashed daemon (it replies ENOTCONN); leaves any other mount alone, without an
-/// error. A mount that another daemon is about to continue is not even looked at. Also removes what mounts that are gone have left for umount(8).
+/// Detaches the mount of a crashed daemon (it replies ENOTCONN); leaves any other mount alone, without an error. A mount that
+/// another daemon is about to continue is left alone without a look. Also removes the entries of former mounts from the table of
+/// umount(8).
 pub fn unmount_stale(mountpoint: &Path) -> Result<()> {
     utab::forget_stale();
     let Ok(entry) = find(mountpoint) else { return Ok(()) };

@@ -1,8 +1,8 @@
 //! A mount that another program has made: the mount point is `/dev/fd/N`, where descriptor N is /dev/fuse as that program has opened and
 //! mounted it. So libfuse and mountpoint-s3 take it, too.
 //!
-//! For containers without privileges: the program that may mount needs no store, and the one that serves the store needs no rights. Invariant:
-//! nothing here mounts or unmounts. The program that mounted knows the place, and decides who may enter.
+//! For containers without privileges: the program that may mount needs no store, and the one that serves the store needs no rights.
+//! Invariant: nothing here mounts or unmounts. The program that mounted knows the place, and decides which users may enter.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};

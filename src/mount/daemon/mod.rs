@@ -1,6 +1,6 @@
-//! The life of the process that serves a mount, and the command that ends it: attach and detach, signals,
-//! exit. `restart/` has the daemon that continues where another one died, `mounts/` the mounts that there are, and `service_manager/`
-//! what systemd hears.
+//! The life of the process that serves a mount, and the command that ends it: attach and detach, signals, exit. `restart/`
+//! continues the session of a daemon that has died, `mounts/` lists the mounts of the machine, and `service_manager/` sends
+//! messages to systemd.
 //!
 //! Uses `fs` and `fuse`, and `sys` for the system calls.
 

@@ -54,7 +54,7 @@ pub use crate::mount::daemon::detach::{unmount, unmount_stale};
 const DESCRIPTORS: i32 = 1024;
 /// A daemon that continues a session serves its first request at the latest after this time.
 const RESUME_PATIENCE: Duration = Duration::from_secs(5);
-/// The time between two attempts to open what a daemon before has not stored.
+/// The time between two attempts to open the arrays with bytes that a former daemon had not stored.
 const RESUME_PAUSE: Duration = Duration::from_secs(1);
 /// The kernel's read-ahead for sequential readers, where we may set it: a few requests, so that one is
 /// decoded or gathered while another one is copied.
@@ -109,7 +109,7 @@ pub fn run(
     run().inspect_err(|_| attach::remove_folders(&made))
 }
 
-/// Returns whether this process is to continue a mount: then it must not look at the mount point, which waits for it.
+/// Returns whether this process continues a mount. Then it must not look at the mount point, which would wait for this process.
 pub fn is_continuing() -> bool {
     keeper::has_called() || service::has_session()
 }
@@ -274,7 +274,8 @@ fn serve(started: ReadySession, signals: SignalSet, report: Option<PipeWriter>) 
     }
 }
 
-/// Opens what a daemon before has written and not stored. Waits for that a moment, and goes on with it if the store does not respond.
+/// Opens the arrays with bytes that a former daemon had not stored. Waits a moment for that, and continues in the background if the
+/// store does not respond.
 fn resume_writing(fs: &Arc<FileSystem>) -> Result<()> {
     let (fs, (first, tried)) = (Arc::downgrade(fs), mpsc::channel());
     spawn("zarrfs-resume", move || {
@@ -308,13 +309,13 @@ struct ReadySession {
 
 /// How the session of a daemon begins.
 enum Origin {
-    /// It mounts; its session may be continued by another daemon if there is a keeper, which gets the device.
+    /// It mounts. If there is a keeper, it gets the device, and another daemon can continue the session.
     New(Option<(FirstCall, Arc<Journal>)>),
     /// Another program has mounted.
     Given(OwnedFd),
     /// It continues the session that another daemon has left.
     Former(Box<FormerSession>),
-    /// It stores what another daemon has written and not stored, and cannot continue its session: another version of this program began it.
+    /// It only stores the unstored bytes of a session that it cannot continue, because another version of this program began it.
     Unreadable(Box<UnreadableSession>),
 }
 
@@ -377,8 +378,8 @@ fn start(
     call: Call,
 ) -> Result<ReadySession> {
     make_room_for_descriptors();
-    // Where root puts a user in the place of the store's, that user's own permissions in the store do not count. Asked for while this
-    // thread has the capability that allows others.
+    // If root gives the files another owner, that owner's own permissions in the store do not count. This must be determined while
+    // this thread has the capability to admit other users.
     let for_others = attach::allows_others(&options)? && !options.ownership.gives_away();
     let mount_thread = Arc::new(MountThread::start()?);
     let locks = call.descriptors().map(|descriptors| descriptors.clone() as Arc<dyn LockKeeper>);
@@ -433,7 +434,7 @@ fn start(
     Ok(ReadySession { session, mount, is_continued })
 }
 
-/// Stores what the daemons of a session have written that this version cannot continue. Returns why it cannot. Once nothing is left to store, the
+/// Stores the unstored bytes of a session that this version cannot continue. Returns the reason. Once everything is stored, the
 /// next daemon mounts anew.
 fn end_unreadable(fs: &FileSystem, session: &UnreadableSession) -> Error {
     let UnreadableSession { call, reason } = session;
@@ -481,7 +482,7 @@ fn begin_session(
             first.keeper.process().map(|process| keeper.set(process));
             mount.set_keeper(first.keeper);
         } else {
-            // The session ends with this daemon (before Linux 6.9).
+            // Before Linux 6.9, the session ends with this daemon.
             mount.fs.engine().give_up_unstored();
         }
         Ok(session)
@@ -492,7 +493,7 @@ fn begin_session(
     })
 }
 
-/// Has the mark of a mount held with its session.
+/// Holds the mark of a mount together with its session.
 fn mark_session(mountpoint: &Path, holder: &dyn DescriptorHolder) {
     let Ok(Some(entry)) = mount_at(mountpoint) else { return };
     if let Err(error) = mark::set(&entry).and_then(|mark| holder.hold(mark::NAME, mark.as_fd())) {

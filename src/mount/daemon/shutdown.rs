@@ -46,7 +46,7 @@ pub struct ActiveMount {
     notifier: Arc<OnceLock<Notifier>>,
     /// Its entry for umount(8).
     pub registration: Registration,
-    /// Who holds the session for another daemon; set once it does.
+    /// What holds the session for another daemon, once it does.
     keeper: OnceLock<Keeper>,
     is_stopping: AtomicBool,
     is_announced: AtomicBool,
@@ -94,17 +94,17 @@ impl ActiveMount {
         }
     }
 
-    /// Somebody holds the session for another daemon.
+    /// Records that the session is held for another daemon.
     pub fn set_keeper(&self, keeper: Keeper) {
         let _ = self.keeper.set(keeper);
     }
 
-    /// Returns whether somebody holds the session for another daemon.
+    /// Returns whether the session is held for another daemon.
     pub fn is_kept(&self) -> bool {
         self.keeper.get().is_some()
     }
 
-    /// The mount has ended: no other daemon is to continue it.
+    /// Records that the mount has ended, so that no other daemon continues it.
     pub fn forget_session(&self) {
         if let Some(keeper) = self.keeper.get() {
             keeper.forget();
@@ -138,8 +138,8 @@ impl ActiveMount {
         }
     }
 
-    /// SIGUSR2: stores what is dirty, and exits without unmounting, so that another daemon continues the mount. If the session is not held, the
-    /// mount ends as with SIGTERM.
+    /// SIGUSR2: stores what is dirty, and exits without unmounting, so that another daemon continues the mount. If the session is
+    /// not held, the mount ends as with SIGTERM.
     pub fn leave(self: &Arc<Self>) {
         let Some(keeper) = self.keeper.get().cloned() else { return self.shut_down() };
         if self.is_stopping.swap(true, Ordering::AcqRel) {
@@ -149,7 +149,7 @@ impl ActiveMount {
         self.announce_stop();
         let mount = self.clone();
         let leave = move || {
-            // What cannot be stored stays in the session.
+            // Bytes that cannot be stored stay in the session.
             for (path, error) in mount.fs.store_all(mount.fs.options().stop_deadline) {
                 log::warn!("/{path} is not stored before the restart: {error}");
             }
@@ -199,7 +199,7 @@ impl ActiveMount {
         }
     }
 
-    /// Tells the service manager that the daemon is stopping, once, and repeats until the process exits that
+    /// Reports to the service manager that the daemon is stopping, once, and repeats until the process exits that
     /// this takes time.
     pub fn announce_stop(self: &Arc<Self>) {
         if self.is_announced.swap(true, Ordering::AcqRel) {

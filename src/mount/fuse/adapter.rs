@@ -87,7 +87,7 @@ impl Fuse {
         Fuse { resent: Some(resent), ..self }
     }
 
-    /// Returns whether a request must fail, because it was in hand when several daemons died.
+    /// Returns whether a request must fail because several daemons died while handling it.
     pub(super) fn is_fatal(&self, request: &fuser::Request, name: &str) -> bool {
         self.resent.as_ref().is_some_and(|resent| resent.was_fatal(request.unique().0, name))
     }

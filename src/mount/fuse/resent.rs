@@ -1,7 +1,7 @@
-//! Requests that a dead daemon had in hand, which the kernel sends again to the next one.
+//! Requests that a dead daemon had received and not answered. The kernel sends them again to the next daemon.
 //!
-//! One that ended a daemon may end every daemon. So each request that comes again is recorded, and one that was in hand at two
-//! crashes fails with EIO. A request that comes for the first time costs a comparison.
+//! A request that ended one daemon may end every daemon. So each request that comes again is recorded, and a request that was being
+//! handled at two crashes fails with EIO. A request that comes for the first time only costs a comparison.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::mount::journal::Journal;
 use crate::mount::journal::record::{CRASH, IS_RESENT, Record};
 
-/// The requests that came again.
+/// The requests that have come again.
 pub struct ResentRequests {
     journal: Arc<Journal>,
     /// The severity of all deaths of daemons.
@@ -21,12 +21,12 @@ pub struct ResentRequests {
 }
 
 impl ResentRequests {
-    /// Takes those that the journal has, after deaths of daemons with this severity.
+    /// Takes the requests that the journal has, after deaths of daemons with this severity.
     pub fn new(journal: Arc<Journal>, seen: BTreeMap<u64, u64>, severity: u64) -> Self {
         ResentRequests { journal, severity, seen: Mutex::new(seen) }
     }
 
-    /// Returns whether the request with this number was in hand at two crashes, or at many kills. Records one that comes again.
+    /// Returns whether the request with this number was being handled at two crashes, or at many kills. Records a request that comes again.
     pub(super) fn was_fatal(&self, unique: u64, name: &str) -> bool {
         if unique & IS_RESENT == 0 {
             return false;

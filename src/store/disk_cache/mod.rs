@@ -209,7 +209,7 @@ impl DiskCache {
         found.max_by_key(|(kept, _)| *kept).map(|(_, found)| found)
     }
 
-    /// Returns the metadata of an object of which some bytes are cached.
+    /// Returns the metadata of an object that has some cached bytes.
     pub fn meta(&self, object: &ObjectName) -> Option<ObjectMeta> {
         let entries = self.entries_for(&object.digest()).unwrap_or_default();
         let entries =

@@ -1,8 +1,8 @@
 //! Zip archives in a folder of stores: each is shown as a folder with the archive's members. Uses `zip/mod.rs`, `pipeline` and the traits
 //! of `store`.
 //!
-//! A file is such an archive if its name is that of one (`pipeline::is_archive_name`), the folder that it is in has no document of
-//! Zarr, and the archive has one at its root. Every other file stays a file, which is not a node. A damaged archive is an error
+//! A file is shown as a folder if its name is that of an archive (`pipeline::is_archive_name`), its own folder does not have a Zarr
+//! document, and the archive has one at its root. Every other file stays a file, which is not a node. A damaged archive is an error
 //! for every key in it. An archive that was replaced is read again at the next look at one of its keys.
 
 use std::any::Any;
@@ -23,7 +23,7 @@ use crate::store::{
     Store, Traffic, VersionDigest, Versions, Wanted, Writer, ZipStore, join,
 };
 
-/// The most keys about which it is known whether they are archives.
+/// The maximum number of keys for which the table remembers whether they are archives.
 const MAX_KNOWN: usize = 256;
 /// The documents that make an archive a store: those of v3 and v2, of v1, and of N5.
 const ROOT_DOCUMENTS: [&str; 6] =
@@ -32,11 +32,11 @@ const ROOT_DOCUMENTS: [&str; 6] =
 /// A store that may be a folder of stores, with its archives as folders.
 pub struct ArchivesStore {
     base: Arc<dyn Store>,
-    /// What is known about keys with the name of an archive.
+    /// What is known about keys that have the name of an archive.
     known: Mutex<HashMap<String, Known>>,
 }
 
-/// What is known about a key with the name of an archive.
+/// What is known about a key that has the name of an archive.
 #[derive(Clone)]
 enum Known {
     /// An archive that was opened.
@@ -68,7 +68,7 @@ struct Batch<Q> {
     requests: Vec<Q>,
 }
 
-/// What has a key.
+/// Where a key is stored.
 enum Place<'a> {
     /// The store.
     Base,
@@ -176,8 +176,8 @@ impl ArchivesStore {
         }
     }
 
-    /// Calls `ask` once for the store, and once for each archive, with the keys of a batch that each has. Puts the replies in the
-    /// order of the keys.
+    /// Calls `ask` once for the store and once for each archive, each with the keys that it has, and returns the replies in the
+    /// order of all keys.
     fn batch<Q, T>(
         &self,
         requests: &[Q],
@@ -422,7 +422,8 @@ impl Remote for ArchivesStore {
     }
 }
 
-/// Writes to the store. What is in an archive is only read: at a service, an object below its name would be stored and never be read.
+/// Writes to the store. Archives are read-only: at a service, an object with a key below an archive's name could be stored, but
+/// would never be read.
 impl Writer for ArchivesStore {
     fn put(&self, key: &str, parts: &[ObjectPart<'_>], options: &PutOptions<'_>) -> Result<ObjectVersion> {
         self.writer_at(key)?.put(key, parts, options)

@@ -9,7 +9,7 @@ use crate::store::{
 };
 
 impl Remote for ZipStore {
-    /// The bytes come from the version of the archive that was opened, or reading them fails: no request asks for the version.
+    /// The bytes come from the version of the archive that was opened, or reading them fails, so no request has to check the version.
     fn open_for(&self, key: &str, wanted: &Wanted) -> Result<Option<Box<dyn Object>>> {
         let Some(data) = self.data(key)? else { return Ok(None) };
         let object = ZipObject::open(&self.archive, &self.archive.opened(), (key, data), wanted)?;
@@ -84,7 +84,7 @@ impl Remote for ZipStore {
         self.archive.remote().map_or(0, |(remote, _)| remote.transfer_limit_bytes())
     }
 
-    /// Forgets nothing: what was transferred is of the version that was opened.
+    /// Does nothing: transferred bytes belong to the version that was opened.
     fn forget_transfers(&self, _key: &str) {}
 
     fn traffic(&self) -> Option<Traffic> {

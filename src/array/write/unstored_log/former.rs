@@ -1,4 +1,4 @@
-//! What a former daemon has recorded: the arrays with bytes that may not be in the store, and their records.
+//! The records of a former daemon: the arrays with bytes that may not be in the store, and what was written to them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -15,7 +15,7 @@ use crate::store::FileId;
 /// The longest description of an array.
 const MAX_DESCRIPTION_BYTES: u64 = 1 << 20;
 
-/// What identifies an array: another one of the same name does not get its bytes.
+/// What identifies an array: another array of the same name does not get its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArrayDescription {
     /// Its path.
@@ -106,7 +106,7 @@ pub fn read(file: &SegmentFile, segments: &[Arc<Segment>]) -> io::Result<BTreeMa
             };
             at = end.next_multiple_of(HEADER_BYTES);
             if !is_complete {
-                // Its write has no reply, so the kernel sends it again.
+                // The write did not get a reply, so the kernel sends it again.
                 continue;
             }
             let record = FormerRecord { header, number, segment: Arc::clone(segment), payload_at };

@@ -1,12 +1,13 @@
-//! The log of unstored bytes: what programs have written and the store does not have, in memory that outlives the daemon.
+//! The log of unstored bytes: what programs have written and the store does not have yet, in memory that outlives the daemon.
 //!
 //! The memory is an unnamed file (memfd_create(2)) that a keeper holds. Each write adds a record before its reply. If the daemon
-//! dies, the next one makes the dirty chunks anew from the records (`replay.rs`), and loses nothing that write(2) took. `record.rs`
-//! has the format, `segments.rs` the memory, `former.rs` what a daemon finds, and `recorder.rs` what one array records. Uses
-//! `dirty.rs` and `resources.rs`, `store` for the identity of a folder, and `sys`.
+//! dies, the next one makes the dirty chunks again from the records (`replay.rs`), so nothing that write(2) accepted is lost.
+//! `record.rs` has the format, `segments.rs` the memory, `former.rs` what a daemon finds, and `recorder.rs` what one array records.
+//! Uses `dirty.rs` and `resources.rs`, `store` for the identity of a folder, and `sys`.
 //!
-//! Records are freed in order. A dirty chunk refers to its first record, so all later ones stay. When the log is longer than its limit, the
-//! chunks with the oldest records are recorded anew ([`UnstoredLog::old_segments`]), so the log never has much more than what is dirty.
+//! Records are freed in order. A dirty chunk refers to its first record, so all later ones stay. When the log is longer than its
+//! limit, the chunks with the oldest records are recorded again as they are now ([`UnstoredLog::old_segments`]), so the log is
+//! never much larger than the dirty chunks.
 //!
 //! Invariants: a record is complete before the write has its reply; records of one chunk are in the order in which they changed it; after
 //! a chunk was stored, a record says so before the chunk leaves the dirty ones; a record that voids others is later than these.
@@ -32,27 +33,27 @@ pub use former::{ArrayDescription, FormerArray, FormerRecord};
 pub use record::{Header, Kind};
 pub use segments::Segment;
 
-/// A record is not begun in less room than this, unless it is shorter.
+/// A record that does not fit into the rest of a segment begins there only if at least this much room is left.
 const MIN_ROOM_BYTES: u64 = 64 << 10;
 /// An array with a longer description cannot be recorded.
 const MAX_DESCRIPTION_BYTES: usize = 256 << 10;
 /// The limit is at least this many segments.
 const MIN_SEGMENTS: u64 = 4;
-/// A log that is this many times as long as its limit takes no more. It can become that only if an array hangs in the store.
+/// A log that is this many times as long as its limit accepts no more records. It becomes that long only if the store hangs for an array.
 const MOST_LIMITS: u64 = 8;
 
 /// The log of one session.
 pub struct UnstoredLog {
     file: SegmentFile,
     state: Mutex<LogState>,
-    /// When more is in use, and more than twice what is dirty, old records are written anew.
+    /// If the log is longer than this, and more than twice as long as the dirty bytes, chunks with old records are recorded again.
     limit_bytes: u64,
 }
 
 struct LogState {
     segments: Segments,
     current: Option<CurrentSegment>,
-    /// The numbers of records that the dirty chunks do not have yet.
+    /// The numbers of records that are not in the dirty chunks yet.
     under_way: BTreeSet<u64>,
     last_array: u64,
     /// The arrays of a former daemon that were not opened yet.
@@ -76,7 +77,7 @@ struct BegunRecord {
 }
 
 impl BegunRecord {
-    /// Writes the payload, and then that the record is complete.
+    /// Writes the payload, and then marks the record as complete.
     fn complete(mut self, payload: &[u8]) {
         let (_, room) = self.bytes.split_at_mut(HEADER_BYTES as usize);
         // The room is as long as the payload, and padded.
@@ -121,7 +122,7 @@ impl CurrentSegment {
     }
 }
 
-/// A record that was added. As long as it exists, it counts as under way: its bytes may not be in a dirty chunk yet.
+/// A record that was added. As long as this value exists, the record counts as under way: its bytes may not be in a dirty chunk yet.
 pub struct Recorded {
     log: Arc<UnstoredLog>,
     segment: Arc<Segment>,
@@ -216,7 +217,7 @@ impl UnstoredLog {
         }
     }
 
-    /// Adds a record of as much of the payload as fits into one segment, and takes that from `rest`.
+    /// Adds a record of as much of the payload as fits into one segment, and removes that part from `rest`.
     fn add_part(
         self: &Arc<Self>,
         header: Header,
@@ -250,7 +251,7 @@ impl UnstoredLog {
         let record = current.begin(file, header)?;
         let (segment, number) = (Arc::clone(&current.segment), record.number);
         state.under_way.insert(number);
-        // A long payload follows without the lock. A reader of the log finds the next record all the same.
+        // A long payload is written after the lock is released. A reader of the log can skip it, since the header has its length.
         drop(state);
         let recorded = Recorded { log: Arc::clone(self), segment, first_number: number, last_number: number };
         record.complete(payload);
@@ -258,7 +259,7 @@ impl UnstoredLog {
         Ok(recorded)
     }
 
-    /// Returns a record of a former daemon as one that was added. It does not count as under way.
+    /// Returns a record of a former daemon as if it was added now. It does not count as under way.
     pub fn recorded(self: &Arc<Self>, former: &FormerRecord) -> Recorded {
         let (segment, number) = (Arc::clone(&former.segment), former.number);
         Recorded { log: Arc::clone(self), segment, first_number: number, last_number: number }
@@ -270,7 +271,7 @@ impl UnstoredLog {
         state.under_way.first().map_or(last, |&first| last.min(first.saturating_sub(1)))
     }
 
-    /// Returns the last record that no write brings to a chunk any more.
+    /// Returns the last record before the first one that is under way.
     pub fn last_settled(&self) -> u64 {
         self.last_stored(u64::MAX)
     }
@@ -280,8 +281,8 @@ impl UnstoredLog {
         self.state.lock().segments.free(&self.file);
     }
 
-    /// Returns the number of a segment: chunks with records in earlier ones are to be recorded anew, because the log is longer than its
-    /// limit, and most of it is not needed. `None` if it is not.
+    /// Returns the number of a segment such that chunks with records in earlier segments are to be recorded again; `None` if the
+    /// log is short enough, or if most of it is needed.
     pub fn old_segments(&self, dirty_bytes: u64) -> Option<u64> {
         let state = self.state.lock();
         let bytes = state.segments.count() * self.file.segment_bytes();
@@ -310,7 +311,7 @@ impl UnstoredLog {
         state.former.values().filter(|array| array.description.path == path).cloned().collect()
     }
 
-    /// Makes the records of an array void, because they cannot be stored any more, or were recorded anew: no later daemon finds them.
+    /// Makes the records of an array void, because they can no longer be stored, or were recorded again: later daemons ignore them.
     pub fn end_former(self: &Arc<Self>, array: &FormerArray) {
         let ended = Header::without_payload(Kind::Ended, array.number, 0, 0);
         if let Err(error) = self.add(ended, &[], &|| Ok(array.description.clone())) {

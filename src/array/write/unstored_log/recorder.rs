@@ -64,7 +64,7 @@ impl ChunkRecorder {
         })
     }
 
-    /// Adds a record without bytes. A failure costs only work: another daemon stores once more what is stored.
+    /// Adds a record without bytes. A failure only costs work: another daemon would store again what is stored already.
     fn note(&self, kind: Kind, chunk: u64, place: u64) -> Option<Recorded> {
         let header = Header::without_payload(kind, 0, chunk, place);
         self.add(self.log()?, header, &[]).inspect_err(|error| log::warn!("{error}")).ok()
@@ -90,7 +90,8 @@ impl ChunkRecorder {
         drop(self.note(kind, object, 0));
     }
 
-    /// Records that what was written before is void: the array is zero, or it has ended. Returns what keeps the record in the log.
+    /// Records that everything written before is void, because the array was zeroed or has ended. The record stays in the log as
+    /// long as the returned value.
     pub fn record_replacement(&self, is_zero: bool) -> Option<Arc<Segment>> {
         if !is_zero && self.number.get().is_none() {
             return None;
@@ -114,7 +115,7 @@ impl ChunkRecorder {
         }
     }
 
-    /// Records that the array has nothing that is not stored, if that is so: then another daemon need not open it. The caller
+    /// Records that everything is stored, if that is so: then another daemon need not open the array. The caller
     /// holds the map's lock, so that no write makes a chunk dirty meanwhile.
     pub fn record_clean(&self, chunks: &DirtyMap) {
         if let Some(log) = self.log()
@@ -125,8 +126,8 @@ impl ChunkRecorder {
         }
     }
 
-    /// Records the bytes of chunks anew that begin in segments before `old`, so that the log can be shorter. A chunk
-    /// that is locked for long stays as it is.
+    /// Records again the bytes of chunks with records in segments before `old`, so that these segments can be freed. A chunk that
+    /// stays locked is skipped.
     pub fn record_anew(&self, chunks: Vec<(u64, Arc<DirtyChunk>)>, old: u64) {
         let Some(log) = self.log() else { return };
         for (number, chunk) in chunks {

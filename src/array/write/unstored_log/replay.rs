@@ -1,4 +1,4 @@
-//! Making the dirty chunks of a former daemon anew.
+//! Making the dirty chunks of a former daemon again.
 //!
 //! Uses its neighbours in `write/`, and `store` and `error`. Invariant: bytes that are in the store are not written again over what
 //! other programs have stored since, and bytes of another array are not written at all.
@@ -35,14 +35,14 @@ impl ArrayWriter {
             log.end_former(&array);
         }
         for array in &same {
-            // Takes the lock that the former daemon had: no other writer came between.
+            // Takes over the lock of the former daemon, so no other writer came in between.
             self.open_for_writing()?;
             let replay = Replay { writer: self, log, stored: array.stored() };
             let replayed = replay.run(array);
             self.close_for_writing();
             replayed?;
         }
-        // From here on the array has one number. What it had under others is recorded under that one.
+        // From here on the array has one number. Bytes that were recorded under other numbers are recorded again under this one.
         if same.len() > 1 {
             recorder.record_anew(self.dirty.all(), u64::MAX);
         }
@@ -87,7 +87,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Returns whether what a record says of a chunk is in the store.
+    /// Returns whether the bytes of a record that belong to a chunk are in the store.
     fn is_stored(&self, chunk: u64, record: &FormerRecord) -> bool {
         self.stored.get(&chunk).is_some_and(|&last| record.number <= last)
     }

@@ -1,6 +1,6 @@
 //! The memory of the log: segments of equal length in a file, used one after the other and freed in the same order.
 //!
-//! A record counts only if all later records do, so segments are freed in order: a record that voids another one is never freed before it.
+//! Segments are freed in order, so a record that voids an earlier one is never freed before that one.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -18,9 +18,9 @@ const FILE_HEADER_BYTES: u64 = 4096;
 pub const SEGMENT_HEADER_BYTES: u64 = 64;
 /// The shortest and the longest segment.
 const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=8 << 20;
-/// Of the limit, a segment takes this part.
+/// A segment has this part of the limit.
 const SEGMENTS_IN_LIMIT: u64 = 16;
-/// So much free memory is kept for the next segments: fresh memory costs several times as much as used one.
+/// This much free memory is kept for the next segments, because fresh memory costs several times as much as memory that was used before.
 const KEPT_BYTES: u64 = 32 << 20;
 
 /// A part of the log. It is kept as long as something refers to it, or to an earlier one.
@@ -216,7 +216,7 @@ impl Segments {
         {
             let Some(UsedSegment { segment, memory }) = self.used.pop_front() else { return };
             let index = segment.index;
-            // A daemon that finds it reads only what is in the store already, so a failure does no harm.
+            // A failure does no harm: a daemon that finds the segment only reads bytes that are in the store already.
             let _ = file.file.write_all_at(&0u64.to_le_bytes(), file.place_of(index));
             if (self.spare.len() as u64 + 1) * file.segment_bytes <= KEPT_BYTES {
                 // Records hold the segment as long as they are written, so all their bytes are given back.

@@ -1,9 +1,9 @@
 //! Looks at a mount in a process of its own.
 //!
-//! A daemon may have taken a request and never reply: it is stopped, or it is another user's. Until the connection ends, the kernel
-//! then lets the thread that asked neither go on nor die, and a process with such a thread cannot exit. So a child process asks, and
-//! this one waits for its answer only as long as it likes. It leaves a child that hangs behind; the end of the mount ends it, too.
-//! Manual pages: fork(2), pipe(7). Uses `sys`.
+//! A daemon may have taken a request and never reply: it is stopped, or it is another user's. Then, until the connection ends, the
+//! thread that asked can neither continue nor die, and its process cannot exit. So a child process asks, and this one waits for the
+//! answer only as long as it wants to. A child that hangs is left behind; it ends when the mount does. Manual pages: fork(2),
+//! pipe(7). Uses `sys`.
 
 use std::io::{self, PipeReader, Read, Write};
 use std::os::fd::AsFd;

@@ -1,5 +1,5 @@
-//! The mounts of this machine, as other processes see them: which there are (`mounted.rs`), a look at one that cannot hang (`look.rs`), and
-//! the entry that umount(8) needs (`utab.rs`).
+//! The mounts of this machine, as other processes see them: the list of them (`mounted.rs`), a way to look at one without hanging
+//! (`look.rs`), and the entry that umount(8) needs (`utab.rs`).
 //!
 //! Uses `detach.rs`, `procfs.rs` and `restart/`.
 

@@ -1,6 +1,6 @@
 //! The zarrfs mounts of this machine, and what they report about themselves.
 //!
-//! Uses `daemon/detach.rs`, `daemon/procfs.rs` and `look.rs`. A mount whose daemon hangs or has crashed hangs no caller.
+//! Uses `daemon/detach.rs`, `daemon/procfs.rs` and `look.rs`. A mount with a hung or crashed daemon does not make callers hang.
 
 use std::fs;
 use std::io::{self, Read};
@@ -16,7 +16,7 @@ use crate::mount::daemon::restart::keeper;
 use crate::mount::fs::{CONFIG, INTERNALS, STATS};
 use crate::sys;
 
-/// The most bytes that are read of one of a mount's own files.
+/// The maximum size of a mount's own file that is read.
 const MAX_OWN_BYTES: u64 = 64 << 20;
 
 /// How long a daemon may take to continue a mount, and how often it is asked for.
@@ -49,8 +49,8 @@ pub struct Mounted {
     pub stats: Option<String>,
 }
 
-/// Returns all zarrfs mounts that this process sees, also those of other users, in the order of mounting. Removes what mounts that
-/// are gone have left for umount(8).
+/// Returns all zarrfs mounts that this process sees, including those of other users, in the order of mounting. Removes the entries
+/// of former mounts from the table of umount(8).
 pub fn list() -> Result<Vec<Mounted>> {
     utab::forget_stale();
     // All are asked at once, so that they do not wait for one that hangs.
@@ -84,7 +84,7 @@ pub fn at(mountpoint: &Path) -> Result<MountEntry> {
     find(mountpoint)
 }
 
-/// Has the program on the disk continue a mount, and returns when it does.
+/// Makes the program on the disk continue a mount, and returns when it does.
 pub fn restart(mountpoint: &Path) -> Result<()> {
     let shown = mountpoint.display();
     let entry = find(mountpoint)?;

@@ -89,7 +89,7 @@ pub fn forget_stale() {
         return;
     }
     for mountpoint in targets(&text).take(MAX_STALE) {
-        // A process that waits for a daemon in execve(2) makes everybody wait who asks for its namespace, and that may be the daemon.
+        // If a process waits in execve(2) for a daemon, anything that asks for its namespace waits too. That could be the daemon itself.
         let look = || Ok(vec![u8::from(is_mounted_anywhere(&mountpoint))]);
         if let Some(Ok(answer)) = look_within(LOOK_TIMEOUT, look)
             && answer == [0]

@@ -1,11 +1,11 @@
 //! FUSE_INIT of a session that may be continued by another daemon.
 //!
-//! The kernel sends FUSE_INIT once, and fuser begins each session with it. So fuser never gets the device itself at first: it gets
-//! the request over a socket, and replies there; then the device takes the place of the socket (dup3(2)). The first daemon has the request from
-//! the kernel and passes the reply on. The next ones have both from the journal.
+//! The kernel sends FUSE_INIT once per mount, but fuser expects it at the start of each session. So fuser does not get the device
+//! at first. It gets a socket, reads the request from it, and replies to it; then the device replaces the socket (dup3(2)). The
+//! first daemon reads the request from the kernel and passes fuser's reply on. Later daemons read both from the journal.
 //!
-//! Invariant: the capabilities of a session stay those of the first reply, whatever another version of this program would ask for: the
-//! recorded request offers no others.
+//! Invariant: the capabilities of a session stay those of the first reply, even if another version of this program would ask for
+//! others: the recorded request does not offer them.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -20,7 +20,8 @@ use crate::sys;
 /// The largest request before the handshake; the kernel asks for room for 8 KiB.
 const REQUEST_BYTES: usize = 64 << 10;
 const REPLY_BYTES: usize = 4 << 10;
-/// Where FUSE_INIT has its flags: a header of 40 bytes, then the versions (two numbers of four bytes), the read-ahead, and two halves of flags.
+/// Where FUSE_INIT has its flags: a header of 40 bytes, then the versions (two numbers of four bytes), the read-ahead, and two
+/// halves of flags.
 const REQUEST_FLAGS: [usize; 2] = [52, 56];
 /// Where the reply has them, after a header of 16 bytes.
 const REPLY_FLAGS: [usize; 2] = [28, 48];
@@ -30,7 +31,7 @@ const REPLY_MAX_WRITE: usize = 36;
 const HAS_SECOND_HALF: u32 = 1 << 30;
 /// In the second half: the kernel sends requests again (FUSE_HAS_RESEND, Linux 6.9).
 const HAS_RESEND: u32 = 1 << 7;
-/// Has the kernel send again what a daemon had in hand (FUSE_NOTIFY_RESEND).
+/// Makes the kernel resend the requests that the last daemon had received and not answered (FUSE_NOTIFY_RESEND).
 const NOTIFY_RESEND: i32 = 7;
 
 /// FUSE_INIT and its reply.
@@ -42,7 +43,7 @@ pub struct Handshake {
     pub reply: Vec<u8>,
 }
 
-/// Takes the request from a device that was mounted just now.
+/// Reads the request from a device that was just mounted.
 pub fn receive_request(device: &OwnedFd) -> io::Result<Vec<u8>> {
     let mut request = vec![0; REQUEST_BYTES];
     let length = File::from(device.try_clone()?).read(&mut request)?;
@@ -50,7 +51,7 @@ pub fn receive_request(device: &OwnedFd) -> io::Result<Vec<u8>> {
     Ok(request)
 }
 
-/// Returns whether a kernel with this request sends again what a dead daemon had in hand.
+/// Returns whether a kernel that sends this request can resend the requests that a dead daemon had not answered.
 pub fn can_resend(request: &[u8]) -> bool {
     let [first, second] = REQUEST_FLAGS.map(|at| number_at(request, at));
     first & HAS_SECOND_HALF != 0 && second & HAS_RESEND != 0
@@ -68,7 +69,7 @@ pub fn begin(
     Ok((session, Handshake { request, reply }))
 }
 
-/// Continues a session, and has the kernel send again what the last daemon had in hand.
+/// Continues a session, and makes the kernel resend the requests that the last daemon had not answered.
 pub fn resume(
     fuse: Fuse,
     device: &OwnedFd,
@@ -99,7 +100,7 @@ pub fn resume(
     Ok(session)
 }
 
-/// Makes a session on the device that has got this request. Returns also its reply.
+/// Creates a session on the device that received this request. Also returns fuser's reply.
 fn replay(
     fuse: Fuse,
     device: &OwnedFd,

@@ -1,7 +1,8 @@
-//! Descriptors that the keeper holds for a daemon, each under a name.
+//! Descriptors that the keeper holds for a daemon. Each has a name.
 //!
-//! The daemon sends them over a datagram socket. A message stays in the socket when its sender dies, so a descriptor is held as soon as it was
-//! sent, without a reply. The keeper reads all messages of a daemon that has died before it starts the next one.
+//! The daemon sends them over a datagram socket. A message stays in the socket when its sender dies, so a descriptor is held as
+//! soon as it is sent, and no reply is needed. The keeper reads all messages of a daemon that has died before it starts the next
+//! one.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -19,7 +20,7 @@ use crate::sys;
 pub const MAX_HELD: u64 = 4096;
 /// How many descriptors the keeper and the daemon need for other purposes.
 pub const OTHER_DESCRIPTORS: u64 = 256;
-/// How long a daemon waits for a keeper that reads no messages.
+/// How long a daemon waits for a keeper that does not read its messages.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// The first byte of a message, before the name.
 const HOLD: u8 = b'+';
@@ -42,18 +43,19 @@ impl HeldFiles {
         Ok(HeldFiles { from_daemon, to_keeper, files: HeldDescriptors::new() })
     }
 
-    /// Can be read when a daemon has sent something.
+    /// Returns a descriptor that is readable when a daemon has sent something.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.from_daemon.as_fd()
     }
 
-    /// Takes what the daemon has sent.
+    /// Receives what the daemon has sent.
     pub fn receive(&mut self) {
         let mut message = [0; MAX_NAME_BYTES + 1];
         while let Ok((length, file)) = sys::receive_message(self.from_daemon.as_fd(), &mut message) {
             let Some((&kind, name)) = message.get(..length).and_then(<[u8]>::split_first) else { continue };
             let Ok(name) = std::str::from_utf8(name) else { continue };
-            // Without room for the descriptor, there is none in the message. The one before has lost its name all the same.
+            // If this process has no room for the descriptor, the message comes without it. The earlier descriptor with this name
+            // is dropped all the same.
             match file.filter(|_| kind == HOLD) {
                 Some(file) => self.files.insert(name.to_owned(), file),
                 None => self.files.remove(name),
@@ -71,7 +73,8 @@ impl HeldFiles {
         std::mem::take(&mut self.files)
     }
 
-    /// Lets a program that is to be run inherit the socket and all descriptors. Returns the socket's number, and a file that lists the others.
+    /// Lets the program that this process is about to run inherit the socket and all descriptors. Returns the socket's number, and
+    /// a file that lists the others.
     pub fn keep_on_exec(&self) -> io::Result<(i32, OwnedFd)> {
         let list = sys::memory_file(c"zarrfs-held")?;
         let mut text = String::new();
@@ -120,7 +123,7 @@ impl KeeperHolder {
     fn send(&self, kind: u8, name: &str, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let message = [&[kind], name.as_bytes()].concat();
         sys::send_message(self.socket.as_fd(), &message, file).or_else(|error| match error.raw_os_error() {
-            // The keeper has ended, and with it what the next daemon would be for.
+            // The keeper has ended, so there will not be a next daemon.
             Some(libc::ECONNREFUSED | libc::ECONNRESET | libc::ENOTCONN | libc::EPIPE) => Ok(()),
             Some(libc::EAGAIN) => {
                 Err(io::Error::new(io::ErrorKind::TimedOut, "the keeper of the mount does not respond"))

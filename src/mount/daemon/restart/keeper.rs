@@ -1,12 +1,13 @@
 //! The keeper: a small process that holds a mount's device and its journal, and starts the daemon again when it dies.
 //!
-//! The kernel ends a mount when the last descriptor of its device is closed. The keeper has one, so the programs that use the mount wait
-//! while there is no daemon, and go on with the next one (`handshake.rs`, `fs/recovery/`). It is the parent of the daemon, has one thread, and
-//! opens nothing: a new daemon is a copy of it, made by fork(2), which has read the command line already. `zarrfs restart` has
-//! the next daemon run the program on the disk instead, with the same command line; if that does not start, the copy does.
+//! The kernel ends a mount when the last descriptor of its device is closed. The keeper has such a descriptor, so programs that use
+//! the mount wait while no daemon runs, and continue with the next one (`handshake.rs`, `fs/recovery/`). It is the parent of the
+//! daemon, has one thread, and does not open files. A new daemon is a copy of it, made by fork(2), with the command line already
+//! parsed. After `zarrfs restart`, the next daemon runs the program on the disk instead, with the same command line; if that fails
+//! to start, the next daemon is a copy again.
 //!
-//! Invariants: a daemon that returns has ended the mount, and its keeper goes with it; so has one that dies before the mount
-//! replies for the first time. The keeper never touches the mount point, where it would wait for the daemon that it has to start.
+//! Invariants: if a daemon returns, or dies before the mount replies for the first time, the mount has ended, and its keeper ends
+//! too. The keeper never touches the mount point: it would wait there for the daemon that it has to start.
 
 use std::env;
 use std::ffi::{CString, OsString};
@@ -32,22 +33,22 @@ use crate::sys::{self, Fork, ProcessEnd, SignalSet};
 
 /// The first byte of a report if the mount replies. Any other report is the reason of the failure.
 pub const READY: u8 = 0;
-/// The variable that gives a program the descriptors of the device, the journal, the report, the holder's socket and the list of what is held;
-/// then the severity of the deaths, and the process of the keeper.
+/// The variable that passes to a program the numbers of the descriptors of the device, the journal, the report, the holder's socket
+/// and the list of held descriptors; then the severity of all deaths, and the process number of the keeper.
 const VARIABLE: &str = "ZARRFS_SESSION";
 /// How many daemons may die in a short time before the keeper gives up.
 const MAX_DEATHS: f64 = 20.0;
-/// After this long, one death counts no more.
+/// After this time, one death no longer counts.
 const SECONDS_FOR_A_DEATH: f64 = 3.0;
-/// A daemon that dies before this time has passed makes the next one wait.
+/// If a daemon dies within this time after its start, the next one starts after a pause.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// The exit code of a daemon that leaves its session to another one, as it was asked to.
+/// The exit code of a daemon that leaves its session to another one because it was asked to.
 pub const LEFT: i32 = 75;
 
-/// Who has another daemon started when one dies.
+/// What starts another daemon when one dies.
 #[derive(Clone)]
 pub enum Keeper {
     /// A process of this program.
@@ -65,7 +66,7 @@ impl Keeper {
         }
     }
 
-    /// This process leaves the session to the next daemon. Returns the exit code that says so.
+    /// Leaves the session to the next daemon. Returns the exit code that says so.
     pub fn plan_end(&self) -> i32 {
         match self {
             Keeper::Process(_) => LEFT,
@@ -76,14 +77,14 @@ impl Keeper {
         }
     }
 
-    /// This process cannot continue the session. A keeper's process starts others, until it gives up, too.
+    /// Reports that this process cannot continue the session. A keeper then starts other daemons, until it gives up, too.
     pub fn give_up(&self) {
         if let Keeper::ServiceManager(stored) = self {
             stored.give_up();
         }
     }
 
-    /// The session has ended, and has nothing to be stored. A keeper's process learns that by the exit code.
+    /// Reports that the session has ended with everything stored. A keeper learns that from the exit code.
     pub fn forget(&self) {
         if let Keeper::ServiceManager(stored) = self {
             stored.forget();
@@ -95,9 +96,9 @@ impl Keeper {
 pub struct FirstCall {
     /// An empty file for the journal.
     pub journal: OwnedFd,
-    /// Takes the device; `None` for the service manager, which stores it.
+    /// The socket over which the keeper gets the device; `None` for the service manager, which stores it.
     device_to: Option<UnixStream>,
-    /// Those that are kept for the next daemon.
+    /// The descriptors that are kept for the next daemon.
     pub descriptors: Arc<SessionDescriptors>,
     /// The keeper.
     pub keeper: Keeper,
@@ -129,11 +130,11 @@ pub struct NextCall {
     pub device: OwnedFd,
     /// The file with the journal.
     pub journal: OwnedFd,
-    /// Those that the keeper has kept of the daemons before and keeps for the next one.
+    /// The descriptors that it holds for earlier daemons, and continues to hold.
     pub descriptors: Arc<SessionDescriptors>,
     /// The severity of all deaths of daemons in this session.
     pub severity: u64,
-    /// The session cannot be continued: what it has is only to be stored.
+    /// The session cannot be continued: its unstored bytes are only to be stored.
     pub is_over: bool,
     /// The keeper.
     pub keeper: Keeper,
@@ -181,7 +182,7 @@ pub struct Daemon {
 
 /// Returns whether another daemon can continue a mount with these options.
 pub fn can_continue(options: &Options) -> bool {
-    // What a descriptor of the caller names cannot be opened again.
+    // A path through a descriptor of the caller cannot be opened again.
     let is_descriptor = |path: &Path| ["/dev/fd", "/proc"].iter().any(|folder| path.starts_with(folder));
     let paths = [options.store_path.as_deref(), options.overlay.as_deref(), options.log_file.as_deref()];
     !is_descriptor(Path::new(&options.source))
@@ -191,7 +192,7 @@ pub fn can_continue(options: &Options) -> bool {
 
 /// Returns whether a mount in the background has a keeper.
 pub fn is_wanted(options: &Options) -> bool {
-    // A service manager takes the daemon for the service.
+    // A service manager treats the daemon as the service, so a keeper would be in the way.
     options.has_keeper && env::var_os("NOTIFY_SOCKET").is_none() && can_continue(options)
 }
 
@@ -228,7 +229,7 @@ pub fn call_from_environment() -> Result<Daemon> {
 }
 
 /// Becomes the keeper of a mount whose daemon may have to store something before a planned restart. Returns in each process that
-/// is to become a daemon, and with an error where no process can be made.
+/// is to become a daemon, and with an error if it cannot fork.
 pub fn keep(mut report: PipeWriter, stores_first: bool) -> Result<Daemon> {
     let begun = Beginning::new().inspect_err(|error| {
         let _ = report.write_all(error.to_string().as_bytes());
@@ -296,10 +297,10 @@ impl Beginning {
     fn new() -> Result<Self> {
         let (device_from, device_to) = UnixStream::pair().map_err(cannot_start)?;
         let (reader, writer) = io::pipe().map_err(cannot_start)?;
-        // What is sent to all processes of a mount is for the daemon, with which the keeper ends.
+        // Signals that are sent to all processes of a mount are meant for the daemon. The keeper ends with the daemon.
         let for_daemon = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1];
         let signals = [&for_daemon[..], &[libc::SIGCHLD, libc::SIGUSR2]].concat();
-        // All of it fits into the keeper and into each daemon.
+        // The keeper and each daemon must have room for all descriptors.
         let _ = sys::raise_descriptor_limit(MAX_HELD + OTHER_DESCRIPTORS);
         Ok(Beginning {
             held: HeldFiles::new().map_err(cannot_start)?,
@@ -315,20 +316,20 @@ impl Beginning {
     }
 }
 
-/// Passes the first daemon's report on, and takes the device. Ends this process where there is nothing to keep.
+/// Forwards the first daemon's report, and receives the device. Ends this process if there is nothing to keep.
 fn first_report(
     device_from: UnixStream,
     mut reader: PipeReader,
     mut report: PipeWriter,
     child: u32,
 ) -> OwnedFd {
-    // Without an answer, the daemon has failed, or the kernel cannot send requests again.
+    // Without a device, the daemon has failed, or the kernel cannot resend requests.
     let device = sys::receive_descriptor(device_from.as_fd()).ok().flatten();
     drop(device_from);
     let mut text = Vec::new();
     let _ = reader.read_to_end(&mut text);
     if text.first() != Some(&READY) {
-        // With the last descriptor goes what may hold the daemon up.
+        // Closing the last descriptor ends the mount, and with it whatever the daemon may be waiting for.
         drop(device);
         let _ = report.write_all(&text);
         let _ = sys::child_end(child, true);
@@ -343,7 +344,7 @@ fn first_report(
     }
 }
 
-/// Lets go of the terminal, of the working folder, and of what the caller has left open.
+/// Closes the terminal, the caller's other descriptors, and the working folder.
 fn leave_everything() {
     drop(sys::inherited_descriptors());
     let _ = env::set_current_dir("/");
@@ -361,7 +362,7 @@ struct RunningDaemon {
     since: Instant,
 }
 
-/// Which of the two processes after a fork this is.
+/// Which of the two processes after a fork this one is.
 enum Forked {
     Daemon(Daemon),
     Keeper(RunningDaemon),
@@ -378,18 +379,18 @@ struct Kept {
     /// The program on the disk.
     program: PathBuf,
     signals: SignalSet,
-    /// Can be read when one of them has come.
+    /// Readable when one of these signals has arrived.
     signal_file: OwnedFd,
     /// How many more daemons may die, as of `counted_at`.
     tokens: f64,
     counted_at: Instant,
-    /// How many daemons in a row have died soon.
+    /// How many daemons in a row died soon after their start.
     short_lives: u32,
     /// The severity of all deaths.
     severity: u64,
     /// The next daemon runs the program on the disk.
     is_from_disk: bool,
-    /// A daemon stores before a planned restart.
+    /// The daemon stores its dirty chunks before a planned restart.
     stores_first: bool,
 }
 
@@ -419,7 +420,7 @@ impl Kept {
             self.held.receive();
             if self.signals.wait_at_most(Duration::ZERO) == Some(libc::SIGUSR2) {
                 self.is_from_disk = true;
-                // What the daemon has in hand goes to the next one, and so does what it has not stored.
+                // The next daemon gets the requests that this one has not answered, and the bytes that it has not stored.
                 let signal = if self.stores_first { libc::SIGUSR2 } else { libc::SIGKILL };
                 let is_sent = sys::signal_child(daemon.pid, signal).is_ok();
                 is_planned = is_sent && !self.stores_first;
@@ -454,7 +455,7 @@ impl Kept {
     fn next_daemon(&mut self) -> Result<Forked> {
         loop {
             if sys::has_ended(self.device.as_fd()) {
-                // It was unmounted while there was no daemon.
+                // The mount was unmounted while no daemon was running.
                 std::process::exit(0);
             }
             // The last words of the one before.
@@ -492,7 +493,7 @@ impl Kept {
         }
     }
 
-    /// Makes a new process the daemon, or runs the program on the disk in it.
+    /// Forks the next daemon, or runs the program on the disk in the new process.
     fn become_daemon(&mut self, mut report: PipeWriter) -> Result<Daemon> {
         sys::name_thread(c"zarrfs");
         // The folder may have gone. Then only a store with a relative path has, too.
@@ -541,14 +542,14 @@ impl Kept {
     }
 }
 
-/// Sends a line to the system log. The keeper has no thread that could do so for it.
+/// Sends a line to the system log. The keeper does not have a thread that forwards its standard error.
 fn log_line(level: i32, text: &str) {
     if let Ok(text) = CString::new(text.replace('\0', "?")) {
         sys::log_to_system(level, &text);
     }
 }
 
-/// Has the keeper of a mount replace the daemon by the program on the disk.
+/// Makes the keeper of a mount replace the daemon with one that runs the program on the disk.
 pub fn ask_for_restart(keeper: KeeperInfo) -> io::Result<()> {
     let process = sys::open_process(keeper.pid).map_err(|_| io::ErrorKind::NotFound)?;
     let is_another = keeper.start_ticks.is_none() || start_ticks(keeper.pid) != keeper.start_ticks;

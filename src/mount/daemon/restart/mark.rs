@@ -1,7 +1,7 @@
-//! The mark of a mount whose session somebody holds: a socket in the abstract namespace, named after the device number of the mount.
+//! The mark of a mount that can be continued: a socket in the abstract namespace, named after the device number of the mount.
 //!
-//! A mount point without a daemon replies nothing, so `zarrfs umount --stale` would wait for one that is just being restarted. The mark says
-//! that another daemon will come. Whoever holds the session holds the socket, too, so the mark is gone when the session is.
+//! A mount point without a daemon does not reply, and `zarrfs umount --stale` must not remove one that is just being restarted. The
+//! mark says that another daemon will come. The socket is held together with the session, so the mark disappears with the session.
 //! Only the user that mounted, and root, can set a mark that counts (SO_PEERCRED of unix(7)).
 
 use std::io;
@@ -12,7 +12,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use crate::mount::daemon::procfs::MountEntry;
 use crate::sys;
 
-/// The name of the descriptor among those that are held.
+/// The name of the descriptor among the held ones.
 pub const NAME: &str = "zarrfs.mark";
 
 fn address_name(entry: &MountEntry) -> String {
@@ -25,7 +25,7 @@ pub fn set(entry: &MountEntry) -> io::Result<OwnedFd> {
     Ok(UnixListener::bind_addr(&address)?.into())
 }
 
-/// Returns whether somebody holds the session of a mount. May also be `false` if very many have asked before.
+/// Returns whether the session of a mount is held. May also return `false` if very many processes have just asked.
 pub fn is_set(entry: &MountEntry) -> bool {
     let user = sys::abstract_listener_user(address_name(entry).as_bytes());
     user.is_ok_and(|user| user == 0 || Some(user) == entry.user_id)

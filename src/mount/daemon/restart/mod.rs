@@ -1,8 +1,9 @@
-//! How a session outlives its daemon: somebody holds its descriptors, and another daemon continues it.
+//! How a session outlives its daemon: another process holds its descriptors, and another daemon continues it.
 //!
-//! `keeper.rs` is the process that starts the next daemon of a background mount, `service.rs` the service manager that does it for a unit.
-//! `holder.rs` has what a daemon gives to either. `handshake.rs` begins a session that the kernel has begun before, and `mark.rs` says that
-//! another daemon will come. `mount/journal/` has what is recorded, and `fs/recovery/` reads it. Uses `service_manager/` and `procfs.rs`.
+//! For a background mount, `keeper.rs` is the process that holds the session and starts the next daemon; for a unit, systemd does
+//! both (`service.rs`). `holder.rs` passes descriptors to the keeper. `handshake.rs` continues a session without a new FUSE_INIT
+//! from the kernel. `mark.rs` marks a mount that another daemon will serve. `mount/journal/` has what is recorded, and
+//! `fs/recovery/` reads it. Uses `service_manager/` and `procfs.rs`.
 
 pub mod handshake;
 pub mod holder;

@@ -1,11 +1,12 @@
 //! A session that the service manager holds: systemd's file descriptor store (`FDSTORE=1` of sd_notify(3)).
 //!
-//! The daemon of a service gives the device of its mount, the journal and the held descriptors to the store. When it dies, or is restarted, the
-//! next one gets them by name (sd_listen_fds(3)) and continues the session. The store is empty again when the service has stopped.
+//! The daemon of a service gives the device of its mount, the journal and the held descriptors to the store. When it dies, or is
+//! restarted, the next one gets them by name (sd_listen_fds(3)) and continues the session. The store is empty again when the
+//! service has stopped.
 //!
-//! Invariants: whoever continues a session does not touch its mount point, which waits for it. A daemon that ends the mount takes everything out of
-//! the store before. One that cannot continue the session says so, and the next one stores what the session has, empties the store of the
-//! service manager, and ends; then the one after it mounts anew.
+//! Invariants: a process that continues a session does not touch its mount point, which would wait for that process. A daemon that
+//! ends the mount empties the store first. A daemon that cannot continue the session says so; the next one then stores the
+//! session's unstored bytes, empties the store, and ends, and the one after it mounts anew.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -33,7 +34,7 @@ const JOURNAL: &str = "zarrfs.journal";
 const DEATHS: &str = "zarrfs.deaths";
 /// The most bytes of all names: the service manager passes them in one variable, which Linux limits to 128 KiB.
 const MAX_NAMES_BYTES: usize = 100 << 10;
-/// Where the count of deaths has the number, and how the last daemon ended.
+/// Where the file with the count of deaths has the count, and the way the last daemon ended.
 const COUNT_AT: u64 = 0;
 const END_AT: u64 = 8;
 /// It died.
@@ -59,7 +60,7 @@ pub struct Found {
     pub held: HeldDescriptors,
     /// How many daemons of the session have died.
     pub deaths: u64,
-    /// The session cannot be continued, but may have something to be stored: the mount has ended, or the last daemon gave up.
+    /// The session cannot be continued, but may have unstored bytes: the mount has ended, or the last daemon gave up.
     pub is_over: bool,
     /// What is stored.
     pub stored: Arc<StoredSession>,
@@ -87,7 +88,7 @@ pub fn has_session() -> bool {
     passed_names().iter().any(|name| name == DEVICE)
 }
 
-/// Takes the session that the service manager has passed, at most once. What lacks a part is taken out of the store.
+/// Takes the session that the service manager has passed, at most once. An incomplete session is removed from the store.
 pub fn take_session() -> Result<Option<Found>> {
     if !has_session() {
         return Ok(None);
@@ -107,12 +108,12 @@ pub fn take_session() -> Result<Option<Found>> {
     };
     let stored = StoredSession { store, deaths: File::from(deaths) };
     let (deaths, has_given_up) = stored.count_death().map_err(failed)?;
-    // The device of a mount that was unmounted while there was no daemon has ended.
+    // If the mount was unmounted while no daemon ran, its device is no longer connected.
     let is_over = has_given_up || sys::has_ended(device.as_fd());
     Ok(Some(Found { device, journal, held, deaths, is_over, stored: Arc::new(stored) }))
 }
 
-/// Takes everything out of the store that the service manager has passed, because this program cannot even begin: the mount ends.
+/// Empties the store because this program cannot even start: the mount ends.
 pub fn forget_session() {
     if has_session() {
         DescriptorStore::new(passed_names().into_iter()).forget();
@@ -120,27 +121,27 @@ pub fn forget_session() {
 }
 
 impl StoredSession {
-    /// A session without anything in the store.
+    /// Creates a session with nothing in the store.
     pub fn new() -> io::Result<Self> {
         let deaths = File::from(sys::memory_file(c"zarrfs-deaths")?);
         deaths.write_all_at(&[0; 9], COUNT_AT)?;
         Ok(StoredSession { store: DescriptorStore::new(std::iter::empty()), deaths })
     }
 
-    /// Stores what a session is continued with.
+    /// Stores the descriptors that the next daemon needs.
     pub fn store(&self, device: BorrowedFd<'_>, journal: BorrowedFd<'_>) -> io::Result<()> {
         self.store.put(JOURNAL, journal)?;
         self.store.put(DEATHS, self.deaths.as_fd())?;
-        // The last: without it there is nothing to continue.
+        // The device comes last: without it there is nothing to continue.
         self.store.put(DEVICE, device)
     }
 
-    /// The next daemon does not take this one's end for a death.
+    /// Records that this daemon ends as planned, so that the next one does not count a death.
     pub fn plan_end(&self) {
         self.record_end(LEFT);
     }
 
-    /// The next daemon does not try to continue the session, but stores what it has.
+    /// Records that the session cannot be continued: the next daemon only stores its unstored bytes.
     pub fn give_up(&self) {
         self.record_end(GAVE_UP);
     }
@@ -151,7 +152,7 @@ impl StoredSession {
         }
     }
 
-    /// Takes everything out of the store.
+    /// Empties the store.
     pub fn forget(&self) {
         self.store.forget();
     }
@@ -200,7 +201,7 @@ impl DescriptorStore {
     fn put(&self, name: &str, file: BorrowedFd<'_>) -> io::Result<()> {
         let mut names = self.names.lock();
         if names.contains(name) {
-            // The store would have both.
+            // Otherwise the store would keep both.
             sd_notify::try_send(&format!("FDSTOREREMOVE=1\nFDNAME={name}"), None)?;
         } else {
             let bytes = names.iter().map(|name| name.len() + 1).sum::<usize>() + name.len();

@@ -1,4 +1,4 @@
-//! What the service manager hears from the daemon: its state (`sd_notify.rs`), and that it still replies (`watchdog.rs`).
+//! Messages to the service manager: the state of the daemon (`sd_notify.rs`), and that it still replies (`watchdog.rs`).
 //!
 //! Uses `fs` and `shutdown.rs`.
 

@@ -1,9 +1,10 @@
-//! The watchdog of the service manager (`WatchdogSec=`): a daemon that replies no more is ended, and another one continues.
+//! The watchdog of the service manager (`WatchdogSec=`): a daemon that no longer replies is ended, and another one continues.
 //!
-//! A message is sent only after requests were answered from the mount's own tables, on the way that a session thread takes: the attributes of
-//! the root, a name, and a folder that is opened, listed and closed. A deadlock on the way is what the watchdog is for. A store that does
-//! not respond is not: none of these requests waits for it. They do not come from the kernel. A thread that waits there for
-//! its own process cannot be killed, so the service manager could start no other daemon.
+//! A message is sent only after a few requests were answered, in the same way as a session thread answers them: the attributes of
+//! the root, a lookup, and a folder that is opened, listed and closed. So the watchdog notices a deadlock there. A store that does
+//! not respond does not trip it, because these requests are answered from the mount's own tables. They do not go through the
+//! kernel: a thread that waits in the kernel for its own process cannot be killed, and then the service manager could not start
+//! another daemon.
 
 use std::env;
 use std::sync::{Arc, Weak};

@@ -1,7 +1,7 @@
-//! Whether an array is still the one that the kernel has open, when another daemon takes the session over.
+//! Whether an array is still the one that the kernel has open after another daemon has taken over the session.
 //!
-//! A daemon compares documents with those that it has read before. The next one has not read them, so what they said is in the journal
-//! of the session. An array that was made longer is the same one, as it is for a daemon that goes on.
+//! A daemon compares documents with those that it read earlier. The next daemon has not read them, so the journal of the session
+//! records what matters. An array that was made longer counts as the same one, as it does while a daemon runs.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use crate::store::Readers;
 #[derive(Default)]
 pub struct ArrayIdentity {
     known: OnceLock<KnownArray>,
-    /// Another daemon has recorded it, and it was not compared with the store yet.
+    /// A former daemon recorded it, and it was not compared with the store yet.
     is_unchecked: AtomicBool,
 }
 

@@ -1,7 +1,8 @@
 //! The names of slices: `__views__/slice/PATH[INDEX]`, and the same below the folder of each format.
 //!
-//! This file uses `formats::slices` to read an index. Names are made when they are asked for and never listed. An index with names may need the
-//! coordinates in the store; what it meant is kept for a moment, since the kernel looks a name up again and again.
+//! This file uses `formats::slices` to read an index. Names are resolved when they are looked up, and never listed. An index with
+//! names may need the coordinates in the store, and the kernel looks the same name up many times, so the result is kept for a
+//! moment.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -51,7 +52,7 @@ pub struct SliceNames {
     recent: Mutex<HashMap<(String, String), RecentSlice>>,
 }
 
-/// What an index of a node meant.
+/// What an index of a node resolved to.
 struct RecentSlice {
     node: Weak<Node>,
     read_at: Instant,
@@ -64,7 +65,7 @@ impl SliceNames {
         SliceNames { nodes, subjects, root_name, recent: Mutex::default() }
     }
 
-    /// Returns the slice of a node in a group's folder that a name means, such as `temperature[0:10]`.
+    /// Returns the slice that a name in a group's folder stands for, such as `temperature[0:10]`.
     pub fn find(&self, group: &str, name: &str, blocking: Blocking) -> FsResult<Option<NamedSlice>> {
         let is_name =
             |(name, index): &(&str, &str)| !name.is_empty() && name.len() + index.len() + 2 <= MAX_NAME_BYTES;

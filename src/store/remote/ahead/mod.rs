@@ -203,7 +203,7 @@ impl SpanTable {
 }
 
 impl Ahead {
-    /// Creates a table for spans of at most `limit_bytes` in all, of which at most `most_under_way` are transferred at one
+    /// Creates a table for spans of at most `limit_bytes` in all, with at most `most_under_way` of them transferred at one
     /// time.
     pub fn new(limit_bytes: u64, most_under_way: usize, counters: Arc<Counters>) -> Self {
         let state = SpanTable {

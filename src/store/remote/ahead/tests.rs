@@ -50,7 +50,7 @@ impl Scene {
         self.begun.lock().unwrap()[number].transfer.take().unwrap()
     }
 
-    /// Ends the transfer with this number with so many bytes, if they are admitted.
+    /// Ends the transfer with this number after `bytes` bytes, if they are admitted.
     fn arrive(&self, number: usize, bytes: u64) -> bool {
         let transfer = self.transfer(number);
         if !transfer.admits(bytes) {

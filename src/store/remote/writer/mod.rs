@@ -216,7 +216,7 @@ impl Put<'_> {
                 PutStep::Ask(mode) => mode,
                 PutStep::Done(version) => return Ok(version),
             };
-            // Before each attempt: a look between them has told the cache what is there.
+            // Before each attempt, because a look between two attempts has put what is there into the cache.
             self.connection.outdate(self.key, true)?;
             let attributes = self.attributes();
             let options = object_store::PutOptions { mode, attributes, ..Default::default() };

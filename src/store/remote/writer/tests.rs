@@ -278,8 +278,8 @@ fn a_put_whose_reply_is_lost_is_ours() {
     assert!(subject.put_bytes(b"any", Precondition::Any, &[ServiceFault::ReplyLost]).is_ok());
 }
 
-/// The bug: a look after the first attempt, or before the upload was completed, told the disk cache what was there before the put. A program
-/// that was killed right after that put left it, and the object was missing offline.
+/// The bug: a look after the first attempt, or before the upload was completed, recorded in the disk cache what was there before
+/// the put. A program that was killed right after that put left it, and the object was missing offline.
 #[test]
 fn the_cache_of_a_program_that_is_killed_knows_nothing_older_than_its_put() {
     let long = vec![1; MAX_SINGLE_BYTES as usize + 1];
