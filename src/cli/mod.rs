@@ -21,9 +21,10 @@ use clap::{CommandFactory, Parser, Subcommand};
 use zarrfs::mount::daemon::restart::service;
 use zarrfs::nearest::nearest;
 
+use commands::authoring::{attrs, consolidate, create, import, mkgroup, mv, resize, rm};
 use commands::{
-    attrs, cache, cat, check, commit, complete, completions, consolidate, create, demo, import, info,
-    log as history, ls, man, mkgroup, mount, mv, overlay, preview, resize, restart, rm, umount, watch,
+    cache, cat, check, commit, complete, completions, demo, info, log as history, ls, man, mount, overlay,
+    preview, restart, umount, watch,
 };
 use exit::{Exit, Outcome};
 use options::{mount_words, removed, usage};
