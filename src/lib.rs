@@ -81,7 +81,8 @@
 //!
 //! - Writing data writes metadata documents only where an array grows.
 //! - There is no journal of writes on the disk: writes that are not stored outlive the daemon only in memory, and only if a keeper or a
-//!   service manager holds it (`array/write/unstored_log/`). Without these, no promise covers them before fsync.
+//!   service manager holds it (`array/write/unstored_log/`). Without these, or if the machine stops, no promise covers
+//!   them before fsync.
 //! - There is no thread pool per array and no async runtime above `store`: `array/workers.rs` is all the concurrency of decoding.
 //! - There is no FUSE type outside `mount`, and none in `mount/fs`.
 //! - There is no second path for order F or for views: each is the stored array, opened with other axes or one more codec. A slice is read from

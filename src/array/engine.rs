@@ -13,9 +13,9 @@ use crate::array::sync::atomic::Ordering;
 use crate::array::workers::Workers;
 use crate::array::write::WriterShared;
 use crate::array::write::resources::WriteResources;
-use crate::array::write::unstored_log::UnstoredLog;
+use crate::array::write::unstored_log::{KeptBytes, UnstoredLog};
 use crate::array::write::write_back::DirtyReport;
-use crate::array::write::written::WrittenArrays;
+use crate::array::write::written::{WrittenArray, WrittenArrays};
 use crate::error::{Error, Result};
 use crate::memory::release_idle;
 use crate::store::LatencyCounts;
@@ -73,6 +73,8 @@ pub struct EngineOptions {
     pub writeback_delay: Option<Duration>,
     /// Whether readers keep what they receive, as the kernel's page cache does, and ask for it once.
     pub page_cache_keeps: bool,
+    /// What outlives the process of what is written, if somebody keeps the log of it ([`Engine::keep_unstored`]).
+    pub kept_bytes: KeptBytes,
 }
 
 impl EngineOptions {
@@ -84,6 +86,7 @@ impl EngineOptions {
             dirty_limit_bytes: cache_limit_bytes / 4,
             writeback_delay: Some(WRITEBACK_DELAY),
             page_cache_keeps: false,
+            kept_bytes: KeptBytes::All,
         }
     }
 }
@@ -104,17 +107,18 @@ impl Engine {
 
     /// Creates an engine with these options.
     pub fn with_options(options: EngineOptions) -> Arc<Self> {
-        let EngineOptions { cache_limit_bytes, threads, page_cache_keeps, .. } = options;
+        let EngineOptions { cache_limit_bytes, threads, page_cache_keeps, kept_bytes, .. } = options;
         let workers = Workers::new(threads);
         keep_freed_memory(KEPT_BY_ALLOCATOR_BYTES, ARENAS);
         // As many threads encode as decode.
         let (dirty_limit_bytes, encoders) = (options.dirty_limit_bytes, workers.count());
-        let resources = Arc::new(WriteResources::new(dirty_limit_bytes, encoders, page_cache_keeps));
+        let resources =
+            Arc::new(WriteResources::new(dirty_limit_bytes, encoders, page_cache_keeps, kept_bytes));
         let written = Arc::new(WrittenArrays::new(options.writeback_delay, &resources));
         Arc::new(Engine {
             loads: Arc::new(LoadResources::new(cache_limit_bytes)),
             workers: Arc::new(workers),
-            writers: WriterShared { resources, written },
+            writers: WriterShared { resources, written, lost: Arc::default() },
             readahead: Arc::new(ReadaheadResources::new(cache_limit_bytes, page_cache_keeps)),
         })
     }
@@ -185,6 +189,25 @@ impl Engine {
             );
             log.end_former(&array);
         }
+    }
+
+    /// Returns the paths of arrays with bytes that another process has taken, and neither stored nor recorded, each with the error of its handles.
+    pub fn lost(&self) -> Vec<(String, Error)> {
+        let lost = self.writers.lost.lock();
+        lost.iter().map(|array| (array.path().to_owned(), array.lost_bytes())).collect()
+    }
+
+    /// Records everything that is not stored, for a process that continues this one. Returns the paths of arrays of which something is not recorded.
+    pub fn record_unstored(&self) -> Vec<String> {
+        let written = self.writers.written.all();
+        let left = written.iter().filter(|array| !array.record_unstored());
+        left.map(|array| array.path().to_owned()).collect()
+    }
+
+    /// All handles that may have written to these arrays report the loss, also to the programs of a later process.
+    pub fn end_losses(&self) {
+        let lost = std::mem::take(&mut *self.writers.lost.lock());
+        lost.iter().for_each(|writer| writer.end_loss());
     }
 
     /// Stores the chunks that no write has touched for `writeback_delay`. The timer does this each second; a simulation

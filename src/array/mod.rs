@@ -91,6 +91,7 @@ pub use source::objects::strays::Strays;
 pub use variable::{ChunkOfStrings, VariableArray};
 pub use verify::CheckOutcome;
 use workers::Workers;
+pub use write::unstored_log::KeptBytes;
 pub use write::whole_objects::ImportSource;
 pub use write::write_back::DirtyReport;
 pub use write::write_back::session::lock_folder;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::array::Layout;
+use crate::array::{KeptBytes, Layout};
 use crate::formats::Format;
 use crate::store::RemoteOptions;
 
@@ -110,8 +110,10 @@ pub struct Options {
     pub remote: Option<RemoteOptions>,
     /// The time after which a request without a reply of the store fails with EIO.
     pub request_deadline: Duration,
-    /// Whether the mount has a keeper, which starts the daemon again if it dies. Only a mount in the background that is not writable can have one.
+    /// Whether the mount has a keeper, which starts the daemon again if it dies. Only a mount in the background can have one.
     pub has_keeper: bool,
+    /// What of the written bytes outlives a daemon that dies.
+    pub kept_bytes: KeptBytes,
     /// The grace period after SIGTERM, and the time after which write-back without progress gives up.
     pub stop_deadline: Duration,
 }
@@ -156,6 +158,7 @@ impl Options {
             remote: None,
             request_deadline: Duration::from_secs(120),
             has_keeper: false,
+            kept_bytes: KeptBytes::All,
             stop_deadline: Duration::from_secs(30),
         }
     }

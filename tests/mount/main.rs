@@ -13,6 +13,8 @@ mod contents;
 mod exercisers;
 mod given_device;
 mod growth;
+mod keepers;
+mod kept_synced;
 mod life;
 mod modes;
 mod mount_8;

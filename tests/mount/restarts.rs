@@ -322,7 +322,7 @@ fn without_its_keeper_a_mount_ends_with_its_daemon() {
 }
 
 /// Aborts the connection of a mount, as an administrator does. `false` where that is not possible.
-fn abort(device: u64) -> bool {
+pub fn abort(device: u64) -> bool {
     let control = Path::new("/sys/fs/fuse/connections");
     if fs::read_dir(control).is_ok_and(|mut entries| entries.next().is_none()) {
         let _ = Command::new("mount").args(["-t", "fusectl", "fusectl", "/sys/fs/fuse/connections"]).output();

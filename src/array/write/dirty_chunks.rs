@@ -341,6 +341,26 @@ impl DirtyChunks {
         &self.recorder
     }
 
+    /// Records that the array has nothing that is not stored, if the log says otherwise and it is so.
+    pub fn record_clean(&self) {
+        self.recorder.record_clean_if_marked(&self.state.chunks.lock());
+    }
+
+    /// Records everything that is not stored. Returns whether all of it is recorded: not if something was written meanwhile.
+    pub fn record_unstored(&self) -> bool {
+        let copies = self.copies();
+        let zero = {
+            let chunks = self.state.chunks.lock();
+            chunks.zero.as_ref().map(|mark| mark.settled.iter().copied().collect())
+        };
+        self.recorder.record_unstored(&self.all(), zero, || self.copies() == copies)
+    }
+
+    /// All handles that may have written what is lost report it.
+    pub fn end_loss(&self) {
+        self.recorder.end_loss(&self.state.chunks.lock());
+    }
+
     /// Changes the zero mark, as a former daemon has recorded it.
     pub fn restore_zero(&self, change: impl FnOnce(&mut Option<ZeroMark>)) {
         change(&mut self.state.chunks.lock().zero);

@@ -26,19 +26,22 @@ use crate::array::geometry::copy_plan::CopyPlan;
 use crate::array::geometry::strided_copy::StridedCopy;
 use crate::array::served::ServedArray;
 use crate::array::served::strip_cache::StripCache;
-use crate::array::sync::{self, OwnedMutexGuard};
+use crate::array::sync::{self, Mutex, OwnedMutexGuard};
 use crate::array::workers::Workers;
 use crate::array::write::dirty::{ChunkState, FlushScope, ZeroMark};
 use crate::array::write::dirty_chunks::DirtyChunks;
 use crate::array::write::resources::WriteResources;
 use crate::array::write::streaming::FullChunks;
-use crate::array::write::unstored_log::Recorded;
+use crate::array::write::unstored_log::recorder::WriteRecord;
 use crate::array::write::write_back::{DirtyReport, WriteBack};
 use crate::array::write::written::{WrittenArray, WrittenArrays};
 use crate::error::{Error, Result};
 
 /// The most objects of an array that can be zeroed.
 const MAX_ZEROED_OBJECTS: u64 = 1 << 24;
+
+/// How often everything that is not stored is recorded again because something was written meanwhile.
+const MAX_RECORDINGS: usize = 8;
 
 /// A write to more chunks goes to a thread that may wait, which locks them one by one. A session thread holds all their
 /// locks during the copy: with chunks of one byte, these could be a million.
@@ -61,6 +64,8 @@ pub struct WriterShared {
     pub resources: Arc<WriteResources>,
     /// The arrays that have writers or dirty chunks.
     pub written: Arc<WrittenArrays<ArrayWriter>>,
+    /// The arrays of which a dead process has lost bytes that it took.
+    pub lost: Arc<Mutex<Vec<Arc<ArrayWriter>>>>,
 }
 
 impl WriterShared {
@@ -179,7 +184,7 @@ impl ArrayWriter {
         self.check_write(offset, data)?;
         self.make_room()?;
         let recorded = self.dirty.recorder().record_write(offset, data)?;
-        self.take(offset, data, recorded.as_ref());
+        self.take(offset, data, &recorded);
         Ok(())
     }
 
@@ -214,9 +219,9 @@ impl ArrayWriter {
         let recorded = self.dirty.recorder().record_write(offset, data).unwrap_or_else(|error| {
             log::error!("{error}");
             self.record_failure(&error);
-            None
+            WriteRecord::None
         });
-        self.take(offset, data, recorded.as_ref());
+        self.take(offset, data, &recorded);
         Ok(())
     }
 
@@ -264,10 +269,10 @@ impl ArrayWriter {
         self.served.check_values(data)
     }
 
-    fn take(self: &Arc<Self>, offset: u64, data: &[u8], recorded: Option<&Recorded>) {
+    fn take(self: &Arc<Self>, offset: u64, data: &[u8], record: &WriteRecord) {
         let grid = self.served.grid();
         let _ = grid.for_each_copy(offset, data.len() as u64, &mut |copy: &StridedCopy<'_>| {
-            self.record_full(self.dirty.write(copy, data, recorded));
+            self.record_full(self.dirty.write(copy, data, record.recorded()));
             Ok::<(), ()>(())
         });
     }
@@ -289,7 +294,7 @@ impl ArrayWriter {
     /// Stores dirty chunks if the dirty limit is exceeded. Fails if that leaves no room. If dirty chunks of other
     /// arrays cannot be stored, writes to this array are not refused: then it has only these writes dirty.
     fn make_room(&self) -> Result<()> {
-        let WriterShared { resources, written } = &self.shared;
+        let WriterShared { resources, written, .. } = &self.shared;
         if let Some(old) = self.shared.old_records() {
             written.all().iter().for_each(|array| array.dirty.recorder().record_anew(array.dirty.all(), old));
         }
@@ -331,6 +336,28 @@ impl ArrayWriter {
     /// Returns whether something is not yet in the store.
     pub fn is_dirty(&self) -> bool {
         self.dirty.is_dirty()
+    }
+
+    /// Returns the error of the handles that may have written what a dead process took and lost, until all of them have it.
+    pub fn loss(&self) -> Option<Error> {
+        self.dirty.recorder().is_lost().then(|| self.lost_bytes())
+    }
+
+    /// Returns the error of a handle that may have written bytes that are lost.
+    pub fn lost_bytes(&self) -> Error {
+        let reason = "the daemon died before it had stored what was written (--keep=synced)";
+        Error::store(self.served.document_key(), "store", std::io::Error::other(reason))
+    }
+
+    /// Records everything that is not stored, for the next process. Returns whether all of it is recorded.
+    pub fn record_unstored(&self) -> bool {
+        // Pages of memory maps are written at any time.
+        (0..MAX_RECORDINGS).any(|_| self.dirty.record_unstored())
+    }
+
+    /// All handles that may have written what is lost report it.
+    pub fn end_loss(&self) {
+        self.dirty.end_loss();
     }
 
     /// Returns whether the array was ever opened for writing.
@@ -436,7 +463,7 @@ pub struct PendingWrite<'a> {
     /// The locks, by the places of chunks in the plan.
     states: Vec<OwnedMutexGuard<ChunkState>>,
     /// Where the bytes are until they are stored, if the process dies.
-    recorded: Option<Recorded>,
+    recorded: WriteRecord,
 }
 
 impl PendingWrite<'_> {
@@ -445,10 +472,13 @@ impl PendingWrite<'_> {
         let mut full_bytes = 0;
         let _ = self.plan.for_each_copy(|place, copy| {
             if let Some(state) = self.states.get_mut(place) {
-                full_bytes += self.writer.dirty.write_locked(copy, self.data, state, self.recorded.as_ref());
+                full_bytes +=
+                    self.writer.dirty.write_locked(copy, self.data, state, self.recorded.recorded());
             }
             Ok::<(), ()>(())
         });
+        // Before the locks: a thread that stores the chunks next must not find the write under way.
+        drop(self.recorded);
         drop(self.states);
         self.writer.record_full(full_bytes);
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::array::semaphore::{Permit, Semaphore};
 use crate::array::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::array::sync::{Condvar, Mutex, OnceLock};
-use crate::array::write::unstored_log::UnstoredLog;
+use crate::array::write::unstored_log::{KeptBytes, UnstoredLog};
 use crate::error::Result;
 
 /// What the writers of all arrays share.
@@ -24,6 +24,8 @@ pub struct WriteResources {
     readers_keep: bool,
     /// What is written and not stored, where it outlives the process.
     unstored_log: OnceLock<Arc<UnstoredLog>>,
+    /// What the log has of it.
+    kept_bytes: KeptBytes,
     /// Nothing is recorded, although there is a log.
     has_given_up_log: AtomicBool,
     /// A former daemon may have put objects without making their names durable.
@@ -55,7 +57,7 @@ pub enum RoomWait {
 
 impl WriteResources {
     /// Creates resources for `encoders` threads that encode.
-    pub fn new(dirty_limit_bytes: u64, encoders: usize, readers_keep: bool) -> Self {
+    pub fn new(dirty_limit_bytes: u64, encoders: usize, readers_keep: bool, kept_bytes: KeptBytes) -> Self {
         WriteResources {
             dirty_limit_bytes,
             dirty_bytes: AtomicU64::new(0),
@@ -63,6 +65,7 @@ impl WriteResources {
             encoders: Semaphore::new(encoders),
             readers_keep,
             unstored_log: OnceLock::new(),
+            kept_bytes,
             has_given_up_log: AtomicBool::new(false),
             has_former_names: AtomicBool::new(false),
             bases_read: AtomicU64::new(0),
@@ -144,6 +147,11 @@ impl WriteResources {
     /// Returns the log of unstored bytes, if there is one.
     pub fn unstored_log(&self) -> Option<&Arc<UnstoredLog>> {
         self.unstored_log.get().filter(|_| !self.has_given_up_log.load(Ordering::Acquire))
+    }
+
+    /// Returns what the log has of what is written.
+    pub fn kept_bytes(&self) -> KeptBytes {
+        self.kept_bytes
     }
 
     /// Waits for a permit to encode.

@@ -41,7 +41,7 @@ use crate::mount::fuse::invalidate::SharedNotifier;
 use crate::mount::fuse::passthrough::Passthrough;
 use crate::mount::fuse::resent::ResentRequests;
 use crate::mount::journal::Journal;
-use crate::mount::journal::held::DescriptorHolder;
+use crate::mount::journal::held::{DescriptorHolder, UNSTORED};
 use crate::mount::journal::record::Record;
 use crate::mount::journal::state::{Beginning, SessionState};
 use crate::mount::options::{Options, session_threads};
@@ -252,7 +252,7 @@ fn serve(started: ReadySession, signals: SignalSet, report: Option<PipeWriter>) 
         }
     })?;
     if is_continued {
-        resume_writing(&mount.fs)?;
+        resume_writing(&mount)?;
     }
     let ended = session.run();
     mount.registration.end();
@@ -276,14 +276,16 @@ fn serve(started: ReadySession, signals: SignalSet, report: Option<PipeWriter>) 
 
 /// Opens the arrays with bytes that a former daemon had not stored. Waits a moment for that, and continues in the background if the
 /// store does not respond.
-fn resume_writing(fs: &Arc<FileSystem>) -> Result<()> {
-    let (fs, (first, tried)) = (Arc::downgrade(fs), mpsc::channel());
+fn resume_writing(mount: &Arc<ActiveMount>) -> Result<()> {
+    let (mount, (first, tried)) = (Arc::downgrade(mount), mpsc::channel());
     spawn("zarrfs-resume", move || {
-        while let Some(fs) = fs.upgrade() {
-            let is_done = fs.recovery().resume_writing();
-            drop(fs);
+        while let Some(mount) = mount.upgrade() {
+            let is_done = mount.fs.recovery().resume_writing();
             // The caller no longer waits if it has taken long.
             let _ = first.send(());
+            // Not before: the kernel may have to send dirty pages first.
+            mount.drop_pages(&mount.fs.recovery().take_lost());
+            drop(mount);
             if is_done {
                 return;
             }
@@ -440,6 +442,10 @@ fn end_unreadable(fs: &FileSystem, session: &UnreadableSession) -> Error {
     let UnreadableSession { call, reason } = session;
     match fs.recovery().store_left(&call.descriptors, fs.options().stop_deadline) {
         Ok(()) => {
+            if call.is_over {
+                // Nobody continues the session, so this says that nothing is left.
+                DescriptorHolder::release(&*call.descriptors, UNSTORED);
+            }
             call.keeper.forget();
             reason.clone()
         }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use fuser::{INodeNo, Notifier};
 
+use crate::array::KeptBytes;
 use crate::error::{Error, Result};
 use crate::mount::daemon::attach;
 use crate::mount::daemon::detach;
@@ -153,6 +154,14 @@ impl ActiveMount {
             for (path, error) in mount.fs.store_all(mount.fs.options().stop_deadline) {
                 log::warn!("/{path} is not stored before the restart: {error}");
             }
+            // Where only what is synced is kept, the rest is recorded now. No program writes more before the next daemon.
+            let is_partial = mount.fs.options().kept_bytes == KeptBytes::Synced;
+            let _frozen = if is_partial { mount.fs.gate().freeze_within(STALL_TIMEOUT) } else { None };
+            if is_partial {
+                for path in mount.fs.engine().record_unstored() {
+                    log::error!("/{path}: what is written during the restart may be lost");
+                }
+            }
             let code = keeper.plan_end();
             syslog::flush();
             std::process::exit(code);
@@ -178,6 +187,17 @@ impl ActiveMount {
         }
         log::warn!("{} files were still open at the deadline", self.fs.handles().len());
         self.exit();
+    }
+
+    /// Makes the kernel drop its pages of these inodes.
+    pub fn drop_pages(&self, inodes: &[u64]) {
+        let Some(notifier) = self.notifier.get() else { return };
+        for &inode in inodes {
+            if let Err(error) = notifier.inval_inode(INodeNo(inode), 0, 0) {
+                // The kernel may not know it any more.
+                log::debug!("cannot drop the pages of inode {inode}: {error}");
+            }
+        }
     }
 
     /// Makes the kernel send the dirty pages of memory maps.

@@ -1,6 +1,6 @@
 //! The rooms of a file system, put together: each gets the parts that it needs, from the bottom to the top.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::array_files::open::ArrayFiles;
@@ -85,6 +85,7 @@ impl FileSystem {
             served,
             scratch_files: scratch_files.clone(),
             drafts: drafts.clone(),
+            journal: OnceLock::new(),
         };
         let recorded = RecoveryParts {
             inodes: inodes.clone(),
@@ -92,6 +93,7 @@ impl FileSystem {
             names: table.clone(),
             intents,
             engine: engine.clone(),
+            log: log.clone(),
             store: nodes.store().clone(),
             is_writable: options.writable,
         };

@@ -57,6 +57,7 @@ impl MountParts {
             dirty_limit_bytes: options.dirty_limit_bytes,
             writeback_delay: options.writeback_delay,
             page_cache_keeps: !options.direct_io,
+            kept_bytes: options.kept_bytes,
         });
         limit_idle_bytes(options.cache_limit_bytes);
         let arrays = Arc::new(OpenArrays::new(&engine, &store, options.layout));

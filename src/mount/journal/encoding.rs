@@ -4,7 +4,8 @@
 //! gets a new tag, or the format another number (`FORMAT` in `mod.rs`). Uses `record.rs`, and `store` for the readers of an array.
 
 use crate::mount::journal::record::{
-    Content, DraftChange, NameRecord, OpenForWriting, OpenRecord, Record, ScratchRecord, WrittenEndRecord,
+    Content, DraftChange, LossReports, NameRecord, OpenForWriting, OpenRecord, Record, ScratchRecord,
+    WrittenEndRecord,
 };
 use crate::store::Readers;
 
@@ -85,6 +86,9 @@ impl Record {
             Record::ScratchEnded { number } => {
                 fields.tag(20).number(*number);
             }
+            Record::Loss { handle, unreported: LossReports { by_fsync, by_close } } => {
+                fields.tag(21).number(*handle).number((*by_fsync).into()).number((*by_close).into());
+            }
             Record::Sized { number, size_bytes } => {
                 fields.tag(18).number(*number).number(*size_bytes);
             }
@@ -150,6 +154,10 @@ impl Record {
             19 => Record::ScratchPromoted { number: fields.number()? },
             20 => Record::ScratchEnded { number: fields.number()? },
             18 => Record::Sized { number: fields.number()?, size_bytes: fields.number()? },
+            21 => Record::Loss {
+                handle: fields.number()?,
+                unreported: LossReports { by_fsync: fields.number()? != 0, by_close: fields.number()? != 0 },
+            },
             17 => Record::Draft { inode: fields.number()?, change: fields.draft_change()? },
             _ => return None,
         };
@@ -308,6 +316,7 @@ mod tests {
             Record::Released { handle: 3 },
             Record::LastNumbers { transient: 1, handle: 2 },
             Record::Resent { unique: 1 << 63, severity: 1 },
+            Record::Loss { handle: 7, unreported: LossReports { by_fsync: false, by_close: true } },
             Record::Delivered { handle: 3, unique: 8 },
             Record::WrittenEnd {
                 inode: 2,

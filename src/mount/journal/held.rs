@@ -12,6 +12,9 @@ use crate::store::LockKeeper;
 /// The longest name of a held descriptor.
 pub const MAX_NAME_BYTES: usize = 200;
 
+/// The name of the descriptor with what is written and not stored.
+pub const UNSTORED: &str = "unstored";
+
 /// Descriptors by their names, as the next daemon gets them.
 pub type HeldDescriptors = BTreeMap<String, OwnedFd>;
 

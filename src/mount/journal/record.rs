@@ -83,6 +83,15 @@ pub struct WrittenEndRecord {
     pub written_bytes: u32,
 }
 
+/// Which requests of a handle have not reported yet that bytes are lost which it may have written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct LossReports {
+    /// The next fsync has to.
+    pub by_fsync: bool,
+    /// The next close has to.
+    pub by_close: bool,
+}
+
 /// A change of the text of a sidecar.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DraftChange {
@@ -194,6 +203,13 @@ pub enum Record {
         handle: u64,
         /// The number of the request.
         unique: u64,
+    },
+    /// Bytes are lost that a handle may have written, and it has to report that, or has reported it.
+    Loss {
+        /// The handle.
+        handle: u64,
+        /// What it has not reported yet.
+        unreported: LossReports,
     },
     /// The written end of an array's file has changed.
     WrittenEnd {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::mount::journal::record::{
-    CRASH, DraftChange, NameRecord, OpenRecord, Record, ScratchRecord, WrittenEndRecord,
+    CRASH, DraftChange, LossReports, NameRecord, OpenRecord, Record, ScratchRecord, WrittenEndRecord,
 };
 
 /// An inode that the kernel may know.
@@ -51,6 +51,8 @@ pub struct SessionState {
     pub resent: BTreeMap<u64, u64>,
     /// For each handle that may write, the request that gave it to the kernel.
     pub delivered: BTreeMap<u64, u64>,
+    /// What handles have not reported yet of bytes that are lost, by handle.
+    pub losses: BTreeMap<u64, LossReports>,
     /// The written ends of files that are truncated or growing, and of those that were lately, by inode.
     pub written_ends: BTreeMap<u64, WrittenEndRecord>,
     /// The last requests that began to change names.
@@ -111,9 +113,17 @@ impl SessionState {
             Record::Released { handle } => {
                 self.open.remove(&handle);
                 self.delivered.remove(&handle);
+                self.losses.remove(&handle);
             }
             Record::Delivered { handle, unique } => {
                 self.delivered.insert(handle, unique);
+            }
+            Record::Loss { handle, unreported } => {
+                if unreported == LossReports::default() {
+                    self.losses.remove(&handle);
+                } else {
+                    self.losses.insert(handle, unreported);
+                }
             }
             Record::WrittenEnd { inode, end } => {
                 self.written_ends.insert(inode, end);
@@ -211,6 +221,7 @@ impl SessionState {
         let open = self.open.values().cloned().map(Record::Opened);
         let resent = self.resent.iter().map(|(&unique, &severity)| Record::Resent { unique, severity });
         let delivered = self.delivered.iter().map(|(&handle, &unique)| Record::Delivered { handle, unique });
+        let losses = self.losses.iter().map(|(&handle, &unreported)| Record::Loss { handle, unreported });
         let ends = self.written_ends.iter().map(|(&inode, &end)| Record::WrittenEnd { inode, end });
         let begun = self.begun.iter().map(|&unique| Record::Begun { unique });
         let tables = beginning.chain(inodes).chain(std::iter::once(last)).chain(open);
@@ -226,7 +237,7 @@ impl SessionState {
             changes.iter().map(move |change| Record::Draft { inode, change: change.clone() })
         });
         let scratch = self.scratch_in_use().chain(names).chain(drafts);
-        tables.chain(resent).chain(delivered).chain(ends).chain(begun).chain(scratch)
+        tables.chain(resent).chain(delivered).chain(losses).chain(ends).chain(begun).chain(scratch)
     }
 }
 
@@ -272,6 +283,9 @@ mod tests {
             Record::Released { handle: 6 },
             Record::WrittenEnd { inode: 2, end: WrittenEndRecord { end: 7, ..WrittenEndRecord::default() } },
             Record::Begun { unique: 16 },
+            Record::Loss { handle: 5, unreported: LossReports { by_fsync: false, by_close: true } },
+            Record::Loss { handle: 6, unreported: LossReports { by_fsync: true, by_close: true } },
+            Record::Loss { handle: 6, unreported: LossReports::default() },
             Record::Scratch { number: 1, file: ScratchRecord { mode: 1, uid: 2, gid: 3, thread: 4 } },
             name("a", "x", NameRecord::File(1)),
             Record::ScratchPromoted { number: 1 },

@@ -42,7 +42,7 @@ struct Daemon {
     array: Arc<Array>,
 }
 
-fn memory() -> File {
+pub(super) fn memory() -> File {
     File::from(sys::memory_file(c"zarrfs-test").unwrap())
 }
 
@@ -66,7 +66,7 @@ fn kill(daemon: Daemon, layout: Layout, store: &Arc<dyn Store>, log: &mut File) 
     start(layout, store, log, true)
 }
 
-fn copy(log: &File) -> File {
+pub(super) fn copy(log: &File) -> File {
     let copied = memory();
     std::io::copy(&mut sys_reader(log), &mut &copied).unwrap();
     copied

@@ -1,5 +1,6 @@
 //! Random reads and writes against a plain byte vector, with write-backs and reopens in between.
 
+mod kept_synced;
 mod killed;
 mod merge;
 

@@ -3,6 +3,7 @@
 //! The memory is an unnamed file (memfd_create(2)) that a keeper holds. Each write adds a record before its reply. If the daemon
 //! dies, the next one makes the dirty chunks again from the records (`replay.rs`), so nothing that write(2) accepted is lost.
 //! `record.rs` has the format, `segments.rs` the memory, `former.rs` what a daemon finds, and `recorder.rs` what one array records.
+//! If only synced bytes are to be kept, an array with other bytes is marked instead (`mark.rs`).
 //! Uses `dirty.rs` and `resources.rs`, `store` for the identity of a folder, and `sys`.
 //!
 //! Records are freed in order. A dirty chunk refers to its first record, so all later ones stay. When the log is longer than its
@@ -13,6 +14,7 @@
 //! a chunk was stored, a record says so before the chunk leaves the dirty ones; a record that voids others is later than these.
 
 mod former;
+mod mark;
 mod record;
 pub mod recorder;
 mod replay;
@@ -30,6 +32,7 @@ use crate::error::{Error, Result};
 use crate::sys::{SharedBytes, SharedMemory};
 
 pub use former::{ArrayDescription, FormerArray, FormerRecord};
+pub use mark::{KeptBytes, MarkedWrite, UnstoredMark};
 pub use record::{Header, Kind};
 pub use segments::Segment;
 

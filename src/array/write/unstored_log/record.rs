@@ -30,11 +30,15 @@ pub enum Kind {
     ZeroStored,
     /// All objects have been stored since the array was zeroed.
     ZeroEnded,
+    /// The array has bytes that are neither in the store nor in a record, until a later [`Kind::AllStored`] or [`Kind::AllRecorded`].
+    Unrecorded,
+    /// What the array has unstored at this place of the log is recorded again: nothing before it is [`Kind::Unrecorded`] any more.
+    AllRecorded,
     /// The array was removed, or renamed after everything was stored: what was recorded before is void.
     Ended,
 }
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 11] = [
     Kind::Array,
     Kind::Bytes,
     Kind::ChunkBytes,
@@ -44,6 +48,8 @@ const KINDS: [Kind; 9] = [
     Kind::ZeroEnded,
     Kind::Ended,
     Kind::AllStored,
+    Kind::Unrecorded,
+    Kind::AllRecorded,
 ];
 
 /// A record without its payload.

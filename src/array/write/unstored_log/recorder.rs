@@ -8,7 +8,9 @@ use crate::array::served::ServedArray;
 use crate::array::sync::OnceLock;
 use crate::array::write::dirty::{ChunkState, DirtyChunk, DirtyMap};
 use crate::array::write::resources::WriteResources;
-use crate::array::write::unstored_log::{ArrayDescription, Header, Kind, Recorded, Segment, UnstoredLog};
+use crate::array::write::unstored_log::{
+    ArrayDescription, Header, KeptBytes, Kind, MarkedWrite, Recorded, Segment, UnstoredLog, UnstoredMark,
+};
 use crate::error::{Error, Result};
 
 /// Records what happens to the dirty chunks of an array.
@@ -17,6 +19,31 @@ pub struct ChunkRecorder {
     resources: Arc<WriteResources>,
     /// The number of the array in the log, if something was recorded. Shared with the arrays from which this one grew.
     number: Arc<OnceLock<u64>>,
+    /// Whether the log says that bytes are not recorded. Shared likewise.
+    mark: Arc<UnstoredMark>,
+}
+
+/// What the log has of a write.
+pub enum WriteRecord {
+    /// There is no log.
+    None,
+    /// Its bytes.
+    Bytes(Recorded),
+    /// That the array has bytes that are not recorded.
+    Marked {
+        /// Counts the write as under way.
+        _write: MarkedWrite,
+    },
+}
+
+impl WriteRecord {
+    /// Returns the record of its bytes, if there is one.
+    pub fn recorded(&self) -> Option<&Recorded> {
+        match self {
+            WriteRecord::Bytes(recorded) => Some(recorded),
+            WriteRecord::None | WriteRecord::Marked { .. } => None,
+        }
+    }
 }
 
 impl ChunkRecorder {
@@ -26,6 +53,7 @@ impl ChunkRecorder {
             served: Arc::clone(served),
             resources: Arc::clone(resources),
             number: Arc::new(OnceLock::new()),
+            mark: Arc::default(),
         }
     }
 
@@ -35,6 +63,7 @@ impl ChunkRecorder {
             served: Arc::clone(served),
             resources: Arc::clone(&self.resources),
             number: Arc::clone(&self.number),
+            mark: Arc::clone(&self.mark),
         }
     }
 
@@ -79,10 +108,24 @@ impl ChunkRecorder {
 
     // --- what happens ---
 
-    /// Records bytes that are about to be written at `offset` of the file.
-    pub fn record_write(&self, offset: u64, data: &[u8]) -> Result<Option<Recorded>> {
-        let Some(log) = self.log() else { return Ok(None) };
-        self.add(log, Header::without_payload(Kind::Bytes, 0, 0, offset), data).map(Some)
+    /// Records bytes that are about to be written at `offset` of the file, or only that something is.
+    pub fn record_write(&self, offset: u64, data: &[u8]) -> Result<WriteRecord> {
+        let Some(log) = self.log() else { return Ok(WriteRecord::None) };
+        match self.resources.kept_bytes() {
+            KeptBytes::All => {
+                let header = Header::without_payload(Kind::Bytes, 0, 0, offset);
+                self.add(log, header, data).map(WriteRecord::Bytes)
+            }
+            KeptBytes::Synced => {
+                let write = self.mark.begin_write(|| self.add_mark(log))?;
+                Ok(WriteRecord::Marked { _write: write })
+            }
+        }
+    }
+
+    fn add_mark(&self, log: &Arc<UnstoredLog>) -> Result<Arc<Segment>> {
+        let recorded = self.add(log, Header::without_payload(Kind::Unrecorded, 0, 0, 0), &[])?;
+        Ok(Arc::clone(recorded.segment()))
     }
 
     /// Records something about an object, or about the whole array with `object` 0.
@@ -97,6 +140,9 @@ impl ChunkRecorder {
             return None;
         }
         let recorded = self.note(if is_zero { Kind::Zero } else { Kind::Ended }, 0, 0)?;
+        if !is_zero {
+            self.mark.forget();
+        }
         Some(Arc::clone(recorded.segment()))
     }
 
@@ -122,14 +168,45 @@ impl ChunkRecorder {
             && chunks.dirty.is_empty()
             && chunks.zero.is_none()
         {
-            drop(self.note(Kind::AllStored, 0, log.last_settled()));
+            let last = match self.resources.kept_bytes() {
+                KeptBytes::All => log.last_settled(),
+                // Writes add no records of their own.
+                KeptBytes::Synced => u64::MAX,
+            };
+            self.mark.end(|| self.note(Kind::AllStored, 0, last).is_some());
         }
+    }
+
+    /// Records that the array has nothing that is not stored, if the log says otherwise and it is so.
+    pub fn record_clean_if_marked(&self, chunks: &DirtyMap) {
+        if self.mark.is_set() {
+            self.record_clean(chunks);
+        }
+    }
+
+    /// Takes over the mark that a dead daemon has left: what it says is unstored is lost.
+    pub fn continue_lost(&self, segment: &Arc<Segment>) {
+        self.mark.continue_lost(segment);
+    }
+
+    /// Returns whether bytes are lost that a dead daemon has taken, and the handles that may have written them may not know yet.
+    pub fn is_lost(&self) -> bool {
+        self.mark.is_lost()
+    }
+
+    /// All these handles know.
+    pub fn end_loss(&self, chunks: &DirtyMap) {
+        self.mark.end_loss();
+        self.record_clean(chunks);
     }
 
     /// Records again the bytes of chunks with records in segments before `old`, so that these segments can be freed. A chunk that
     /// stays locked is skipped.
     pub fn record_anew(&self, chunks: Vec<(u64, Arc<DirtyChunk>)>, old: u64) {
         let Some(log) = self.log() else { return };
+        if let Err(error) = self.mark.renew(old, || self.add_mark(log)) {
+            return log::warn!("{error}");
+        }
         for (number, chunk) in chunks {
             let Some(mut state) = chunk.try_lock() else { continue };
             if state.is_retired || !state.records.begin_before(old) {
@@ -145,6 +222,35 @@ impl ChunkRecorder {
             }
         }
         log.free();
+    }
+
+    /// Records everything that is not stored, before the process leaves it to the next one. `zero` has the objects that were stored since all of the
+    /// array became zero, if it did. `is_unchanged` says whether nothing was written since `chunks` were listed. Returns whether all of it is recorded.
+    pub fn record_unstored(
+        &self,
+        chunks: &[(u64, Arc<DirtyChunk>)],
+        zero: Option<Vec<u64>>,
+        is_unchanged: impl FnOnce() -> bool,
+    ) -> bool {
+        let Some(log) = self.log() else { return true };
+        if let Some(settled) = zero {
+            let recorded = self.note(Kind::Zero, 0, 0);
+            settled.into_iter().for_each(|object| self.record(Kind::ZeroStored, object));
+            if recorded.is_none() {
+                return false;
+            }
+        }
+        for (number, chunk) in chunks {
+            let state = chunk.lock();
+            if !state.is_retired
+                && let Err(error) = self.add_chunk(log, *number, &state)
+            {
+                log::warn!("{error}");
+                return false;
+            }
+        }
+        self.mark.end(|| is_unchanged() && self.note(Kind::AllRecorded, 0, 0).is_some());
+        !self.mark.is_set()
     }
 
     /// Records all written bytes of a chunk.

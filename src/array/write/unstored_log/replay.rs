@@ -41,6 +41,7 @@ impl ArrayWriter {
             let replayed = replay.run(array);
             self.close_for_writing();
             replayed?;
+            self.take_over_loss(array);
         }
         // From here on the array has one number. Bytes that were recorded under other numbers are recorded again under this one.
         if same.len() > 1 {
@@ -50,6 +51,16 @@ impl ArrayWriter {
             if place == 0 { log.forget_former(array.number) } else { log.end_former(array) }
         }
         Ok(())
+    }
+
+    /// Notes that bytes of the array are lost, if a former daemon has left its mark.
+    fn take_over_loss(self: &Arc<Self>, array: &FormerArray) {
+        let is_about_it =
+            |record: &&FormerRecord| matches!(record.header.kind, Kind::Unrecorded | Kind::AllRecorded);
+        let last = array.records.iter().rev().find(is_about_it);
+        let Some(mark) = last.filter(|record| record.header.kind == Kind::Unrecorded) else { return };
+        self.dirty.recorder().continue_lost(&mark.segment);
+        self.shared.lost.lock().push(Arc::clone(self));
     }
 }
 
@@ -81,7 +92,13 @@ impl Replay<'_> {
                     }
                 }),
                 Kind::ZeroEnded => dirty.restore_zero(|zero| *zero = None),
-                Kind::ChunkBytes | Kind::Array | Kind::Stored | Kind::AllStored | Kind::Ended => {}
+                Kind::ChunkBytes
+                | Kind::Array
+                | Kind::Stored
+                | Kind::AllStored
+                | Kind::Unrecorded
+                | Kind::AllRecorded
+                | Kind::Ended => {}
             }
         }
         Ok(())

@@ -197,6 +197,7 @@ impl WriteBack {
         }
         if scope == FlushScope::Everything {
             self.dirty.end_zero();
+            self.dirty.record_clean();
         }
         Ok(())
     }

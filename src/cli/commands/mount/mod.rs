@@ -5,7 +5,7 @@ mod warnings;
 use clap::{Args, Parser, ValueEnum};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use zarrfs::array::Layout;
+use zarrfs::array::{KeptBytes, Layout};
 use zarrfs::mount::daemon::session::{self, StoreUse};
 use zarrfs::mount::daemon::syslog;
 use zarrfs::mount::options::{AllowOther, Options, Ownership};
@@ -81,6 +81,10 @@ pub struct Arguments {
     /// Let a small process start the daemon again if it dies, so that programs go on (mounts in the background)
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
     pub keeper: Switch,
+
+    /// What of the written bytes outlives a daemon that dies: all, or (for faster writes) synced ones; the loss of others is an error at fsync and close
+    #[arg(long, value_name = "all|synced", default_value = "all", hide_possible_values = true)]
+    pub keep: KeepChoice,
 
     /// Print what is mounted where, and log messages of level info
     #[arg(long, short = 'v')]
@@ -161,6 +165,15 @@ fn permission_bits(text: &str) -> std::result::Result<u32, String> {
         .ok()
         .filter(|bits| *bits <= 0o777)
         .ok_or_else(|| format!("'{text}' is not an octal number from 0 to 777"))
+}
+
+/// The values of `--keep`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum KeepChoice {
+    /// Every byte that was written.
+    All,
+    /// What was synced.
+    Synced,
 }
 
 /// The values of `--chmod`.
@@ -352,6 +365,10 @@ impl Arguments {
         options.formats = formats::merged(&self.formats);
         options.direct_io = self.direct_io.is_on();
         options.has_keeper = self.keeper.is_on();
+        options.kept_bytes = match self.keep {
+            KeepChoice::All => KeptBytes::All,
+            KeepChoice::Synced => KeptBytes::Synced,
+        };
         options.kernel_words.clone_from(&words.kernel);
         options.utab_words.clone_from(&words.utab);
         options.log_file = log.file().map(Path::to_owned);

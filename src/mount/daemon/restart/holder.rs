@@ -68,6 +68,16 @@ impl HeldFiles {
         KeeperHolder::new(self.to_keeper.try_clone()?, self.files.keys().cloned())
     }
 
+    /// Returns whether a descriptor with this name is held.
+    pub fn has(&self, name: &str) -> bool {
+        self.files.contains_key(name)
+    }
+
+    /// Closes a descriptor.
+    pub fn give_up(&mut self, name: &str) {
+        self.files.remove(name);
+    }
+
     /// Returns the descriptors, in the process that becomes the next daemon.
     pub fn take(&mut self) -> HeldDescriptors {
         std::mem::take(&mut self.files)

@@ -6,8 +6,12 @@
 //! parsed. After `zarrfs restart`, the next daemon runs the program on the disk instead, with the same command line; if that fails
 //! to start, the next daemon is a copy again.
 //!
+//! When too many daemons have died, the mount ends, and programs get ENOTCONN. What they have written and the store does not have stays with the
+//! keeper, which starts daemons that only store it, until one has.
+//!
 //! Invariants: if a daemon returns, or dies before the mount replies for the first time, the mount has ended, and its keeper ends
-//! too. The keeper never touches the mount point: it would wait there for the daemon that it has to start.
+//! too. A keeper does not end by itself while it holds unstored bytes. It never touches the mount point: it would wait there for the
+//! daemon that it has to start.
 
 use std::env;
 use std::ffi::{CString, OsString};
@@ -24,9 +28,10 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::mount::daemon::procfs::start_ticks;
 use crate::mount::daemon::restart::holder::{self, HeldFiles, KeeperHolder, MAX_HELD, OTHER_DESCRIPTORS};
+use crate::mount::daemon::restart::mark;
 use crate::mount::daemon::restart::service::{Found, StoredSession};
 use crate::mount::fs::KeeperInfo;
-use crate::mount::journal::held::{HeldDescriptors, SessionDescriptors};
+use crate::mount::journal::held::{HeldDescriptors, SessionDescriptors, UNSTORED};
 use crate::mount::journal::record::{CRASH, KILL};
 use crate::mount::options::Options;
 use crate::sys::{self, Fork, ProcessEnd, SignalSet};
@@ -44,6 +49,8 @@ const SECONDS_FOR_A_DEATH: f64 = 3.0;
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The longest pause between two attempts to store what is left of a mount that has ended.
+const LONGEST_STORE_PAUSE: Duration = Duration::from_secs(60);
 
 /// The exit code of a daemon that leaves its session to another one because it was asked to.
 pub const LEFT: i32 = 75;
@@ -265,6 +272,7 @@ pub fn keep(mut report: PipeWriter, stores_first: bool) -> Result<Daemon> {
         severity: 0,
         is_from_disk: false,
         stores_first,
+        is_over: false,
     };
     let mut daemon = RunningDaemon { pid: child, since: Instant::now() };
     loop {
@@ -390,8 +398,10 @@ struct Kept {
     severity: u64,
     /// The next daemon runs the program on the disk.
     is_from_disk: bool,
-    /// The daemon stores its dirty chunks before a planned restart.
+    /// The daemon stores its dirty chunks before a planned restart, because the mount is writable.
     stores_first: bool,
+    /// The mount has ended: a daemon only stores what is left.
+    is_over: bool,
 }
 
 impl Kept {
@@ -428,14 +438,15 @@ impl Kept {
         }
     }
 
-    /// Counts a death, and waits if daemons die soon after they begin. Ends this process, and with it the mount, if too many die.
+    /// Counts a death, and waits if daemons die soon after they begin. The mount is over if too many die.
     fn count_death(&mut self, life: Duration, how: &str) {
         let since = self.counted_at.elapsed().as_secs_f64();
         self.tokens = (self.tokens + since / SECONDS_FOR_A_DEATH).min(MAX_DEATHS) - 1.0;
         self.counted_at = Instant::now();
         if self.tokens < 0.0 {
             log_line(libc::LOG_ERR, &format!("the daemon {how}; too many have died, so the mount ends"));
-            std::process::exit(1);
+            self.is_over = true;
+            return;
         }
         log_line(libc::LOG_WARNING, &format!("the daemon {how}; another one continues the mount"));
         if life >= SHORT_LIFE {
@@ -447,16 +458,16 @@ impl Kept {
         if self.short_lives > 1
             && matches!(self.signals.wait_at_most(pause), Some(libc::SIGTERM | libc::SIGINT))
         {
-            std::process::exit(1);
+            self.is_over = true;
         }
     }
 
     /// Starts daemons until one of them continues the session.
     fn next_daemon(&mut self) -> Result<Forked> {
         loop {
-            if sys::has_ended(self.device.as_fd()) {
-                // The mount was unmounted while no daemon was running.
-                std::process::exit(0);
+            // It may have been unmounted while there was no daemon.
+            if self.is_over || sys::has_ended(self.device.as_fd()) {
+                return self.store_left().map(Forked::Daemon);
             }
             // The last words of the one before.
             self.held.receive();
@@ -493,12 +504,52 @@ impl Kept {
         }
     }
 
-    /// Forks the next daemon, or runs the program on the disk in the new process.
+    /// Ends the mount, and then starts daemons until one of them has stored what is left. Returns in each of them; this process ends.
+    fn store_left(&mut self) -> Result<Daemon> {
+        self.is_over = true;
+        if !self.stores_first {
+            std::process::exit(1);
+        }
+        // With the last descriptor, the kernel ends the connection.
+        let null = fs::OpenOptions::new().read(true).write(true).open("/dev/null").map_err(cannot_start)?;
+        self.device = null.into();
+        self.held.receive();
+        self.held.give_up(mark::NAME);
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let (mut reader, writer) = io::pipe().map_err(cannot_start)?;
+            let mut text = Vec::new();
+            match sys::fork() {
+                Ok(Fork::Child) => return self.become_daemon(writer),
+                Ok(Fork::Parent(pid)) => {
+                    drop(writer);
+                    let _ = reader.read_to_end(&mut text);
+                    let _ = sys::child_end(pid, true);
+                }
+                Err(error) => text.extend(error.to_string().into_bytes()),
+            }
+            self.held.receive();
+            if !self.held.has(UNSTORED) {
+                log_line(libc::LOG_WARNING, "the mount has ended, and everything that was written is stored");
+                std::process::exit(1);
+            }
+            let (pid, reason) = (self.keeper.pid, String::from_utf8_lossy(&text).into_owned());
+            let kept = format!("the mount has ended, and process {pid} keeps what is not stored");
+            log_line(libc::LOG_ERR, &format!("{kept}: {reason}"));
+            if let Some(libc::SIGTERM | libc::SIGINT) = self.signals.wait_at_most(pause) {
+                log_line(libc::LOG_ERR, "LOST: what was written to the mount and is not stored, by a signal");
+                std::process::exit(1);
+            }
+            pause = pause.saturating_mul(2).min(LONGEST_STORE_PAUSE);
+        }
+    }
+
+    /// Continues as the next daemon in a new process, or runs the program on the disk there.
     fn become_daemon(&mut self, mut report: PipeWriter) -> Result<Daemon> {
         sys::name_thread(c"zarrfs");
         // The folder may have gone. Then only a store with a relative path has, too.
         let _ = env::set_current_dir(&self.folder);
-        if self.is_from_disk {
+        if self.is_from_disk && !self.is_over {
             let error = self.run_from_disk(&report);
             let _ = report.write_all(error.to_string().as_bytes());
             std::process::exit(1);
@@ -511,7 +562,7 @@ impl Kept {
                 self.held.take(),
             ),
             severity: self.severity,
-            is_over: false,
+            is_over: self.is_over,
             keeper: Keeper::Process(self.keeper),
         };
         Ok(Daemon { call: Call::Continue(call), report })

@@ -155,7 +155,7 @@ impl ArrayFile {
         &self,
         request: &str,
         store: fn(&Array) -> Result<(), Error>,
-        report: fn(&WriterState, u64) -> u64,
+        report: fn(&WriterState, u64, Option<Error>) -> Option<Error>,
     ) -> FsResult<()> {
         self.io.store(&self.inode, self.writer.as_ref(), request, store, report)
     }
@@ -224,13 +224,13 @@ impl OpenFile for ArrayFile {
     fn flush(&self, handle: u64, process: u32) -> FsResult<()> {
         // The descriptor is gone, whatever close(2) returns.
         self.set_closing(true);
-        self.store("close", |array| array.writer().flush(), WriterState::report_by_close)?;
+        self.store("close", |array| array.writer().flush(), WriterState::unreported_by_close)?;
         self.ensure_complete(Some((handle, process)))
     }
 
     fn fsync(&self) -> FsResult<()> {
         self.set_closing(false);
-        self.store("fsync", |array| array.writer().sync(), WriterState::report_by_fsync)
+        self.store("fsync", |array| array.writer().sync(), WriterState::unreported_by_fsync)
     }
 
     fn sync(&self) -> FsResult<()> {

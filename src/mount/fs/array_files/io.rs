@@ -163,15 +163,15 @@ impl ArrayIo {
         result.map_err(|error| self.log.fail(inode, "truncate", error))
     }
 
-    /// Stores what was written, for a request of a handle. `report` records how many failures were reported to the handle, and
-    /// returns how many were reported before.
+    /// Stores what was written, for a request of a handle. `report` returns the error that
+    /// the handle has not reported of so many failures, and records that it has.
     pub fn store(
         &self,
         inode: &Inode,
         writer: Option<&WriterState>,
         request: &str,
         store: impl Fn(&Array) -> Result<(), Error>,
-        report: impl Fn(&WriterState, u64) -> u64,
+        report: impl Fn(&WriterState, u64, Option<Error>) -> Option<Error>,
     ) -> FsResult<()> {
         let Some(writer) = writer else {
             // A reader of a replaced array has nothing to store.
@@ -188,11 +188,10 @@ impl ArrayIo {
         }
         // The array that the handle opened counts the failures, however often it has grown since.
         let (failures, last) = writer.array.writer().failures();
-        let reported = report(writer, failures);
-        match (stored, last) {
+        match (stored, report(writer, failures, last)) {
             (Err(error), _) => Err(self.log.fail(inode, request, error)),
             // This attempt succeeded, but an earlier one failed, and this handle was not informed yet.
-            (Ok(()), Some(error)) if reported < failures => Err(Failure::from(error)),
+            (Ok(()), Some(error)) => Err(Failure::from(error)),
             _ => Ok(()),
         }
     }

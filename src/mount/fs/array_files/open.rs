@@ -12,7 +12,7 @@ use crate::hierarchy::{Node, OpenArrays, author};
 use crate::mount::fs::array_files::file::ArrayFile;
 use crate::mount::fs::array_files::growth::Growth;
 use crate::mount::fs::array_files::io::ArrayIo;
-use crate::mount::fs::array_files::writer::WriterState;
+use crate::mount::fs::array_files::writer::{UnreportedLoss, WriterState};
 use crate::mount::fs::arrays::{ServedArrays, shown_size};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 
@@ -149,12 +149,14 @@ impl ArrayFiles {
         Ok(Opened { file, is_direct, keeps_cache, backing })
     }
 
-    /// Opens a file for a handle from before a restart of the daemon. The kernel has the file open, so its size and its pages stay as they are. ESTALE where the store has another array, or none. Blocks on the store.
+    /// Opens a file for a handle from before a restart of the daemon. The kernel has the file open, so its size and its pages stay as they
+    /// are. `loss` returns what a handle that may write has to report. ESTALE where the store has another array, or none. Blocks on the store.
     pub fn reopen(
         &self,
         inode: &Arc<Inode>,
         cache_mode: CacheMode,
         writing: Option<OpenForWriting>,
+        loss: impl FnOnce(&Array) -> Option<UnreportedLoss>,
     ) -> FsResult<ArrayFile> {
         let stale = Failure::Errno(libc::ESTALE);
         let shared = inode.shared.as_ref().ok_or(Failure::Errno(libc::EBADF))?;
@@ -175,7 +177,7 @@ impl ArrayFiles {
         let array = self.arrays.open(shared, cached.node_state())?;
         inode.written_end.lock().end_growth_at(array.size_bytes());
         let writer = match writing {
-            Some(OpenForWriting { may_map, .. }) => Some(WriterState::open(&array, may_map)?),
+            Some(OpenForWriting { may_map, .. }) => Some(WriterState::reopen(&array, may_map, loss(&array))?),
             None => None,
         };
         Ok(ArrayFile {

@@ -5,10 +5,12 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
+use crate::array::Array;
 use crate::cancellation::Cancellation;
 use crate::formats::Role;
 use crate::formats::virtual_file::VirtualFile;
 use crate::mount::fs::array_files::open::ArrayFiles;
+use crate::mount::fs::array_files::writer::UnreportedLoss;
 use crate::mount::fs::arrays::ServedArrays;
 use crate::mount::fs::entity::EntityKind;
 use crate::mount::fs::entries::Entries;
@@ -23,7 +25,8 @@ use crate::mount::fs::page_cache::page_drops::{PageDrop, PageRead};
 use crate::mount::fs::virtual_files::companions::Companions;
 use crate::mount::fs::virtual_files::open::VirtualFiles;
 use crate::mount::fs::virtual_files::sidecar_edit::Drafts;
-use crate::mount::journal::record::{Content, OpenForWriting, OpenRecord};
+use crate::mount::journal::Journal;
+use crate::mount::journal::record::{Content, LossReports, OpenForWriting, OpenRecord, Record};
 use crate::store::Readers;
 
 /// The rooms that open files again.
@@ -36,6 +39,8 @@ pub(in crate::mount::fs) struct Reopening {
     pub served: Arc<ServedArrays>,
     pub scratch_files: Arc<ScratchFiles>,
     pub drafts: Arc<Drafts>,
+    /// The state of the session for another daemon, if it is kept.
+    pub journal: OnceLock<Arc<Journal>>,
 }
 
 impl Reopening {
@@ -49,12 +54,34 @@ impl Reopening {
         self.served.is_gone(path)
     }
 
-    fn open(&self, inode: &Arc<Inode>, record: &OpenRecord) -> FsResult<Arc<dyn OpenFile>> {
+    /// Returns what a handle has to report: what a daemon before has not, and what was lost with the last one.
+    fn loss(&self, handle: u64, array: &Array, unreported: LossReports) -> Option<UnreportedLoss> {
+        let unreported = match array.writer().loss() {
+            Some(_) => LossReports { by_fsync: true, by_close: true },
+            None => unreported,
+        };
+        let journal = self.journal.get().cloned();
+        let record = move |unreported| {
+            if let Some(journal) = &journal {
+                journal.append(&Record::Loss { handle, unreported });
+            }
+        };
+        let is_left = unreported != LossReports::default();
+        is_left.then(|| UnreportedLoss::new(unreported, Box::new(record)))
+    }
+
+    fn open(
+        &self,
+        inode: &Arc<Inode>,
+        record: &OpenRecord,
+        unreported: LossReports,
+    ) -> FsResult<Arc<dyn OpenFile>> {
         let stale = Failure::Errno(libc::ESTALE);
         match (&record.content, inode.entity.kind) {
             (Content::Array { .. }, EntityKind::Array) => {
                 let cache_mode = former_mode(inode, record);
-                Ok(Arc::new(self.array_files.reopen(inode, cache_mode, record.writing)?))
+                let loss = |array: &Array| self.loss(record.handle, array, unreported);
+                Ok(Arc::new(self.array_files.reopen(inode, cache_mode, record.writing, loss)?))
             }
             (Content::Unrepeatable, EntityKind::Scratch(number)) => {
                 let access = match record.writing {
@@ -107,6 +134,8 @@ fn former_mode(inode: &Inode, record: &OpenRecord) -> CacheMode {
 pub(super) struct FormerFile {
     inode: Arc<Inode>,
     record: OpenRecord,
+    /// What a daemon before had to report, and has not.
+    unreported: LossReports,
     reopening: Arc<Reopening>,
     /// Counts the handle from the beginning: files that are opened before its first request take account of it.
     cache_mode: Option<CacheMode>,
@@ -120,7 +149,12 @@ pub(super) struct FormerFile {
 
 impl FormerFile {
     /// Creates a file that is not opened yet.
-    pub fn new(inode: Arc<Inode>, record: OpenRecord, reopening: Arc<Reopening>) -> Self {
+    pub fn new(
+        inode: Arc<Inode>,
+        record: OpenRecord,
+        unreported: LossReports,
+        reopening: Arc<Reopening>,
+    ) -> Self {
         let mut of_array = None;
         if let Content::Array { form, shape, readers } = &record.content {
             inode.identity.expect(form.clone(), shape.clone());
@@ -128,7 +162,7 @@ impl FormerFile {
         }
         let cache_mode = (inode.entity.kind == EntityKind::Array).then(|| former_mode(&inode, &record));
         let (file, opening) = (OnceLock::new(), Mutex::new(()));
-        FormerFile { inode, record, reopening, cache_mode, file, opening, _readers: of_array }
+        FormerFile { inode, record, unreported, reopening, cache_mode, file, opening, _readers: of_array }
     }
 
     /// Opens it, unless it is open already.
@@ -147,7 +181,7 @@ impl FormerFile {
         if let Some(file) = self.file.get() {
             return Ok(file);
         }
-        let file = self.reopening.open(&self.inode, &self.record)?;
+        let file = self.reopening.open(&self.inode, &self.record, self.unreported)?;
         Ok(self.file.get_or_init(|| file))
     }
 }

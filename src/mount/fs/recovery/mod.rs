@@ -28,8 +28,9 @@ use crate::mount::fs::error::Failure;
 use crate::mount::fs::inode::{FormerInode, Inode, InodeChange, InodeTable};
 use crate::mount::fs::names::table::NameTable;
 use crate::mount::fs::open_file::HandleTable;
+use crate::mount::fs::request::RequestLog;
 use crate::mount::journal::Journal;
-use crate::mount::journal::held::{DescriptorHolder, SessionDescriptors};
+use crate::mount::journal::held::{DescriptorHolder, SessionDescriptors, UNSTORED};
 use crate::mount::journal::intents::NameIntents;
 use crate::mount::journal::record::{OpenRecord, Record};
 use crate::mount::journal::state::SessionState;
@@ -40,13 +41,8 @@ use former_file::FormerFile;
 pub(super) use former_file::Reopening;
 use words::{kind_words, parse_entity, view_words};
 
-/// The name of the descriptor of the log of unstored bytes.
-const UNSTORED: &str = "unstored";
-
 /// The records of a session, and the tables that are rebuilt from them.
 pub struct Recovery {
-    /// The state of the session for another daemon, if it is kept.
-    journal: OnceLock<Arc<Journal>>,
     /// The descriptors that are held for another daemon, if there is a keeper or a service manager that does.
     descriptors: OnceLock<Arc<SessionDescriptors>>,
     /// The handles that the kernel may not have got, by the request of their open.
@@ -55,6 +51,8 @@ pub struct Recovery {
     waiting: Mutex<Vec<Arc<FormerFile>>>,
     /// The arrays that could not be opened to store what was written before, each logged once.
     unstored: Mutex<HashSet<String>>,
+    /// The inodes of arrays of which bytes are lost, with pages that the kernel is to drop.
+    lost: Mutex<Vec<u64>>,
     parts: RecoveryParts,
     reopening: Arc<Reopening>,
 }
@@ -66,6 +64,7 @@ pub(super) struct RecoveryParts {
     pub names: Arc<NameTable>,
     pub intents: Arc<NameIntents>,
     pub engine: Arc<Engine>,
+    pub log: Arc<RequestLog>,
     pub store: Arc<dyn Store>,
     pub is_writable: bool,
 }
@@ -74,11 +73,11 @@ impl Recovery {
     /// Creates the recovery of a session that is not recorded.
     pub(super) fn new(parts: RecoveryParts, reopening: Reopening) -> Self {
         Recovery {
-            journal: OnceLock::new(),
             descriptors: OnceLock::new(),
             undelivered: Mutex::default(),
             waiting: Mutex::default(),
             unstored: Mutex::default(),
+            lost: Mutex::default(),
             parts,
             reopening: Arc::new(reopening),
         }
@@ -108,7 +107,7 @@ impl Recovery {
             }
             inodes.append(&change_record(change));
         }));
-        let _ = self.journal.set(journal.clone());
+        let _ = self.reopening.journal.set(journal.clone());
     }
 
     /// Rebuilds the tables, takes over the descriptors of the former daemon, and continues its journal. Must be called before the
@@ -138,7 +137,9 @@ impl Recovery {
                 let Some(&unique) = state.delivered.get(&number) else { continue };
                 self.undelivered.lock().insert(unique, number);
             }
-            let file = Arc::new(FormerFile::new(inode, record.clone(), self.reopening.clone()));
+            let unreported = state.losses.get(&number).copied().unwrap_or_default();
+            let reopening = self.reopening.clone();
+            let file = Arc::new(FormerFile::new(inode, record.clone(), unreported, reopening));
             if record.writing.is_some() {
                 waiting.push(file.clone());
             }
@@ -214,6 +215,9 @@ impl Recovery {
         }
         self.parts.names.end_restoring();
         let is_done = self.waiting.lock().is_empty() && self.parts.engine.former_paths().is_empty();
+        if is_done {
+            self.report_losses();
+        }
         if is_done && let Some(descriptors) = self.descriptors.get() {
             // What is left are locks of arrays that no longer have writers.
             for (name, file) in descriptors.take_rest() {
@@ -224,9 +228,24 @@ impl Recovery {
         is_done
     }
 
+    /// Reports which arrays have lost bytes. All handles that may have written them are open again, and report it, too.
+    fn report_losses(&self) {
+        for (path, error) in self.parts.engine.lost() {
+            let inode = self.parts.inodes.get_or_add(&Entity::array(None, path));
+            self.parts.log.record_failure(&inode, "restart of the daemon", &Failure::Error(error));
+            self.lost.lock().push(inode.number);
+        }
+        self.parts.engine.end_losses();
+    }
+
+    /// Returns the inodes of arrays that have lost bytes, each once: the kernel may still have pages with them.
+    pub fn take_lost(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.lost.lock())
+    }
+
     /// Records an open file or folder, before the kernel gets its handle.
     pub(super) fn record_open(&self, inode: u64, handle: u64, is_direct: bool, is_passthrough: bool) {
-        if let Some(journal) = self.journal.get()
+        if let Some(journal) = self.reopening.journal.get()
             && let Ok(file) = self.parts.handles.get(handle)
         {
             let (content, writing) = (file.content(), file.writing());
@@ -237,7 +256,7 @@ impl Recovery {
 
     /// Records that the kernel gets a handle that may write with the reply to this request.
     pub fn record_delivery(&self, handle: u64, request: u64) {
-        if let Some(journal) = self.journal.get() {
+        if let Some(journal) = self.reopening.journal.get() {
             journal.append(&Record::Delivered { handle, unique: request });
         }
     }
@@ -250,7 +269,7 @@ impl Recovery {
 
     /// Records that a handle is closed.
     pub(super) fn record_release(&self, handle: u64) {
-        if let Some(journal) = self.journal.get() {
+        if let Some(journal) = self.reopening.journal.get() {
             journal.append(&Record::Released { handle });
         }
     }

@@ -3,6 +3,7 @@
 //! This file uses nothing of the crate but its errors.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -38,6 +39,11 @@ impl RequestGate {
     /// Keeps requests from changing anything until the lock is released.
     pub fn freeze(&self) -> RwLockWriteGuard<'_, ()> {
         self.changes.write()
+    }
+
+    /// Keeps requests from changing anything until the lock is released. `None` if one that has begun takes longer than this.
+    pub fn freeze_within(&self, timeout: Duration) -> Option<RwLockWriteGuard<'_, ()>> {
+        self.changes.try_write_for(timeout)
     }
 
     /// Makes all reads fail from now on, and all writes except pages of memory maps. So exactly the writes with a successful reply

@@ -316,6 +316,7 @@ impl InternalFiles {
             "order": if options.layout.order == Order::F { "F" } else { "C" },
             "revalidate": options.revalidate_seconds,
             "formats": options.formats.iter().map(|format| format.name).collect::<Vec<_>>(),
+            "keep": options.kept_bytes.word(),
             "direct-io": options.direct_io,
             "allow-references": options.allowed_references,
             "remote": options.remote.as_ref().map(remote_config),

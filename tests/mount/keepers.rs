@@ -1,0 +1,74 @@
+//! The keeper of a mount whose daemon is gone for good: what programs have written is stored all the same.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+
+use crate::kept_synced::Descriptors;
+use crate::restarts::{abort, has_keepers, keeper};
+use crate::support::place::*;
+
+/// Mounts an array with a keeper, writes to it, and ends the connection while there is no daemon, as an administrator does. Returns the keeper.
+fn end_without_daemon(place: &Place, before: impl FnOnce()) -> Option<u32> {
+    place.put("zarr.json", r#"{"zarr_format":3,"node_type":"group","attributes":{}}"#);
+    place.put("a/zarr.json", array_document(300, 1, "uint8"));
+    place.mount(&["--keeper", "--writable"]);
+    if !has_keepers(place) {
+        return None;
+    }
+    let (daemon, keeper) = (place.daemon(), keeper(place).unwrap());
+    let mut files = Descriptors::new(place);
+    assert_eq!(["open one mnt/a", "write one 2000 5000"].map(|line| files.run(line)), [0, 0]);
+    before();
+    let device = fs::metadata(place.mountpoint()).unwrap().dev();
+    signal(keeper, "STOP");
+    signal(daemon, "KILL");
+    let is_ended = is_root() && abort(device);
+    signal(keeper, "CONT");
+    files.end();
+    if !is_ended {
+        return None;
+    }
+    let output = Command::new("umount").args(["-i", "-l"]).arg(place.mountpoint()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(keeper)
+}
+
+fn is_stored(place: &Place) -> bool {
+    let chunk = fs::read(place.store().join("a/c/0/0"));
+    chunk.is_ok_and(|bytes| bytes[2000..7000] == [7; 5000] && bytes[7000..].iter().all(|&byte| byte == 1))
+}
+
+/// The bug: a keeper that found its mount unmounted, or had seen too many deaths, ended, and with it what was not stored.
+#[test]
+fn what_was_written_is_stored_when_the_mount_ends_without_a_daemon() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let Some(keeper) = end_without_daemon(&place, || {}) else { return };
+    wait_for(|| !is_running(keeper));
+    assert!(is_stored(&place));
+    assert!(!is_mounted(&place.mountpoint()));
+}
+
+#[test]
+fn a_keeper_keeps_what_the_store_does_not_take() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let chunks = place.store().join("a/c");
+    // No chunk can be stored.
+    let Some(keeper) = end_without_daemon(&place, || fs::write(&chunks, "").unwrap()) else { return };
+    wait_for(|| !is_mounted(&place.mountpoint()));
+    // Nobody else may write the array meanwhile.
+    place.mount(&["--writable", "--keeper=off"]);
+    let refused = File::options().write(true).open(place.path("a")).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(16), "EBUSY");
+    assert!(place.umount().status.success());
+    assert!(is_running(keeper));
+    fs::remove_file(&chunks).unwrap();
+    wait_for(|| !is_running(keeper));
+    assert!(is_stored(&place));
+}
