@@ -197,7 +197,7 @@ fn a_dead_daemons_mount_is_cleaned_up() {
         return;
     }
     let place = Place::demo();
-    place.mount(&[]);
+    place.mount(&["--keeper=off"]);
     let daemon = place.daemon();
     let mountpoint = place.mountpoint();
     let stale = || zarrfs(&["umount", "--stale", mountpoint.to_str().unwrap()]);

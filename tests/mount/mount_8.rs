@@ -90,7 +90,7 @@ fails mount -t zarrfs "$PWD/nothing" mnt
 says "no such folder or zip archive"
 fails mount -t zarrfs "$store" nowhere
 says "mount point"
-mount -t zarrfs -o writable "$store" mnt
+mount -t zarrfs -o writable,keeper=off "$store" mnt
 kill -9 "$(sed -n 's/.*"pid": \([0-9]*\).*/\1/p' mnt/__zarrfs__/config.json)"
 sleep 0.3
 fails cat mnt/small/answer
@@ -128,7 +128,7 @@ mount -t zarrfs -o ro,_netdev "$store" "$mnt"
 grep -q "OPTS=uhelper=fuse.zarrfs,_netdev$" /run/mount/utab
 ./zarrfs umount "$mnt"
 forgotten
-./zarrfs mount --writable "$store" "$mnt"
+./zarrfs mount --writable --keeper=off "$store" "$mnt"
 kill -9 "$(pid)"
 until fails cat mnt/small/answer; do :; done
 ./zarrfs umount --stale "$mnt"
@@ -161,7 +161,7 @@ PATH=$PWD/bin:$PATH ./zarrfs mount --foreground "$store" "$mnt" 2>said
 gone
 forgotten
 # The daemon is killed, and others take its mount away.
-./zarrfs mount "$store" "$mnt"
+./zarrfs mount --keeper=off "$store" "$mnt"
 daemon=$(pid)
 kill -9 "$daemon"
 ended "$daemon"
@@ -170,7 +170,7 @@ known
 /bin/mount -c -i -f -t fuse.zarrfs -o uhelper=fuse.zarrfs -- a "/tmp/gone with it"
 /bin/mount -c -i -f -t fuse.sshfs -o uhelper=fuse.sshfs -- a /tmp/of_another
 mkdir inner
-unshare --mount bash -c './zarrfs mount "$0" "$PWD/inner"; sed -n "s/.*\"pid\": \([0-9]*\).*/\1/p" inner/__zarrfs__/config.json >inner.pid' "$store"
+unshare --mount bash -c './zarrfs mount --keeper=off "$0" "$PWD/inner"; sed -n "s/.*\"pid\": \([0-9]*\).*/\1/p" inner/__zarrfs__/config.json >inner.pid' "$store"
 ./zarrfs mounts >list
 forgotten
 if grep "gone" /run/mount/utab; then echo "not cleaned"; exit 1; fi

@@ -313,7 +313,7 @@ fn without_its_keeper_a_mount_ends_with_its_daemon() {
         assert!(zarrfs(&["umount", "--stale", mountpoint.to_str().unwrap()]).status.success());
         assert!(!is_mounted(&mountpoint));
     }
-    for options in [&[][..], &["--writable"]] {
+    for options in [&["--keeper=off"][..], &["--keeper=off", "--writable"]] {
         place.mount(options);
         assert_eq!(keeper(&place), None, "{options:?}");
         assert!(refusal(&zarrfs(&["restart", mountpoint.to_str().unwrap()]), 1).contains("has no keeper"));

@@ -15,7 +15,7 @@ Examples:
 
 /// Continue a mount with the program that is installed now
 ///
-/// Programs keep their open files. Only for mounts with a keeper, since Linux 6.9. For services of systemd, systemctl restart does the
+/// Programs keep their open files. Only for mounts in the background, since Linux 6.9. For services of systemd, systemctl restart does the
 /// same.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]

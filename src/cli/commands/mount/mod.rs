@@ -78,8 +78,8 @@ pub struct Arguments {
     #[arg(long, short = 'f')]
     pub foreground: bool,
 
-    /// Let a small process start the daemon again if it dies, so that programs go on (mounts in the background)
-    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on", hide_possible_values = true)]
+    /// Let a small process start the daemon again if it dies, so that programs go on; for mounts in the background, since Linux 6.9
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_value = "on", default_missing_value = "on", hide_possible_values = true)]
     pub keeper: Switch,
 
     /// What of the written bytes outlives a daemon that dies: all, or (for faster writes) synced ones; the loss of others is an error at fsync and close
@@ -212,7 +212,6 @@ impl Arguments {
         options.allowed_references.clone_from(&store_options.allowed_references);
         let may_be_remote = is_remote(&self.store) || store_options.remote.disk_cache.is_some();
         options.remote = may_be_remote.then(|| store_options.remote.clone());
-        self.check_keeper()?;
         self.check_writing(options.writable)?;
         if self.fake {
             open::zarr_store(&self.store, &StoreOptions { overlay: None, ..store_options })?;
@@ -254,16 +253,6 @@ impl Arguments {
         if has_no_log {
             output::note(format_args!(
                 "zarrfs: warning: no system log is running: errors will not be recorded (use --log-file)"
-            ));
-        }
-        Ok(())
-    }
-
-    /// Refuses a keeper for a mount that it cannot keep.
-    fn check_keeper(&self) -> Outcome {
-        if self.keeper.is_on() && self.foreground {
-            return Err(Exit::Usage(
-                "--keeper is for mounts in the background: leave it or --foreground out".to_owned(),
             ));
         }
         Ok(())

@@ -95,7 +95,7 @@ pub fn restart(mountpoint: &Path) -> Result<()> {
     let before = config()?;
     let Some(keeper) = keeper_of(&before) else {
         return Err(Error::Usage(format!(
-            "the mount on {shown} has no keeper (--keeper; not in the foreground, not writable, Linux 6.9): unmount it, and mount it again; for a service, 'systemctl restart'"
+            "the mount on {shown} has no keeper (as with --keeper=off, --foreground, or before Linux 6.9): unmount it, and mount it again; for a service, 'systemctl restart'"
         )));
     };
     keeper::ask_for_restart(keeper).map_err(|error| {
