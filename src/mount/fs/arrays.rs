@@ -67,6 +67,10 @@ impl ServedArrays {
         self.reconcile(&entity, &cached, Blocking::Yes)?;
         let inode = self.inodes.get_or_add(&entity);
         let shared = inode.shared.as_ref().ok_or(Failure::Errno(libc::ESTALE))?;
+        if self.arrays.engine().has_former(path) {
+            // What a daemon before has written to it becomes dirty again, for which its document is read. Without readers it is closed.
+            shared.audience.admit(self.permissions.readers(cached.node.as_deref()));
+        }
         self.arrays.open(shared, cached.node_state())?;
         Ok(shared.clone())
     }

@@ -455,10 +455,21 @@ impl Kept {
         }
         let pause = FIRST_PAUSE.saturating_mul(1 << self.short_lives.min(10)).min(LONGEST_PAUSE);
         self.short_lives += 1;
-        if self.short_lives > 1
-            && matches!(self.signals.wait_at_most(pause), Some(libc::SIGTERM | libc::SIGINT))
-        {
+        if self.short_lives > 1 && self.pause(pause) {
             self.is_over = true;
+        }
+    }
+
+    /// Waits. Returns early, with `true`, if this process is asked to end.
+    fn pause(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        loop {
+            match self.signals.wait_at_most(until.saturating_duration_since(Instant::now())) {
+                Some(libc::SIGTERM | libc::SIGINT) => return true,
+                // The end of a child that was waited for.
+                Some(_) => {}
+                None => return false,
+            }
         }
     }
 
@@ -536,7 +547,7 @@ impl Kept {
             let (pid, reason) = (self.keeper.pid, String::from_utf8_lossy(&text).into_owned());
             let kept = format!("the mount has ended, and process {pid} keeps what is not stored");
             log_line(libc::LOG_ERR, &format!("{kept}: {reason}"));
-            if let Some(libc::SIGTERM | libc::SIGINT) = self.signals.wait_at_most(pause) {
+            if self.pause(pause) {
                 log_line(libc::LOG_ERR, "LOST: what was written to the mount and is not stored, by a signal");
                 std::process::exit(1);
             }
