@@ -125,6 +125,16 @@ pub fn some(range: std::ops::Range<u64>, number: u64) -> u64 {
 /// was read through the old handle.
 #[test]
 fn a_handle_of_before_reads_nothing_that_was_closed_since() {
+    reads_nothing_that_was_closed_since("rows");
+}
+
+/// The same bug was left in companion files.
+#[test]
+fn a_companion_of_before_reads_nothing_that_was_closed_since() {
+    reads_nothing_that_was_closed_since("__formats__/npy/rows.npy");
+}
+
+fn reads_nothing_that_was_closed_since(name: &str) {
     if !can_mount() || !is_root() {
         return;
     }
@@ -134,10 +144,10 @@ fn a_handle_of_before_reads_nothing_that_was_closed_since() {
     if !has_keepers(&place) {
         return;
     }
-    let script = "exec 3<mnt/rows 4<mnt/rows 5<mnt/rows; echo open; while read handle chunk; do \
-        dd bs=10000 skip=$chunk count=1 status=none <&$handle 2>&1 | tr -d '\\n'; echo; done";
+    let script = "exec 3<mnt/$0 4<mnt/$0 5<mnt/$0; echo open; while read handle chunk; do \
+        dd bs=10000 skip=$chunk count=1 status=none <&$handle 2>&1 | tr -cd 'A-Za-z '; echo; done";
     let mut reader = Command::new("sh")
-        .args(["-c", script])
+        .args(["-c", script, name])
         .env("LC_ALL", "C")
         .current_dir(place.folder.path())
         .uid(65_534)

@@ -185,20 +185,26 @@ impl Writer<'_> {
         self
     }
 
+    fn readers(&mut self, readers: &Readers) {
+        let Readers { uid, gid, mode } = *readers;
+        self.number(uid.into()).number(gid.into()).number(mode.into());
+    }
+
     fn content(&mut self, content: &Content) {
         match content {
             Content::Array { form, shape, readers } => {
                 self.tag(1).bytes(form.as_bytes()).number(shape.len() as u64);
-                let readers = [readers.uid, readers.gid, readers.mode].map(u64::from);
-                shape.iter().chain(&readers).for_each(|number| {
+                shape.iter().for_each(|number| {
                     self.number(*number);
                 });
+                self.readers(readers);
             }
             Content::Bytes(bytes) => {
                 self.tag(2).bytes(bytes);
             }
-            Content::Made { fingerprint } => {
-                self.tag(3).number(*fingerprint);
+            Content::Made { fingerprint, readers } => {
+                self.tag(3).number(*fingerprint).number(readers.len() as u64);
+                readers.iter().for_each(|readers| self.readers(readers));
             }
             Content::Folder { fingerprint } => {
                 self.tag(4).number(*fingerprint);
@@ -269,6 +275,10 @@ impl Reader<'_> {
         })
     }
 
+    fn readers(&mut self) -> Option<Readers> {
+        Some(Readers { uid: self.short()?, gid: self.short()?, mode: self.short()? })
+    }
+
     fn content(&mut self) -> Option<Content> {
         let (tag, rest) = self.0.split_first()?;
         self.0 = rest;
@@ -277,11 +287,14 @@ impl Reader<'_> {
                 let form = self.text()?;
                 let rank = self.number()?;
                 let shape = (0..rank).map(|_| self.number()).collect::<Option<_>>()?;
-                let mut id = || u32::try_from(self.number()?).ok();
-                Content::Array { form, shape, readers: Readers { uid: id()?, gid: id()?, mode: id()? } }
+                Content::Array { form, shape, readers: self.readers()? }
             }
             2 => Content::Bytes(self.bytes()?),
-            3 => Content::Made { fingerprint: self.number()? },
+            3 => {
+                let (fingerprint, count) = (self.number()?, self.number()?);
+                let readers = (0..count).map(|_| self.readers()).collect::<Option<_>>()?;
+                Content::Made { fingerprint, readers }
+            }
             4 => Content::Folder { fingerprint: self.number()? },
             5 => Content::Unrepeatable,
             _ => return None,
@@ -346,7 +359,7 @@ mod tests {
                 readers: Readers { uid: 1, gid: 2, mode: 0o640 },
             }),
             opened(Content::Bytes(vec![0, 1])),
-            opened(Content::Made { fingerprint: 1 }),
+            opened(Content::Made { fingerprint: 1, readers: vec![Readers { uid: 1, gid: 2, mode: 3 }] }),
             opened(Content::Folder { fingerprint: 2 }),
             opened(Content::Unrepeatable),
         ] {

@@ -32,7 +32,7 @@ use crate::sys::{self, SharedMemory};
 
 /// The name of the format. It gets another number when the fields of a record change: a version that does not know the format, or a
 /// record, stores what is unstored and makes the mount anew.
-const FORMAT: &[u8; 16] = b"zarrfs session 2";
+const FORMAT: &[u8; 16] = b"zarrfs session 3";
 /// The name instead of that in a journal that lacks records.
 const BROKEN: &[u8; 16] = b"zarrfs broken   ";
 /// Where the header has the place of the current part.

@@ -30,6 +30,8 @@ pub enum Content {
     Made {
         /// What distinguishes it from a file with other bytes.
         fingerprint: u64,
+        /// The users who may have opened each of its arrays.
+        readers: Vec<Readers>,
     },
     /// The entries of a folder.
     Folder {

@@ -95,15 +95,15 @@ impl Reopening {
                 Ok(Arc::new(self.drafts.open(inode.clone())?.file))
             }
             (Content::Bytes(bytes), _) => {
-                self.open_virtual(VirtualFile::from_bytes(bytes.clone()).into(), record)
+                self.open_virtual(VirtualFile::from_bytes(bytes.clone()).into(), &[], record)
             }
-            (&Content::Made { fingerprint }, EntityKind::Companion(format, place)) => {
-                let file = self.companions.reopen(inode, format, place, fingerprint)?;
+            (Content::Made { fingerprint, readers }, EntityKind::Companion(format, place)) => {
+                let file = self.companions.reopen(inode, format, place, *fingerprint)?;
                 let bypasses = self.cache_policy.is_direct() || format.role == Role::Sidecar;
                 if !record.is_direct && (bypasses || !file.is_steady()) {
                     return Err(stale);
                 }
-                self.open_virtual(file, record)
+                self.open_virtual(file, readers, record)
             }
             (Content::Folder { .. }, kind) if kind.is_folder() => {
                 let folder = self.entries.list(&inode.entity, false)?;
@@ -113,8 +113,14 @@ impl Reopening {
         }
     }
 
-    fn open_virtual(&self, file: Arc<VirtualFile>, record: &OpenRecord) -> FsResult<Arc<dyn OpenFile>> {
-        let opened = self.virtual_files.open(file, record.is_direct, &Cancellation::never())?;
+    fn open_virtual(
+        &self,
+        file: Arc<VirtualFile>,
+        readers: &[Readers],
+        record: &OpenRecord,
+    ) -> FsResult<Arc<dyn OpenFile>> {
+        let mut opened = self.virtual_files.open(file, record.is_direct, &Cancellation::never())?;
+        opened.file.admit_former(readers)?;
         Ok(Arc::new(opened.file))
     }
 }

@@ -17,6 +17,7 @@ use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::request::RequestLog;
 use crate::mount::fs::request::gate::RequestGate;
 use crate::mount::journal::record::Content;
+use crate::store::Readers;
 
 /// The longest file that the journal of the session has as a whole.
 const MAX_RECORDED_BYTES: usize = 64 << 10;
@@ -49,7 +50,14 @@ impl VirtualFiles {
     ) -> FsResult<Opened<OpenVirtualFile>> {
         let arrays = self.served.use_arrays(&file, cancellation)?;
         let reader = file.reader(self.cache_policy.readahead(is_direct));
-        let file = OpenVirtualFile { file, reader, arrays, files: self.clone(), is_report: false };
+        let file = OpenVirtualFile {
+            file,
+            reader,
+            arrays,
+            _former_readers: Vec::new(),
+            files: self.clone(),
+            is_report: false,
+        };
         Ok(Opened::without_cache(file, is_direct))
     }
 
@@ -73,12 +81,26 @@ pub struct OpenVirtualFile {
     reader: FileReader,
     /// The arrays in the file.
     arrays: Vec<ArrayInUse>,
+    /// The users that may have opened it before a restart of the daemon, for as long as it is open.
+    _former_readers: Vec<Arc<Readers>>,
     files: Arc<VirtualFiles>,
     /// Whether it is a report of the mount about itself.
     is_report: bool,
 }
 
 impl OpenVirtualFile {
+    /// Adds the users who may have opened each of its arrays before a restart of the daemon. ESTALE if it had other arrays then.
+    pub fn admit_former(&mut self, readers: &[Readers]) -> FsResult<()> {
+        if readers.len() != self.arrays.len() {
+            return Err(Failure::Errno(libc::ESTALE));
+        }
+        let shared = self.arrays.iter().map(|array| array.inode.shared.as_ref());
+        let admitted =
+            shared.zip(readers).filter_map(|(shared, readers)| Some(shared?.audience.admit(*readers)));
+        self._former_readers = admitted.collect();
+        Ok(())
+    }
+
     fn read_current<'a>(&self, read: FileRead<'_>, buffer: &'a mut ReplyBuffer) -> FsResult<ReadData<'a>> {
         let FileRead { offset, size, blocking, cancellation } = read;
         for array in &self.arrays {
@@ -160,7 +182,10 @@ impl OpenFile for OpenVirtualFile {
         match self.file.as_bytes().filter(|bytes| bytes.len() <= MAX_RECORDED_BYTES) {
             Some(bytes) => Content::Bytes(bytes.to_vec()),
             None if self.is_report => Content::Unrepeatable,
-            None => Content::Made { fingerprint: self.file.fingerprint() },
+            None => Content::Made {
+                fingerprint: self.file.fingerprint(),
+                readers: self.arrays.iter().map(|array| *array.readers).collect(),
+            },
         }
     }
 
