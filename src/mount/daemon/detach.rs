@@ -21,6 +21,8 @@ use crate::mount::daemon::restart::mark;
 use crate::mount::fs::{CONFIG, INTERNALS, KeeperInfo, UNSAVED};
 use crate::sys;
 
+/// How long the processes of a mount in use are looked for.
+const USERS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Mounts and unmounts for users other than root.
 pub(super) const FUSERMOUNT: &str = "fusermount3";
 /// A daemon that does not reply for this long counts as hung.
@@ -366,7 +368,7 @@ pub(super) fn keeper_of(config: &serde_json::Value) -> Option<KeeperInfo> {
 
 fn busy(mountpoint: &Path, entry: &MountEntry) -> String {
     let shown = mountpoint.display();
-    let users = users_of(entry);
+    let users = users_within(entry);
     if users.is_empty() {
         return format!(
             "{shown} is busy: a program of another user or another mount inside it is using it; stop that, or use --force"
@@ -377,6 +379,19 @@ fn busy(mountpoint: &Path, entry: &MountEntry) -> String {
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let them = if users.len() == 1 { "it" } else { "them" };
     format!("{shown} is busy: in use by {}{more}; stop {them}, or use --force", names.join(", "))
+}
+
+/// Returns the processes that use a mount. One that hangs may hold up whoever looks at it for as long as the kernel likes, so another process does.
+fn users_within(entry: &MountEntry) -> Vec<(u32, String)> {
+    let look = || {
+        let lines = users_of(entry).into_iter().map(|(pid, name)| format!("{pid} {name}\n"));
+        Ok(lines.collect::<String>().into_bytes())
+    };
+    let Some(Ok(text)) = look_within(USERS_TIMEOUT, look) else { return Vec::new() };
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let user =
+        |line: &str| line.split_once(' ').and_then(|(pid, name)| Some((pid.parse().ok()?, name.to_owned())));
+    text.lines().filter_map(user).collect()
 }
 
 /// Detaches a mount; with `lazily`, also one that is in use, which then ends with its last user.
