@@ -328,15 +328,10 @@ fn the_units_wait_for_a_store_and_not_for_another_command_line() {
         return;
     }
     for unit in units() {
-        let starts: u64 = setting(&unit, "StartLimitBurst").unwrap().parse().unwrap();
-        let pause = seconds(setting(&unit, "RestartSec").unwrap());
-        let interval = seconds(setting(&unit, "StartLimitIntervalSec").unwrap());
+        // A service manager that gives up drops what a dead daemon has not stored.
+        assert_eq!(setting(&unit, "StartLimitIntervalSec"), Some("0"));
         // systemd before 254 does not know RestartSteps and has one pause.
-        assert!(starts * pause >= 600, "{starts} starts, {pause} s apart");
-        // The newer ones are never so fast that they give up.
-        let longest_pause = seconds(setting(&unit, "RestartMaxDelaySec").unwrap());
-        let steps: u64 = setting(&unit, "RestartSteps").unwrap().parse().unwrap();
-        assert!(steps + interval / longest_pause < starts);
+        assert_eq!(setting(&unit, "RestartSec"), Some("1s"));
         assert_eq!(setting(&unit, "RestartPreventExitStatus"), Some("2"));
         assert_eq!(setting(&unit, "Restart"), Some("on-failure"));
 
