@@ -197,7 +197,8 @@ impl Engine {
         lost.iter().map(|array| (array.path().to_owned(), array.lost_bytes())).collect()
     }
 
-    /// Records everything that is not stored, for a process that continues this one. Returns the paths of arrays of which something is not recorded.
+    /// Records everything that is not stored, for a process that continues this one. Returns the paths of arrays with something that
+    /// is still not recorded.
     pub fn record_unstored(&self) -> Vec<String> {
         let written = self.writers.written.all();
         let left = written.iter().filter(|array| !array.record_unstored());

@@ -1,4 +1,4 @@
-//! The keeper of a mount whose daemon is gone for good: what programs have written is stored all the same.
+//! The keeper of a mount after the last daemon: what programs have written is stored all the same.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -62,7 +62,7 @@ fn a_keeper_keeps_what_the_store_does_not_take() {
     // No chunk can be stored.
     let Some(keeper) = end_without_daemon(&place, || fs::write(&chunks, "").unwrap()) else { return };
     wait_for(|| !is_mounted(&place.mountpoint()));
-    // Nobody else may write the array meanwhile.
+    // No other mount may write the array meanwhile.
     place.mount(&["--writable", "--keeper=off"]);
     let refused = File::options().write(true).open(place.path("a")).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(16), "EBUSY");

@@ -1,4 +1,4 @@
-//! Mounts with `--keep=synced` whose daemon dies: what was synced is there, and the loss of the rest is an error of each descriptor.
+//! Mounts with `--keep=synced` after the death of a daemon: what was synced is there, and the loss of the rest is an error of each descriptor.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};

@@ -64,7 +64,7 @@ pub struct WriterShared {
     pub resources: Arc<WriteResources>,
     /// The arrays that have writers or dirty chunks.
     pub written: Arc<WrittenArrays<ArrayWriter>>,
-    /// The arrays of which a dead process has lost bytes that it took.
+    /// The arrays that a dead process wrote to and did not store.
     pub lost: Arc<Mutex<Vec<Arc<ArrayWriter>>>>,
 }
 

@@ -443,7 +443,7 @@ fn end_unreadable(fs: &FileSystem, session: &UnreadableSession) -> Error {
     match fs.recovery().store_left(&call.descriptors, fs.options().stop_deadline) {
         Ok(()) => {
             if call.is_over {
-                // Nobody continues the session, so this says that nothing is left.
+                // No daemon continues the session, so this says that nothing is left.
                 DescriptorHolder::release(&*call.descriptors, UNSTORED);
             }
             call.keeper.forget();

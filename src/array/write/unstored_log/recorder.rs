@@ -224,8 +224,9 @@ impl ChunkRecorder {
         log.free();
     }
 
-    /// Records everything that is not stored, before the process leaves it to the next one. `zero` has the objects that were stored since all of the
-    /// array became zero, if it did. `is_unchanged` says whether nothing was written since `chunks` were listed. Returns whether all of it is recorded.
+    /// Records everything that is not stored, before the process leaves it to the next one. If all of the array became zero, `zero` has the
+    /// objects that were stored since. `is_unchanged` says whether nothing was written since `chunks` were listed. Returns whether all of
+    /// it is recorded.
     pub fn record_unstored(
         &self,
         chunks: &[(u64, Arc<DirtyChunk>)],

@@ -163,8 +163,8 @@ impl ArrayIo {
         result.map_err(|error| self.log.fail(inode, "truncate", error))
     }
 
-    /// Stores what was written, for a request of a handle. `report` returns the error that
-    /// the handle has not reported of so many failures, and records that it has.
+    /// Stores what was written, for a request of a handle. `report` gets the number of failures
+    /// and the last one, returns the error that the handle has not reported yet, and records that it has.
     pub fn store(
         &self,
         inode: &Inode,

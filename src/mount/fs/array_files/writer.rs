@@ -62,7 +62,7 @@ impl WriterState {
         self.is_closing.store(is_closing, Ordering::Relaxed);
     }
 
-    /// Returns the error that fsync has to report, of so many failures until now, and records that it has.
+    /// Returns the error that fsync has to report after this number of failures, and records that it has.
     pub fn unreported_by_fsync(&self, failures: u64, last: Option<Error>) -> Option<Error> {
         let reported = self.reported.swap(failures, Ordering::AcqRel);
         let loss = self.loss.as_ref().filter(|loss| loss.report_by_fsync());

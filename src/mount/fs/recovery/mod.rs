@@ -51,7 +51,7 @@ pub struct Recovery {
     waiting: Mutex<Vec<Arc<FormerFile>>>,
     /// The arrays that could not be opened to store what was written before, each logged once.
     unstored: Mutex<HashSet<String>>,
-    /// The inodes of arrays of which bytes are lost, with pages that the kernel is to drop.
+    /// The inodes of arrays with lost bytes: the kernel is to drop their pages.
     lost: Mutex<Vec<u64>>,
     parts: RecoveryParts,
     reopening: Arc<Reopening>,
