@@ -301,11 +301,6 @@ fn setting<'a>(unit: &'a str, name: &str) -> Option<&'a str> {
     unit.lines().rev().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
 }
 
-fn seconds(text: &str) -> u64 {
-    let number = |unit: &str| text.strip_suffix(unit).and_then(|number| number.parse::<u64>().ok());
-    number("min").map(|minutes| minutes * 60).or_else(|| number("s")).unwrap_or_else(|| panic!("{text}"))
-}
-
 /// Returns the command that a unit starts, as systemd makes it of the three variables.
 fn start_of_unit(unit: &str, place: &Place, options: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
