@@ -162,7 +162,8 @@ fn reads_nothing_that_was_closed_since(name: &str) {
         writeln!(reader.stdin.as_mut().unwrap(), "{handle} {chunk}").unwrap();
         lines.next().unwrap().unwrap()
     };
-    for chunk in [200, 250] {
+    // Backwards, since the kernel reads ahead. A companion's header moves the rows, so each read has bytes of two chunks.
+    for chunk in [199, 200, 49, 50] {
         place.put(&format!("rows/c/{chunk}/0"), vec![b'S'; 10_000]);
     }
     assert!(read(3, 200).contains("SSSS"), "it is open to all");
@@ -170,13 +171,15 @@ fn reads_nothing_that_was_closed_since(name: &str) {
         let path = place.store().join(key);
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
     };
-    ["rows/zarr.json", "rows/c/249/0", "rows/c/250/0"].into_iter().for_each(close);
-    let answer = read(4, 249);
+    ["rows/zarr.json", "rows/c/99/0", "rows/c/100/0", "rows/c/49/0", "rows/c/50/0"]
+        .into_iter()
+        .for_each(close);
+    let answer = read(4, 100);
     assert!(answer.contains("ermission denied"), "without a restart: {answer}");
     let daemon = place.daemon();
     signal(daemon, "KILL");
     next_daemon(&place, daemon);
-    let answer = read(5, 250);
+    let answer = read(5, 50);
     assert!(!answer.contains("SSSS"), "the chunk was closed before it was read");
     drop(reader.stdin.take());
     reader.wait().unwrap();

@@ -256,6 +256,8 @@ fn serve(started: ReadySession, signals: SignalSet, report: Option<PipeWriter>) 
     }
     let ended = session.run();
     mount.registration.end();
+    // The next mount may get the device number.
+    mount.fs.recovery().release(mark::NAME);
     mount.announce_stop();
     log::info!("the mount on {} has ended", mount.mountpoint().display());
     let stored = mount.store_all();

@@ -290,7 +290,7 @@ mod tests {
         let file = empty();
         let journal = Journal::create(file.try_clone().unwrap()).unwrap();
         journal.append(&inode(2, "a"));
-        let end = file.metadata().unwrap().len();
+        let end = journal.part.lock().end;
         let mut bytes = framed(&Record::Retired { number: 2 });
         bytes[PREFIX_BYTES] = u8::MAX;
         let (prefix, body) = bytes.split_at_mut(PREFIX_BYTES);

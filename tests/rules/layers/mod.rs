@@ -28,11 +28,12 @@ const LAYERS: [&[&str]; 10] = [
     &["mount"],
     &["cli", "lib", "main"],
 ];
-const UNSAFE_FILES: [&str; 7] = [
+const UNSAFE_FILES: [&str; 8] = [
     "src/sys.rs",
     "src/sys/memory.rs",
     "src/sys/process.rs",
     "src/sys/processor.rs",
+    "src/sys/shared_memory.rs",
     "src/sys/socket.rs",
     "src/sys/terminal.rs",
     "src/codec/bytes_to_bytes/blosc/c_blosc.rs",

@@ -12,23 +12,35 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use crate::mount::daemon::procfs::MountEntry;
 use crate::sys;
 
+/// The most marks of mounts that had one device number, one after the other.
+const MAX_MARKS: usize = 4;
+
 /// The name of the descriptor among the held ones.
 pub const NAME: &str = "zarrfs.mark";
 
-fn address_name(entry: &MountEntry) -> String {
-    format!("zarrfs-session-{}", entry.device)
+/// The names that a mark may have. The kernel gives the device number of a mount that has ended to the next one, and the daemon of the
+/// former may hold its mark a little longer.
+fn address_names(entry: &MountEntry) -> impl Iterator<Item = String> {
+    let device = entry.device.clone();
+    (0..MAX_MARKS).map(move |number| format!("zarrfs-session-{device}-{number}"))
 }
 
 /// Marks a mount, for as long as the descriptor is open.
 pub fn set(entry: &MountEntry) -> io::Result<OwnedFd> {
-    let address = SocketAddr::from_abstract_name(address_name(entry))?;
-    Ok(UnixListener::bind_addr(&address)?.into())
+    let mut failed = io::Error::from(io::ErrorKind::AddrInUse);
+    for name in address_names(entry) {
+        match UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?) {
+            Ok(mark) => return Ok(mark.into()),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
 }
 
 /// Returns whether the session of a mount is held. May also return `false` if very many processes have just asked.
 pub fn is_set(entry: &MountEntry) -> bool {
-    let user = sys::abstract_listener_user(address_name(entry).as_bytes());
-    user.is_ok_and(|user| user == 0 || Some(user) == entry.user_id)
+    let is_trusted = |user| user == 0 || Some(user) == entry.user_id;
+    address_names(entry).any(|name| sys::abstract_listener_user(name.as_bytes()).is_ok_and(is_trusted))
 }
 
 #[cfg(test)]
@@ -44,11 +56,15 @@ mod tests {
         entry.user_id = Some(sys::effective_ids().0);
         assert!(!is_set(&entry));
         let mark = set(&entry).unwrap();
-        assert!(is_set(&entry) && set(&entry).is_err());
+        assert!(is_set(&entry));
         let copy = mark.try_clone().unwrap();
         drop(mark);
         assert!(is_set(&entry));
+        // The next mount with this device number begins before the mark of the former has gone.
+        let next = set(&entry).unwrap();
         drop(copy);
+        assert!(is_set(&entry));
+        drop(next);
         assert!(!is_set(&entry));
     }
 }

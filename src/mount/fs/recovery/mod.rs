@@ -243,6 +243,13 @@ impl Recovery {
         std::mem::take(&mut *self.lost.lock())
     }
 
+    /// Gives a held descriptor up, if descriptors are held.
+    pub fn release(&self, name: &str) {
+        if let Some(descriptors) = self.descriptors.get() {
+            DescriptorHolder::release(&**descriptors, name);
+        }
+    }
+
     /// Records an open file or folder, before the kernel gets its handle.
     pub(super) fn record_open(&self, inode: u64, handle: u64, is_direct: bool, is_passthrough: bool) {
         if let Some(journal) = self.reopening.journal.get()
