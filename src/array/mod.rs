@@ -116,6 +116,9 @@ impl Array {
         metadata: Arc<ArrayMetadata>,
         layout: impl Into<FileLayout>,
     ) -> Result<Arc<Array>> {
+        if let Some(composed) = store.composed() {
+            composed.share_engine(Arc::clone(engine) as _);
+        }
         let array = ArrayToOpen { store, path, metadata, layout: layout.into() };
         let (workers, served) = (engine.workers(), Arc::new(ServedArray::open(engine.loads(), array)?));
         let strips = Arc::new(StripCache::new(&served, workers));
@@ -291,6 +294,13 @@ impl Array {
     pub fn content_version(&self) -> Result<u64> {
         let mut version = DefaultHasher::new();
         self.writer.dirty().copies().hash(&mut version);
+        let composed = self.served.store().composed();
+        if let Some(of_targets) =
+            composed.map_or(Ok(None), |store| store.content_version(self.served.path()))?
+        {
+            of_targets.hash(&mut version);
+            return Ok(version.finish());
+        }
         Comparison { served: &self.served, workers: &self.workers }.hash_versions(&mut version)?;
         Ok(version.finish())
     }

@@ -24,7 +24,7 @@ use zarrfs::nearest::nearest;
 use commands::authoring::{attrs, consolidate, create, import, mkgroup, mv, resize, rm};
 use commands::{
     cache, cat, check, commit, complete, completions, demo, info, log as history, ls, man, mount, overlay,
-    preview, restart, umount, watch,
+    preview, restart, stack, umount, watch,
 };
 use exit::{Exit, Outcome};
 use options::{mount_words, removed, usage};
@@ -54,6 +54,7 @@ enum Command {
     Attrs(attrs::Arguments),
     Create(create::Arguments),
     Import(import::Arguments),
+    Stack(stack::Arguments),
     Mkgroup(mkgroup::Arguments),
     Resize(resize::Arguments),
     Mv(mv::Arguments),
@@ -120,6 +121,7 @@ fn parse_and_run(arguments: Vec<OsString>) -> Outcome {
         Command::Attrs(arguments) => arguments.run(),
         Command::Create(arguments) => arguments.run(),
         Command::Import(arguments) => arguments.run(),
+        Command::Stack(arguments) => arguments.run(),
         Command::Mkgroup(arguments) => arguments.run(),
         Command::Resize(arguments) => arguments.run(),
         Command::Mv(arguments) => arguments.run(),

@@ -42,6 +42,7 @@ pub use bytes_to_bytes::checksum::jenkins_lookup3::lookup3;
 pub use encoded_bytes::EncodedBytes;
 pub use error::{CodecError, CodecResult};
 pub use kernels::byte_swap;
+pub(crate) use kernels::element;
 pub use pipeline::Pipeline;
 
 /// The limit of codecs in a chain: each stage calls the one before it.

@@ -5,7 +5,8 @@
 //!
 //! `documents.rs` reads one folder, `group_cache.rs` remembers groups, `lineage.rs` knows what the groups above a node say about it, and
 //! `tree.rs` combines them. `remote.rs` does the same with few round trips, and `walk.rs` visits every node. `open_arrays.rs` has the open
-//! arrays, `views.rs` other views of them, and `slices.rs` parts of them. `cache_fill.rs` fills a disk cache. `commit/` writes the changes of an
+//! arrays, `views.rs` other views of them, and `slices.rs` parts of them. `cache_fill.rs` fills a disk cache. `stack/` puts
+//! arrays of other stores together. `commit/` writes the changes of an
 //! overlay back, or makes a snapshot of them.
 
 pub mod attributes;
@@ -18,6 +19,7 @@ mod lineage;
 mod open_arrays;
 mod remote;
 pub mod slices;
+pub mod stack;
 pub mod tree;
 mod views;
 mod walk;
@@ -31,6 +33,7 @@ pub use documents::DOCUMENT_NAMES;
 pub use lineage::MAX_DEPTH;
 pub use open_arrays::{NodeState, OpenArray, OpenArrays, Reconciled, SharedArray};
 pub use remote::{Found, RemoteChildren, RemoteNode};
+pub use stack::open_store;
 pub use tree::{Child, Node, Tree};
 pub use views::View;
 pub use walk::{Visit, Walk};

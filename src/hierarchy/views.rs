@@ -196,7 +196,7 @@ impl ShownNodes {
 }
 
 /// Returns the metadata of the unpacked array.
-fn unpacked(metadata: &ArrayMetadata, packed: &Packed) -> Option<ArrayMetadata> {
+pub(super) fn unpacked(metadata: &ArrayMetadata, packed: &Packed) -> Option<ArrayMetadata> {
     let spec = unpack::spec(packed, &metadata.data_type, &metadata.fill_value);
     let fill = unpack::unpacked_element(&spec, packed, &metadata.fill_value.bytes).ok()?;
     let unpacked = ArrayMetadata {

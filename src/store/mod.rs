@@ -73,6 +73,7 @@ pub use remote_options::secrets::{
     redacted, register_secret, register_temporary_secret, without_known_secrets, without_secrets,
 };
 pub use remote_options::{RemoteOptions, is_remote, is_repository};
+pub use targets::stores::{LinkedStore, LinkedStores, LinkingDocument, info_narrowed};
 pub use traffic::{DiskCacheCounts, Latencies, LatencyCounts, ReadCounts, Traffic};
 pub use writer::{
     Announce, LockKeeper, ObjectPart, Precondition, PutOptions, StagedFolder, Writer, lock_name,
@@ -176,6 +177,11 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// Returns the half of the store that makes its objects from arrays of other stores, if it does.
+    fn composed(&self) -> Option<&dyn Composed> {
+        None
+    }
+
     /// Returns the [`overlay::OverlayStore`], if the store is one: see [`overlay::OverlayStore::of`].
     fn as_overlay(&self) -> Option<&dyn Any> {
         None
@@ -224,6 +230,20 @@ pub trait Remote: Store {
     fn traffic(&self) -> Option<Traffic> {
         None
     }
+}
+
+/// The half of a store with objects that are made from arrays of other stores while they are read.
+pub trait Composed: Store {
+    /// Gives the store the engine of the arrays that read it (`array::Engine`), so that the arrays behind it use the same caches. The
+    /// first one stays.
+    fn share_engine(&self, engine: Arc<dyn Any + Send + Sync>);
+
+    /// Begins a comparison of an array with the store: what [`Store::head_object`] then returns was looked up after this call.
+    fn begin_comparison(&self, path: &str);
+
+    /// Returns a number that changes, in all likelihood, when an element of the array at a path changes. `None` if the versions of the array's
+    /// objects say that.
+    fn content_version(&self, path: &str) -> Result<Option<u64>>;
 }
 
 fn get_one<S: Store + ?Sized>(store: &S, request: &GetRequest) -> Result<GetReply> {

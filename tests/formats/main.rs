@@ -33,6 +33,7 @@ mod references;
 mod registry;
 mod sliced_files;
 mod slices;
+mod stacks;
 mod tables;
 mod text_forms;
 mod views;

@@ -35,6 +35,7 @@ mod restarts_of_writers;
 mod scale;
 mod semantics;
 mod silent;
+mod stacks;
 mod systemd;
 mod tour;
 mod truncation;

@@ -28,6 +28,7 @@ mod replaced;
 mod repositories;
 mod scene;
 mod secrets;
+mod stacks;
 mod web;
 mod writing;
 mod zips;

@@ -35,6 +35,9 @@ impl Comparison<'_> {
         let keys = seen.begin_comparison();
         // Transfers under way may bring content from before this comparison, and are not recorded yet.
         store.forget_transfers(self.served.path());
+        if let Some(composed) = store.composed() {
+            composed.begin_comparison(self.served.path());
+        }
         let Some(keys) = keys else {
             start_afresh();
             return Ok(false);

@@ -17,5 +17,6 @@ pub mod mount;
 pub mod overlay;
 pub mod preview;
 pub mod restart;
+pub mod stack;
 pub mod umount;
 pub mod watch;

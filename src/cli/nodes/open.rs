@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use zarrfs::array::Strays;
 use zarrfs::error::{Error, Result};
 use zarrfs::formats::text_file;
-use zarrfs::hierarchy::{DOCUMENT_NAMES, Node, Tree};
+use zarrfs::hierarchy::{DOCUMENT_NAMES, Node, Tree, open_store};
 use zarrfs::metadata::ArrayMetadata;
 use zarrfs::nearest::nearest;
 use zarrfs::store::overlay::Access;
@@ -28,7 +28,7 @@ const MAX_NAMES_SHOWN: usize = 12;
 
 /// Opens a store. A folder without a Zarr document in it is an error.
 pub fn zarr_store(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
-    with_zarr(zarrfs::store::open_with(location, options)?)
+    with_zarr(open_store(location, options)?)
 }
 
 /// Opens the store of a command that reads one.

@@ -7,6 +7,7 @@
 
 pub(super) mod object;
 pub(super) mod place;
+pub(super) mod stores;
 
 use std::collections::HashMap;
 use std::fs::File;

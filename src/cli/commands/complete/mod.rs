@@ -18,7 +18,7 @@ use clap::{Arg, ArgMatches, Command, FromArgMatches};
 use zarrfs::hierarchy::{Child, Tree};
 use zarrfs::mount::daemon::mounts::look::look_within;
 use zarrfs::store::overlay::{Access, BaseLocation, OverlayOptions};
-use zarrfs::store::{self, Store, StoreOptions, is_remote};
+use zarrfs::store::{Store, StoreOptions, is_remote};
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::nodes::open;
@@ -153,7 +153,7 @@ fn local_store(matches: &ArgMatches) -> Option<Arc<dyn Store>> {
     if is_remote(&location) {
         return None;
     }
-    store::open_with(&location, &options).ok().filter(|store| !store.is_remote())
+    zarrfs::hierarchy::open_store(&location, &options).ok().filter(|store| !store.is_remote())
 }
 
 #[cfg(test)]

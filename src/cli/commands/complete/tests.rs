@@ -140,7 +140,8 @@ fn an_overlay_s_nodes_are_there_too() {
     let changes = folder.path().join("changes");
     let location = folder.path().join("my store.zarr").display().to_string();
     let overlay = Some(OverlayOptions { folder: changes.clone(), access: Access::Write });
-    let store = store::open_with(&location, &StoreOptions { overlay, ..StoreOptions::default() }).unwrap();
+    let store =
+        zarrfs::store::open_with(&location, &StoreOptions { overlay, ..StoreOptions::default() }).unwrap();
     let root = store.head("").unwrap().unwrap();
     store
         .writer()

@@ -299,7 +299,7 @@ impl Arguments {
     ) -> Outcome {
         // The daemon uses the overlay, so the warnings look at the store below it.
         let base_options = StoreOptions { overlay: None, ..store_options.clone() };
-        let open = || zarrfs::store::open_with(&self.store, &base_options);
+        let open = || zarrfs::hierarchy::open_store(&self.store, &base_options);
         if is_remote(&self.store) {
             warnings::warn_other_writers(&self.store, is_writable);
             if is_writable && self.store.starts_with("http") {

@@ -77,6 +77,7 @@ fn reason_against_writing(location: &str, store: &Arc<dyn Store>, path: Option<&
         let kind = match location {
             location if is_repository(location) => "a repository with versions",
             location if is_remote(location) => "a web server",
+            _ if store.composed().is_some() => "a stack of other stores",
             _ => "a zip archive",
         };
         return Some(format!("{location} is {kind}, which is only read"));
