@@ -47,8 +47,9 @@
 //! - A write gets its reply when nothing can fail any more and its chunks are dirty and locked, perhaps before its bytes
 //!   are copied.
 //! - An object gets its name only after its bytes are on the disk. It replaces only the version that its unwritten bytes came from.
-//! - A document that makes an array longer is stored before any chunk that it makes room for. There is never a half-made
-//!   node: its name comes after its documents, and goes before they do.
+//! - A document that makes an array longer is stored before any chunk that it makes room for, except where several arrays
+//!   are appended to together: then all documents come last, and are recorded first. There is never a half-made node: its
+//!   name comes after its documents, and goes before they do.
 //! - A snapshot has all changes of an overlay or none, and each is published once.
 //!
 //! Safety:

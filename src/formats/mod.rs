@@ -9,7 +9,7 @@
 //! The files of a view ([`View`]) are made like those of an array (`views.rs`). `slices/` reads the index of a slice.
 //!
 //! `flat_array.rs` describes the bytes of an array for formats of grids and images, `numbers.rs` reads elements as numbers, and `geometry/`
-//! finds their positions in space and time.
+//! finds their positions in space and time. `sources/` reads files of other formats, for `zarrfs import`.
 
 mod csv;
 pub mod detached;
@@ -27,6 +27,7 @@ pub mod numbers;
 mod registry;
 mod safetensors;
 pub mod slices;
+pub mod sources;
 #[cfg(test)]
 mod tagged;
 mod tiff;

@@ -18,6 +18,7 @@ mod crash;
 mod failing_store;
 mod growth;
 mod hanging_store;
+mod lengths;
 mod many_chunks;
 mod mutated;
 mod names;

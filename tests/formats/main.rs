@@ -20,6 +20,7 @@ mod conformance;
 mod consolidated_oracle;
 mod corpus;
 mod filter_oracle;
+mod imports;
 mod lossy;
 mod metadata_corpus;
 mod metadata_oracle;

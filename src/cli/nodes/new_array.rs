@@ -28,6 +28,13 @@ pub struct PlaceArguments {
     #[arg(value_name = "PATH")]
     pub path: String,
 
+    #[command(flatten)]
+    pub node: NodeArguments,
+}
+
+/// What a new node is, wherever it is.
+#[derive(Args, Clone, Debug)]
+pub struct NodeArguments {
     /// Create the store too; it must not exist yet
     #[arg(long, conflicts_with = "overlay")]
     pub new: bool,
@@ -111,12 +118,20 @@ pub fn refused(error: ParseError) -> Exit {
 }
 
 impl PlaceArguments {
+    /// Finds the place, and makes the store and the groups above it if the options say so.
+    pub fn destination(&self) -> Outcome<Destination> {
+        self.node.destination(&self.store, &self.path)
+    }
+}
+
+impl NodeArguments {
     /// Returns the Zarr version of a node in a new store; `None` if the store is not new.
     pub fn format_in_new_store(&self) -> Option<ZarrFormat> {
         self.new.then(|| self.given_format().unwrap_or(ZarrFormat::V3))
     }
 
-    fn given_format(&self) -> Option<ZarrFormat> {
+    /// Returns the Zarr version that the user gave.
+    pub fn given_format(&self) -> Option<ZarrFormat> {
         self.zarr_format.map(|version| if version == 2 { ZarrFormat::V2 } else { ZarrFormat::V3 })
     }
 
@@ -125,20 +140,17 @@ impl PlaceArguments {
         self.attributes.iter().map(|text| attribute(text)).collect()
     }
 
-    /// Finds the place, and makes the store and the groups above it if the options say so.
-    pub fn destination(&self) -> Outcome<Destination> {
+    /// Finds a place, and makes the store and the groups above it if the options say so.
+    pub fn destination(&self, location: &str, path: &str) -> Outcome<Destination> {
         let attributes = self.attributes()?;
-        let names = names(&self.path);
+        let names = names(path);
         let given = self.given_format();
         for name in &names {
             author::check_name(name, given.or(self.format_in_new_store()).unwrap_or(ZarrFormat::V2))?;
         }
-        let options = self.access.options(&self.store, Access::Write)?;
-        let store = if self.new {
-            new_store(&self.store, &options)?
-        } else {
-            open::zarr_store(&self.store, &options)?
-        };
+        let options = self.access.options(location, Access::Write)?;
+        let store =
+            if self.new { new_store(location, &options)? } else { open::zarr_store(location, &options)? };
         let path = names.join("/");
         if self.new && !path.is_empty() {
             make_group(&store, "", given.unwrap_or(ZarrFormat::V3), &[])?;
@@ -183,7 +195,7 @@ impl PlaceArguments {
 }
 
 /// Finds the place of a node with the permissions that the user's umask gives it.
-fn place(store: &Arc<dyn Store>, path: &str) -> Outcome<Place> {
+pub fn place(store: &Arc<dyn Store>, path: &str) -> Outcome<Place> {
     let place = Place::find(store, path)?;
     Ok(match zarrfs::sys::umask() {
         Some(umask) => place.under_umask(umask),
@@ -202,7 +214,7 @@ fn make_group(
 }
 
 /// Makes the folder of a store, which must be missing or empty. A prefix of an object store needs no folder.
-fn new_store(location: &str, options: &StoreOptions) -> Outcome<Arc<dyn Store>> {
+pub fn new_store(location: &str, options: &StoreOptions) -> Outcome<Arc<dyn Store>> {
     let exists =
         || Exit::Failed(format!("{location} is not empty: '--new' makes a store that does not exist yet"));
     if is_repository(location) {

@@ -91,6 +91,29 @@ pub fn add_all(
     })
 }
 
+/// Adds nodes of one group. Readers of consolidated metadata see all of them in one step. Each document comes with the name of its node.
+pub fn add_members(
+    store: &dyn Store,
+    writer: &dyn Writer,
+    group: &str,
+    documents: &[(String, NodeDocument)],
+) -> Result<()> {
+    // The same groups have any node of the group.
+    let member = join(group, "-");
+    places(&member).into_iter().rev().try_for_each(|(above, relative, kind)| {
+        let below = parent(relative).unwrap_or("");
+        let mut members = Members::new();
+        for (name, document) in documents {
+            members.extend(kind.entry(&join(below, name), document)?);
+        }
+        change(store, writer, (above, kind), &|stored| {
+            // A node that has no entry gets none.
+            let known = json::parse_object(stored.as_bytes()).map_err(|fault| fault.into_error(above))?;
+            Ok(members.iter().filter(|(name, _)| known.contains_key(name)).cloned().collect())
+        })
+    })
+}
+
 /// Adds the entries of a node again after its removal has failed. If that fails too, it is logged.
 pub fn restore(store: &Arc<dyn Store>, writer: &dyn Writer, path: &str) {
     let restored =

@@ -7,12 +7,15 @@
 //! node is removed last, because it keeps other programs from its name.) Readers do not see what a dead writer leaves, and the next
 //! writer in that group removes it. Consolidated metadata (`copies.rs`) changes after a node is created, and before one is removed, so it
 //! never names a missing node. If it cannot be changed, the change of the node is undone, so readers of consolidated metadata see every
-//! node. No node replaces another.
+//! node. No node replaces another. Several arrays get other lengths together (`lengths.rs`).
 
 pub mod consolidate;
 mod content;
 mod copies;
 mod dimensions;
+mod interrupted;
+mod lengths;
+mod new_tree;
 mod objects;
 mod permissions;
 mod place;
@@ -34,6 +37,9 @@ use crate::store::{
 };
 pub use content::NewArray;
 pub use dimensions::{dimension_names, has_named_siblings};
+use interrupted::end_interrupted;
+pub use lengths::{LengthChange, NewLengths, ResizedArray};
+pub use new_tree::NewTree;
 pub use permissions::{give_all, give_group};
 use place::writer;
 pub use place::{Place, check_name, names};
@@ -51,6 +57,8 @@ pub struct NewNode {
     like: Info,
     /// The documents that are already at its path, in a store without folders.
     put: Vec<(String, ObjectVersion)>,
+    /// The documents of the nodes below it, each with the path of its node relative to this one.
+    below: Vec<(String, NodeDocument)>,
     is_published: bool,
 }
 
@@ -62,11 +70,15 @@ impl NewNode {
         let writer = writer(store.as_ref())?;
         let group = parent(&path).unwrap_or("");
         remove_leftovers(writer, group);
+        // A service would be asked once more for each node.
+        if !store.is_remote() {
+            end_interrupted(store, group)?;
+        }
         // The root is not in a group, so there is no folder to create it in.
         let staged = if path.is_empty() { None } else { writer.stage(group, &like)? };
         let store = store.clone();
-        let put = Vec::new();
-        let node = NewNode { store, path, staged, documents, like, put, is_published: false };
+        let (put, below) = (Vec::new(), Vec::new());
+        let node = NewNode { store, path, staged, documents, like, put, below, is_published: false };
         if let Some(staged) = &node.staged {
             node.put_documents(&staged.key, Precondition::Any)?;
         }
@@ -115,7 +127,11 @@ impl NewNode {
             None => Ok(()),
         };
         synced
-            .and_then(|()| copies::add(self.store.as_ref(), writer, &self.path, &self.documents))
+            .and_then(|()| {
+                let own = self.documents.iter().map(|document| (String::new(), document.clone()));
+                let documents: Vec<_> = own.chain(self.below.iter().cloned()).collect();
+                copies::add_all(self.store.as_ref(), writer, &self.path, &documents)
+            })
             .inspect_err(|_| self.take_back(writer))
     }
 

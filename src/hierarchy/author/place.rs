@@ -64,6 +64,12 @@ impl Place {
         Place { like, ..self }
     }
 
+    /// Returns the place of a new store in the folder that `store` is. There may be an empty folder.
+    pub fn new_store(store: &Arc<dyn Store>, name: &str) -> Result<Place> {
+        check_name(name, ZarrFormat::V2)?;
+        Ok(Place { path: name.to_owned(), parent_format: None, like: like_of(store, "", None)? })
+    }
+
     /// Finds the place of a new node. Fails if its parent is not a group, or if there is a node.
     pub fn find(store: &Arc<dyn Store>, path: &str) -> Result<Place> {
         let tree = Tree::new(store.clone());

@@ -6,10 +6,12 @@
 
 use std::sync::Arc;
 
+use super::interrupted::end_interrupted;
 use super::{copies, writer};
 use crate::array::{Engine, clear_padding, delete_outside};
 use crate::error::{Error, Result};
 use crate::hierarchy::attributes::{read, remove_leftovers};
+use crate::hierarchy::lineage::parent;
 use crate::metadata::author::{NodeDocument, with_shape};
 use crate::metadata::{ArrayMetadata, parse_array};
 use crate::store::{Info, ObjectPart, Precondition, PutOptions, Store, join};
@@ -38,6 +40,9 @@ pub fn resize(
     let busy = || Error::busy(path, "another program writes to the array");
     let _lock = writer.lock(path)?.ok_or_else(busy)?;
     remove_leftovers(writer, path);
+    if !store.is_remote() {
+        end_interrupted(store, parent(path).unwrap_or(""))?;
+    }
     let stored = Stored::read(store, path)?;
     let old = &stored.metadata;
     if let Some(proposal) = old.proposals().first() {
@@ -75,18 +80,18 @@ pub fn resize(
 }
 
 /// The document of an array, as it was read.
-struct Stored<'a> {
+pub(super) struct Stored<'a> {
     store: &'a Arc<dyn Store>,
     path: &'a str,
-    name: &'static str,
-    text: String,
-    info: Info,
-    metadata: ArrayMetadata,
+    pub(super) name: &'static str,
+    pub(super) text: String,
+    pub(super) info: Info,
+    pub(super) metadata: ArrayMetadata,
 }
 
 impl<'a> Stored<'a> {
     /// Reads the array's own document.
-    fn read(store: &'a Arc<dyn Store>, path: &'a str) -> Result<Self> {
+    pub(super) fn read(store: &'a Arc<dyn Store>, path: &'a str) -> Result<Self> {
         for name in NAMES {
             let key = join(path, name);
             if let Some((text, info)) = read(store.as_ref(), &key)?
@@ -110,7 +115,12 @@ impl<'a> Stored<'a> {
 
 impl Resized {
     /// Removes everything outside the array and inside `longer`.
-    fn clear(&mut self, engine: &Arc<Engine>, stored: &Stored<'_>, longer: &ArrayMetadata) -> Result<()> {
+    pub(super) fn clear(
+        &mut self,
+        engine: &Arc<Engine>,
+        stored: &Stored<'_>,
+        longer: &ArrayMetadata,
+    ) -> Result<()> {
         let Stored { store, path, metadata, .. } = stored;
         let may_delete = || stored.check().map(drop);
         self.deleted_objects +=

@@ -65,9 +65,9 @@ impl Arguments {
         log::start(&self.log)?;
         let element = self.dtype.as_deref().map(ElementType::parse).transpose().map_err(refused)?;
         let array = element.as_ref().zip(self.shape.as_ref());
-        if let (Some(zarr_format), Some((element, shape))) = (self.place.format_in_new_store(), array) {
+        if let (Some(zarr_format), Some((element, shape))) = (self.place.node.format_in_new_store(), array) {
             // An array that cannot be made leaves no new store behind.
-            self.storage.documents((zarr_format, &self.place.attributes()?), &shape.0, element)?;
+            self.storage.documents((zarr_format, &self.place.node.attributes()?), &shape.0, element)?;
         }
         let destination = self.place.destination()?;
         let documents = match (&self.like, array) {

@@ -1,4 +1,4 @@
-//! `zarrfs import FILE STORE PATH`: makes an array of an .npy file, or of raw elements.
+//! An array of an .npy file, or of raw elements.
 //!
 //! The bytes of the file are those of the flat file that the array would be served as, in the file's own order and byte
 //! order. Threads read the parts of a file that whole chunks need. What comes in order only goes the way of any write: full
@@ -7,81 +7,27 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};
 
-use clap::Args;
 use indicatif::ProgressBar;
-use zarrfs::array::{Array, Engine, EngineOptions, ImportSource, Layout, Order};
+use zarrfs::array::{Array, ImportSource, Layout, Order};
 use zarrfs::error::{Error, Result};
 use zarrfs::formats::npy;
 use zarrfs::hierarchy::author::NewArray;
 use zarrfs::metadata::author::ElementType;
 
-use super::create::check;
+use super::Arguments;
+use super::input::Input;
+use crate::cli::commands::authoring::create::check;
 use crate::cli::exit::{Exit, Outcome};
-use crate::cli::log;
-use crate::cli::nodes::new_array::{Lengths, PlaceArguments, StorageArguments, lengths, refused};
-use crate::cli::options::{CacheArguments, LogArguments, OrderChoice};
+use crate::cli::nodes::new_array::refused;
+use crate::cli::options::OrderChoice;
 use crate::cli::output::progress;
 
 /// Bytes that are read from the file at a time.
 const BLOCK_BYTES: usize = 4 << 20;
 /// Blocks that wait to be written.
 const BLOCKS_AHEAD: usize = 4;
-
-/// What help and the man page show.
-const EXAMPLES: &str = "\
-Examples:
-  # An npy file, in a new store
-  zarrfs import --new measured.npy data.zarr measured
-  # Raw big-endian numbers from another program
-  generate | zarrfs import --shape 100,200 --dtype '>f4' - data.zarr generated";
-
-/// Create an array from an .npy file or from raw elements
-///
-/// With --shape and --dtype the file holds raw elements, otherwise it is an .npy file. --cache-size bounds the memory. In a
-/// folder store the array appears in one step when all of it is stored. An interrupted import leaves nothing visible, and
-/// the next command that writes there removes what is left.
-#[derive(Args, Clone, Debug)]
-#[command(after_long_help = EXAMPLES)]
-pub struct Arguments {
-    /// The file; - for standard input
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-
-    #[command(flatten)]
-    place: PlaceArguments,
-
-    /// Raw elements: length of each dimension
-    #[arg(long, value_name = "N,N,…", value_parser = lengths, requires = "dtype")]
-    shape: Option<Lengths>,
-
-    /// Raw elements: their type, with > before it for big-endian
-    #[arg(long, value_name = "TYPE", requires = "shape")]
-    dtype: Option<String>,
-
-    /// Raw elements: C if the last index varies fastest, F if the first one does
-    #[arg(long, value_name = "C|F", default_value = "C", ignore_case = true, hide_possible_values = true)]
-    order: OrderChoice,
-
-    #[command(flatten)]
-    storage: StorageArguments,
-
-    #[command(flatten)]
-    cache: CacheArguments,
-
-    #[command(flatten)]
-    log: LogArguments,
-}
-
-/// The bytes that are imported.
-enum Input {
-    /// A file that can be read at any offset: `start` is the offset of its first element, and `left_bytes` follow from there.
-    File { file: File, start: u64, left_bytes: u64 },
-    /// A stream, which is read in order. Its header has been read.
-    Stream(Box<dyn Read + Send>),
-}
 
 /// The elements that are imported, and their type, shape and order.
 struct Source {
@@ -94,9 +40,12 @@ struct Source {
 
 impl Arguments {
     /// Imports the elements.
-    pub fn run(self) -> Outcome {
-        log::start(&self.log)?;
-        let source = self.source()?;
+    pub fn import_elements(&self, file: Input) -> Outcome {
+        let path = self
+            .path
+            .as_deref()
+            .ok_or_else(|| Exit::Usage("PATH is missing: the path of the new array in STORE".to_owned()))?;
+        let source = self.source(file)?;
         let byte_order = match source.element.byte_order() {
             Some(byte_order) => byte_order,
             None => {
@@ -104,46 +53,25 @@ impl Arguments {
                 return Err(Exit::Usage(format!("{}: {sentence}", source.name)));
             }
         };
-        if let Some(zarr_format) = self.place.format_in_new_store() {
+        if let Some(zarr_format) = self.node.format_in_new_store() {
             // An array that cannot be made leaves no new store behind.
-            let attributes = self.place.attributes()?;
+            let attributes = self.node.attributes()?;
             self.storage.documents((zarr_format, &attributes), &source.shape, &source.element)?;
         }
-        let destination = self.place.destination()?;
+        let destination = self.node.destination(&self.store, path)?;
         self.storage.warn_without_names(&destination);
         let documents = self.storage.documents(destination.node(), &source.shape, &source.element)?;
         check(&destination.store, &destination.place.path, &documents)?;
         let layout = Layout { order: source.order, byte_order };
-        let limit_bytes = self.cache.cache_limit_bytes();
-        let options = EngineOptions::new(limit_bytes / 4, self.place.access.base.tuning().threads());
-        // Nothing is read back, so most of the memory is for chunks that are not full yet.
-        let dirty_limit_bytes = limit_bytes / 4 * 3;
-        let engine =
-            Engine::with_options(EngineOptions { dirty_limit_bytes, writeback_delay: None, ..options });
+        let engine = self.engine();
         let new = NewArray::begin(&engine, &destination.store, &destination.place, documents, layout)?;
         // Until the array is published it has a name that the user does not know, which errors must not show.
         write(new.array(), source).map_err(|error| Exit::Failed(new.shown(&error)))?;
         Ok(new.publish()?)
     }
 
-    fn source(&self) -> Outcome<Source> {
-        let name = self.file.display().to_string();
-        let failed =
-            |error: std::io::Error| Exit::Failed(format!("cannot read {}: {error}", self.file.display()));
-        let mut file = if name == "-" {
-            Input::Stream(Box::new(std::io::stdin()))
-        } else {
-            let file = File::open(&self.file).map_err(failed)?;
-            let metadata = file.metadata().map_err(failed)?;
-            if metadata.is_dir() {
-                return Err(Exit::Usage(format!("{name} is a folder: name an .npy file")));
-            }
-            if metadata.is_file() {
-                Input::File { file, start: 0, left_bytes: metadata.len() }
-            } else {
-                Input::Stream(Box::new(file))
-            }
-        };
+    fn source(&self, mut file: Input) -> Outcome<Source> {
+        let name = self.file.clone();
         if let (Some(shape), Some(dtype)) = (&self.shape, &self.dtype) {
             let order = match self.order {
                 OrderChoice::C => Order::C,

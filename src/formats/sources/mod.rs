@@ -1,0 +1,30 @@
+//! Files of other formats whose variables `zarrfs import` brings in: netCDF, HDF5 and TIFF.
+//!
+//! Uses `array`, `metadata` and `error`. A [`SourceFile`] has the groups and variables of a file as they become nodes: names, shapes, types
+//! and attributes, which are those that xarray writes for the same file. Elements are read in boxes, so that memory does not grow with a
+//! variable.
+//!
+//! The readers are crates in pure Rust. `netcdf-reader` and `hdf5-reader` (one project, since 2026 with fuzzing and with references of
+//! netCDF-C and h5py as tests) were the only ones of six that bound every allocation by the file, read hyperslabs, and need no other build
+//! tools. `hdf5-metno` binds the C library, which the packages would have to bring; `netcdf3` lacks CDF-5 and panics 136 times outside its
+//! tests. zarrfs reads the dimensions of HDF5 itself (`hdf5/`), because the crate refuses files without dimension scales. It reads the
+//! elements of classic files itself (`classic.rs`): they lie in the file as the array has them.
+//!
+//! Invariants: a name, shape or type that cannot be brought in exactly is an error that names the variable, never left out. Only the
+//! named file is opened: external links and external data are refused.
+
+mod attributes;
+mod boxes;
+mod classic;
+mod hdf5;
+mod open;
+mod source_file;
+#[cfg(test)]
+mod tests;
+mod tiff;
+mod variable;
+
+pub use boxes::ElementBox;
+pub use open::{is_known, open};
+pub use source_file::SourceFile;
+pub use variable::{Attribute, MissingValue, SourceGroup, SourceVariable};

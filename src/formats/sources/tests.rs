@@ -1,0 +1,90 @@
+//! Boxes, and the kinds of files. tests/formats/imports.rs compares whole files.
+
+#![allow(clippy::unwrap_used)]
+
+use super::boxes::{Destination, ElementBox, parts};
+use super::is_known;
+use super::variable::SourceVariable;
+use crate::array::ByteOrder;
+use crate::metadata::author::ElementType;
+
+fn variable(shape: &[u64], chunks: Option<&[u64]>) -> SourceVariable {
+    SourceVariable {
+        path: "v".to_owned(),
+        dimensions: shape.iter().map(|length| format!("d{length}")).collect(),
+        is_unlimited: vec![false; shape.len()],
+        shape: shape.to_vec(),
+        element: ElementType::parse("uint8").unwrap(),
+        byte_order: ByteOrder::Little,
+        chunks: chunks.map(<[u64]>::to_vec),
+        attributes: Vec::new(),
+        missing: None,
+    }
+}
+
+/// Returns the file of an array into which a variable with the numbers 1, 2, … is copied in boxes of at most `limit` bytes.
+fn copied(shape: &[u64], chunks: Option<&[u64]>, array: &[u64], origin: &[u64], limit: u64) -> Vec<u8> {
+    let variable = variable(shape, chunks);
+    let mut file = vec![0; array.iter().product::<u64>() as usize];
+    let place = Destination::new(&variable, array, origin);
+    let own = Destination::new(&variable, shape, &vec![0; shape.len()]);
+    for part in parts(&variable, limit) {
+        let mut bytes = vec![0u8; part.count.iter().product::<u64>() as usize];
+        own.each_run(&part, &mut |offset, run| {
+            for (place, byte) in bytes[run].iter_mut().enumerate() {
+                *byte = (offset as usize + place + 1) as u8;
+            }
+            Ok(())
+        })
+        .unwrap();
+        place
+            .write(&part, &bytes, &mut |offset, run| {
+                let target = &mut file[offset as usize..offset as usize + run.len()];
+                assert!(target.iter().all(|byte| *byte == 0), "an element is written twice");
+                target.copy_from_slice(run);
+                Ok(())
+            })
+            .unwrap();
+    }
+    file
+}
+
+#[test]
+fn boxes_cover_each_element_once() {
+    for shape in [&[7][..], &[3, 5], &[2, 3, 4], &[4, 1, 6], &[1]] {
+        let size = shape.iter().product::<u64>();
+        let expected: Vec<u8> = (1..=size as u8).collect();
+        for limit in [1, 2, 5, 12, 1000] {
+            for chunk in [1, 2, 3] {
+                let chunks = vec![chunk; shape.len()];
+                for chunks in [None, Some(chunks.as_slice())] {
+                    assert_eq!(
+                        copied(shape, chunks, shape, &vec![0; shape.len()], limit),
+                        expected,
+                        "{shape:?} {limit}"
+                    );
+                }
+            }
+        }
+    }
+    assert_eq!(copied(&[], None, &[], &[], 4), [1]);
+    assert_eq!(parts(&variable(&[3, 0], None), 4).count(), 0);
+    let first = parts(&variable(&[10, 10], Some(&[4, 3])), 40).next();
+    assert_eq!(first, Some(ElementBox { start: vec![0, 0], count: vec![4, 9] }));
+}
+
+#[test]
+fn an_append_goes_after_the_end_along_any_axis() {
+    assert_eq!(copied(&[2, 2], None, &[3, 2], &[1, 0], 3), [0, 0, 1, 2, 3, 4]);
+    assert_eq!(copied(&[2, 2], None, &[2, 3], &[0, 1], 100), [0, 1, 2, 0, 3, 4]);
+}
+
+#[test]
+fn files_are_known_by_their_beginning() {
+    for known in [&b"CDF\x05"[..], b"\x89HDF\r\n\x1a\nx", b"II*\0", b"MM\0+", b"CDF\x01"] {
+        assert!(is_known(known), "{known:?}");
+    }
+    for other in [&b"CDF\x03"[..], b"", b"\x93NUMPY", b"II"] {
+        assert!(!is_known(other), "{other:?}");
+    }
+}
