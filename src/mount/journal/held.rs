@@ -1,6 +1,7 @@
 //! Descriptors that outlive a daemon, such as those of locks of writers. `daemon/restart/` decides what holds them. Uses `store`.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -45,9 +46,14 @@ impl SessionDescriptors {
         Arc::new(SessionDescriptors { holder, former: Mutex::new(former) })
     }
 
-    /// Returns all that was not taken.
-    pub fn take_rest(&self) -> HeldDescriptors {
-        std::mem::take(&mut *self.former.lock())
+    /// Ends the locks that were not taken. Nothing is taken meanwhile: who looked for a lock between its removal from here and its end
+    /// would find the array locked.
+    pub fn end_locks(&self) {
+        let mut former = self.former.lock();
+        for (name, file) in std::mem::take(&mut *former) {
+            let _ = File::from(file).unlock();
+            self.holder.release(&name);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Invariant: names change one after the other.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::hierarchy::OpenArrays;
@@ -22,6 +23,9 @@ use crate::mount::fs::stat::FileAttributes;
 use crate::mount::fs::virtual_files::sidecar_edit::Drafts;
 use crate::mount::journal::intents::NameIntents;
 use crate::mount::options::Options;
+
+/// How long a change of a name waits for the lock of an array.
+const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Makes, removes and renames names.
 pub struct NameChanges {
@@ -71,15 +75,28 @@ impl NameChanges {
         self.entries.find(&self.inodes.live(folder)?.entity, name, Blocking::Yes)
     }
 
-    /// Locks an array against other programs. Fails if one of them has it open for writing.
-    pub(super) fn lock_against_others(&self, path: &str) -> FsResult<Option<Box<dyn Send + Sync>>> {
+    /// Locks an array against other programs, unless `is_ours` returns that this mount has its lock. Fails if another program has the array
+    /// open for writing. Waits a moment before that: a thread of this daemon that stores what a former one has left, or that closes the last
+    /// file, has the lock, too, and may not have recorded that the array is open, or that it is not.
+    pub(super) fn lock_against_others(
+        &self,
+        path: &str,
+        is_ours: impl Fn() -> bool,
+    ) -> FsResult<Option<Box<dyn Send + Sync>>> {
         let Some(writer) = self.nodes.store().writer() else { return Err(Failure::Errno(libc::EROFS)) };
-        match writer.lock(path) {
-            Ok(None) => Err(Error::busy(path, "another program has this array open for writing").into()),
-            Ok(lock) => Ok(lock),
-            // The array has no folder of its own, and nothing to lock.
-            Err(Error::Stale { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
+        let deadline = Instant::now() + LOCK_PATIENCE;
+        while !is_ours() {
+            match writer.lock(path) {
+                Ok(None) if Instant::now() < deadline => std::thread::sleep(LOCK_PATIENCE / 25),
+                Ok(None) => {
+                    return Err(Error::busy(path, "another program has this array open for writing").into());
+                }
+                Ok(lock) => return Ok(lock),
+                // The array has no folder of its own, and nothing to lock.
+                Err(Error::Stale { .. }) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
         }
+        Ok(None)
     }
 }

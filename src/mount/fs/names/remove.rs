@@ -133,12 +133,11 @@ impl NameChanges {
             return Err(Failure::Errno(libc::EPERM));
         }
         self.permissions.check_writable(path, caller)?;
-        let open = self.arrays.current(None, path).and_then(|open| open.array.clone().ok());
-        let _lock = match &open {
-            // This mount has the lock itself.
-            Some(array) if array.writer().has_writers() || array.writer().is_dirty() => None,
-            _ => self.lock_against_others(path)?,
-        };
+        let open = || self.arrays.current(None, path).and_then(|open| open.array.clone().ok());
+        let is_ours =
+            || open().is_some_and(|array| array.writer().has_writers() || array.writer().is_dirty());
+        let _lock = self.lock_against_others(path, is_ours)?;
+        let open = open();
         self.keep_for_listings(path);
         self.intents.begin(caller.request);
         let remove = || author::remove(self.nodes.store(), path);

@@ -267,12 +267,14 @@ impl NameChanges {
         }
         // The mode does not matter: the node keeps its owner and mode.
         let place = self.permissions.new_place(to, caller, 0)?;
-        let open = self.inodes.open_arrays_below(&source.path);
-        let is_ours = open.iter().any(|(_, array)| array.writer().has_writers() || array.writer().is_dirty());
+        let open = || self.inodes.open_arrays_below(&source.path);
+        let is_ours =
+            || open().iter().any(|(_, array)| array.writer().has_writers() || array.writer().is_dirty());
         let _lock = match source.kind {
-            EntityKind::Array if !is_ours => self.lock_against_others(&source.path)?,
+            EntityKind::Array => self.lock_against_others(&source.path, is_ours)?,
             _ => None,
         };
+        let open = open();
         let stored = open.iter().try_for_each(|(_, array)| {
             array.writer().refuse_writes();
             array.writer().flush()

@@ -220,10 +220,7 @@ impl Recovery {
         }
         if is_done && let Some(descriptors) = self.descriptors.get() {
             // What is left are locks of arrays that no longer have writers.
-            for (name, file) in descriptors.take_rest() {
-                let _ = File::from(file).unlock();
-                DescriptorHolder::release(&**descriptors, &name);
-            }
+            descriptors.end_locks();
         }
         is_done
     }
