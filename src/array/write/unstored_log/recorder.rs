@@ -110,7 +110,8 @@ impl ChunkRecorder {
 
     /// Records bytes that are about to be written at `offset` of the file, or only that something is.
     pub fn record_write(&self, offset: u64, data: &[u8]) -> Result<WriteRecord> {
-        let Some(log) = self.log() else { return Ok(WriteRecord::None) };
+        // A write of nothing makes no chunk dirty, so nothing would end its mark.
+        let Some(log) = self.log().filter(|_| !data.is_empty()) else { return Ok(WriteRecord::None) };
         match self.resources.kept_bytes() {
             KeptBytes::All => {
                 let header = Header::without_payload(Kind::Bytes, 0, 0, offset);
