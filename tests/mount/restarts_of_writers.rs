@@ -169,7 +169,7 @@ impl Scene {
         let Some(keeper) = self.mount() else { return };
         let daemon = self.end_daemons(rounds, &|round, daemon| {
             // A keeper gives up where daemons die faster than this, and so does a daemon with a request that was in hand at eight kills.
-            let soonest = if self.is_slow { 1000 } else { 0 };
+            let soonest = if self.is_slow { 3000 } else { 0 };
             let least = if round > 16 { 3000 } else { soonest + round % 2 * 1000 };
             std::thread::sleep(Duration::from_millis(least + some(0..400, round)));
             signal(daemon, "KILL");
