@@ -133,7 +133,10 @@ impl Scene {
     /// Ends daemons one after the other while programs write and read. `end_daemon` ends one, in a round, and returns the next. Returns the last one.
     pub fn end_daemons(&self, rounds: u64, end_daemon: &dyn Fn(u64, u32) -> u32) -> u32 {
         let readers = READERS.map(|(name, script)| (name, start_reader(&self.place, script)));
-        let writers = WRITERS.map(|(kind, name)| (name, self.start_writer(kind, name, some(0..1 << 30, 7))));
+        // At an object store, a kill while a new sidecar is closed may make close(2) fail with EINVAL (docs/operations.md).
+        let writers = WRITERS.into_iter().filter(|(kind, _)| !self.is_slow || *kind != "files");
+        let writers: Vec<_> =
+            writers.map(|(kind, name)| (name, self.start_writer(kind, name, some(0..1 << 30, 7)))).collect();
         let mut daemon = self.place.daemon();
         for round in 0..rounds {
             daemon = end_daemon(round, daemon);
