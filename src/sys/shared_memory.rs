@@ -121,16 +121,17 @@ unsafe impl Sync for SharedBytes {}
 
 impl SharedBytes {
     /// Writes eight bytes from `at` on, after everything that was written before: whoever finds them in the file finds that, too, even if
-    /// this process is killed at any instruction. Does nothing if `at` is not a multiple of 8, or if the bytes do not fit.
-    pub fn publish(&mut self, at: usize, bytes: [u8; 8]) {
+    /// this process is killed at any instruction. Fails if their address is not a multiple of 8, or if they do not fit.
+    pub fn publish(&mut self, at: usize, bytes: [u8; 8]) -> io::Result<()> {
         let start = self.start.as_ptr().wrapping_add(at);
         let is_inside = at.checked_add(bytes.len()).is_some_and(|end| end <= self.length);
         if !is_inside || !start.cast::<u64>().is_aligned() {
-            return;
+            return Err(io::ErrorKind::InvalidInput.into());
         }
         // SAFETY: the eight bytes are inside of this part, aligned, and `&mut self` is the only access in this process.
         let word = unsafe { AtomicU64::from_ptr(start.cast()) };
         word.store(u64::from_ne_bytes(bytes), Ordering::Release);
+        Ok(())
     }
 }
 
@@ -165,10 +166,9 @@ mod tests {
         let mut second = memory.take(300 << 10).unwrap();
         first.copy_from_slice(&[1; 100]);
         second.fill(2);
-        first.publish(8, [3; 8]);
-        // Outside, and not aligned.
-        first.publish(96, [4; 8]);
-        first.publish(1, [4; 8]);
+        first.publish(8, [3; 8]).unwrap();
+        assert!(first.publish(96, [4; 8]).is_err(), "it is outside");
+        assert!(first.publish(1, [4; 8]).is_err(), "it is not aligned");
         let mut found = vec![0; 102];
         file.read_exact_at(&mut found, 4096).unwrap();
         assert_eq!(found, [vec![1; 8], vec![3; 8], vec![1; 84], vec![2; 2]].concat());

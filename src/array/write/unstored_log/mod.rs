@@ -81,13 +81,11 @@ struct BegunRecord {
 
 impl BegunRecord {
     /// Writes the payload, and then marks the record as complete.
-    fn complete(mut self, payload: &[u8]) {
+    fn complete(mut self, payload: &[u8]) -> io::Result<()> {
         let (_, room) = self.bytes.split_at_mut(HEADER_BYTES as usize);
         // The room is as long as the payload, and padded.
-        if let Some(out) = room.get_mut(..payload.len()) {
-            out.copy_from_slice(payload);
-            self.bytes.publish(CHECKSUM_AT, record::as_complete(self.end_of_header));
-        }
+        room.get_mut(..payload.len()).ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(payload);
+        self.bytes.publish(CHECKSUM_AT, record::as_complete(self.end_of_header))
     }
 }
 
@@ -117,10 +115,8 @@ impl CurrentSegment {
         let mut bytes = self.memory.take(usize::try_from(length).map_err(io::Error::other)?)?;
         let (start, end) = header.to_bytes(self.segment.number());
         // The bytes of an earlier record may be here, which was complete. Until the new checksum is there, the header is not valid.
-        if let Some(out) = bytes.get_mut(..CHECKSUM_AT) {
-            out.copy_from_slice(&start);
-        }
-        bytes.publish(CHECKSUM_AT, end);
+        bytes.get_mut(..CHECKSUM_AT).ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(&start);
+        bytes.publish(CHECKSUM_AT, end)?;
         Ok(BegunRecord { number: file.record_number(&self.segment, at), bytes, end_of_header: end })
     }
 }
@@ -243,7 +239,7 @@ impl UnstoredLog {
             let needed = HEADER_BYTES + length.next_multiple_of(HEADER_BYTES) + wanted;
             let description = Header { length, ..Header::without_payload(Kind::Array, header.array, 0, 0) };
             let current = state.with_room(file, needed)?;
-            current.begin(file, description)?.complete(text.as_bytes());
+            current.begin(file, description)?.complete(text.as_bytes())?;
             current.described.insert(header.array);
         }
         let current = state.with_room(file, wanted)?;
@@ -257,7 +253,7 @@ impl UnstoredLog {
         // A long payload is written after the lock is released. A reader of the log can skip it, since the header has its length.
         drop(state);
         let recorded = Recorded { log: Arc::clone(self), segment, first_number: number, last_number: number };
-        record.complete(payload);
+        record.complete(payload)?;
         *rest = after;
         Ok(recorded)
     }
