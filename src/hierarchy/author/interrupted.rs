@@ -16,8 +16,8 @@ use crate::store::{Info, ObjectPart, Precondition, PutOptions, Store, Writer, jo
 
 /// The object that records a change of lengths while documents are replaced.
 pub const RECORD: &str = ".zarrfs-lengths.json";
-/// The most bytes of it.
-const MAX_RECORD_BYTES: u64 = 256 << 20;
+/// The most bytes of it. A longer one is not written, and one that others wrote is not read.
+pub const MAX_RECORD_BYTES: u64 = 32 << 20;
 /// A program in a store without locks replaces its documents within this time, or it has died.
 const RECORD_LIFETIME: Duration = Duration::from_secs(600);
 

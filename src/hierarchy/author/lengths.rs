@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::interrupted::{RECORD, end, end_interrupted, put};
+use super::interrupted::{MAX_RECORD_BYTES, RECORD, end, end_interrupted, put};
 use super::place::writer;
 use super::resize::{Resized, Stored};
 use crate::array::{Array, Engine, Layout};
@@ -243,6 +243,10 @@ impl NewLengths {
             .collect();
         let text = json!({"documents": documents}).to_string();
         let key = join(&self.group, RECORD);
+        if text.len() as u64 > MAX_RECORD_BYTES {
+            let sentence = "the documents of its arrays are too long to be replaced together";
+            return Err(Error::Usage(format!("{key}: {sentence}: 'zarrfs resize' them one by one")));
+        }
         let like =
             self.arrays.first().map(|array| Stored::read(&self.store, &array.path).map(|stored| stored.info));
         let Some(like) = like.transpose()? else { return Ok(()) };
