@@ -15,6 +15,7 @@ use super::targets::TargetState;
 use crate::array::AxisSelection;
 use crate::error::{Error, Result};
 use crate::metadata::author::ElementType;
+use crate::metadata::conventions::no_data::{FILL_ATTRIBUTE, NoData};
 use crate::metadata::conventions::packing::Packing;
 use crate::metadata::data_type::numeric::NumericType;
 use crate::metadata::json::parse_error::ParseError;
@@ -230,6 +231,11 @@ impl PartBuilder<'_> {
                 let reason = format!("{of_two} has {}, but {of_one} has {}", shown(two), shown(one));
                 return Err(self.refused(reason));
             }
+        }
+        if missing_values(one) != missing_values(two) {
+            return Err(self.refused(format!(
+                "{of_two} has other values for missing data than {of_one} (_FillValue, missing_value, nodata)"
+            )));
         }
         if Packing::read(one) != Packing::read(two) {
             return Err(self.refused(format!(
@@ -518,6 +524,12 @@ impl StackPart {
     }
 }
 
+/// Returns the values that stand for missing data, without NaN: every program treats NaN as missing, whether it is named or not.
+fn missing_values(metadata: &ArrayMetadata) -> Vec<Vec<u8>> {
+    let values = NoData::read(metadata).values.into_iter();
+    values.filter(|value| !value.is_nan(&metadata.data_type)).map(|value| value.bytes).collect()
+}
+
 /// Returns metadata as a document of an uncompressed array of Zarr v3, in chunks of this shape.
 pub fn document(metadata: &ArrayMetadata, chunk_shape: &[u64], key: &str) -> Result<Vec<u8>> {
     let refused = |error: ParseError| error.into_error(key);
@@ -527,6 +539,14 @@ pub fn document(metadata: &ArrayMetadata, chunk_shape: &[u64], key: &str) -> Res
     } else {
         metadata.fill_value.clone()
     };
+    let mut attributes = metadata.attributes.clone();
+    let no_data = NoData::read(metadata);
+    // In v2, the document's own fill value may stand for missing data. In v3, only an attribute does.
+    if let Some(value) = no_data.values.iter().find(|value| value.attribute == FILL_ATTRIBUTE)
+        && !attributes.contains_key(FILL_ATTRIBUTE)
+    {
+        attributes.insert(FILL_ATTRIBUTE.to_owned(), value.to_json(&metadata.data_type));
+    }
     let mut document = serde_json::json!({
         "zarr_format": 3,
         "node_type": "array",
@@ -536,7 +556,7 @@ pub fn document(metadata: &ArrayMetadata, chunk_shape: &[u64], key: &str) -> Res
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
         "fill_value": fill_value.to_json(&metadata.data_type),
         "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
-        "attributes": metadata.attributes,
+        "attributes": attributes,
     });
     if let (Some(names), Value::Object(members)) = (&metadata.dimension_names, &mut document) {
         members.insert("dimension_names".to_owned(), serde_json::json!(names));

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::super::{Node, Tree, open_store};
 use crate::array::{Array, Engine, Layout};
 use crate::error::Error;
+use crate::metadata::conventions::no_data::NoData;
 use crate::metadata::test_documents::v3_array;
 use crate::store::{Store, StoreOptions};
 
@@ -90,6 +91,30 @@ fn two_virtual_arrays_share_the_chunks_of_a_target() {
     let mut bytes = [0; 5];
     all.read_at(31, &mut bytes).unwrap();
     assert_eq!(bytes, [0, 16, 0, 17, 0]);
+}
+
+/// In v2, the fill value of a document may stand for missing data. The documents of virtual arrays are v3, in which only an attribute does.
+#[test]
+fn missing_data_of_v2_stays_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, fill) in [("a", 9), ("b", 9), ("c", 7)] {
+        let at = folder.path().join(name);
+        fs::create_dir(&at).unwrap();
+        let document = json!({"zarr_format": 2, "shape": [2], "chunks": [2], "dtype": "<i2", "compressor": null,
+            "fill_value": fill, "order": "C", "filters": null});
+        fs::write(at.join(".zarray"), document.to_string()).unwrap();
+        fs::write(at.join(".zattrs"), r#"{"_ARRAY_DIMENSIONS": ["t"]}"#).unwrap();
+    }
+    let concat = |names: [&str; 2]| {
+        let layers = names.map(|name| json!({"store": name}));
+        arrays(folder.path(), &json!({"all": {"driver": "concat", "axis": "t", "layers": layers}}))
+    };
+    let store = concat(["a", "b"]).unwrap();
+    let all = array(&store, &Engine::new(1 << 20, 1), "all");
+    let missing: Vec<_> = NoData::read(all.metadata()).values.into_iter().map(|value| value.bytes).collect();
+    assert_eq!(missing, [9_i16.to_le_bytes().to_vec()]);
+    let refused = concat(["a", "c"]).err().unwrap().to_string();
+    assert!(refused.contains("other values for missing data"), "{refused}");
 }
 
 #[test]
