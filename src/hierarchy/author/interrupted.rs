@@ -1,6 +1,8 @@
 //! The record of a change of lengths (`lengths.rs`), and what becomes of a change that was interrupted.
 //!
 //! Uses `store`, `metadata` and its neighbours. The record has the documents as they were and as they become.
+//!
+//! Invariant: a record changes only documents that its owner could have changed ([`is_trusted`]).
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -13,6 +15,7 @@ use crate::hierarchy::attributes::read;
 use crate::hierarchy::lineage::parent;
 use crate::metadata::author::NodeDocument;
 use crate::store::{Info, ObjectPart, Precondition, PutOptions, Store, Writer, join};
+use crate::sys;
 
 /// The object that records a change of lengths while documents are replaced.
 pub const RECORD: &str = ".zarrfs-lengths.json";
@@ -67,6 +70,15 @@ pub fn end(store: &Arc<dyn Store>, writer: &dyn Writer, group: &str) -> Result<(
         now.as_ref().is_some_and(|(text, _)| *text == document.new)
     };
     let is_finished = recorded.iter().zip(&now).all(is_new);
+    for (document, now) in recorded.iter().zip(&now) {
+        if now.as_ref().is_some_and(|(_, info)| !is_trusted(&content.info, info)) {
+            log::warn!(
+                "{record_key}: this record is another user's, but names {}: it is ignored",
+                document.key
+            );
+            return Ok(());
+        }
+    }
     let mut members = Vec::new();
     for (document, now) in recorded.iter().zip(&now) {
         let Some((path, name)) = document.key.rsplit_once('/') else { continue };
@@ -88,6 +100,13 @@ pub fn end(store: &Arc<dyn Store>, writer: &dyn Writer, group: &str) -> Result<(
     copies::add_members(store.as_ref(), writer, group, &members)?;
     writer.delete(&record_key, Precondition::Version(content.info.version))?;
     writer.sync(&[record_key], group)
+}
+
+/// Returns whether a record may change a document. In a folder where every user may create files, any user can leave a record, and the next
+/// command of an administrator must not write that user's text into the documents of others.
+fn is_trusted(record: &Info, document: &Info) -> bool {
+    let Some(owner) = record.posix.map(|posix| posix.uid) else { return true };
+    [0, sys::effective_ids().0].contains(&owner) || document.posix.is_some_and(|posix| posix.uid == owner)
 }
 
 /// Reads a record. Keys outside the group are not accepted.

@@ -22,6 +22,7 @@ use crate::hierarchy::{Node, Tree};
 use crate::metadata::author::with_shape;
 use crate::metadata::{ArrayMetadata, parse_array};
 use crate::store::{ObjectPart, Precondition, PutOptions, Store, Writer, join};
+use crate::sys;
 
 /// Another length of a dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +93,11 @@ impl NewLengths {
         end_interrupted(store, group)?;
         let busy = || Error::busy(group, "another program changes lengths in this group");
         let lock = writer.lock(group)?.ok_or_else(busy)?;
+        let record = join(group, RECORD);
+        if store.head_object(&record)?.is_some() {
+            let sentence = "another user's change of lengths was interrupted: have that user run it again, or delete this object";
+            return Err(Error::busy(record, sentence));
+        }
         let shown = if group.is_empty() { "the root" } else { group };
         let tree = Tree::for_one_look(store.clone());
         let mut lengths = NewLengths {
@@ -249,7 +255,11 @@ impl NewLengths {
         }
         let like =
             self.arrays.first().map(|array| Stored::read(&self.store, &array.path).map(|stored| stored.info));
-        let Some(like) = like.transpose()? else { return Ok(()) };
+        let Some(mut like) = like.transpose()? else { return Ok(()) };
+        // The record is this user's, whose right to change all of the documents it stands for.
+        if let Some(posix) = &mut like.posix {
+            posix.uid = sys::effective_ids().0;
+        }
         let options =
             PutOptions { precondition: Precondition::Missing, ..PutOptions::new(&self.group, &like) };
         writer.put(&key, &[ObjectPart::Bytes(text.as_bytes())], &options)?;

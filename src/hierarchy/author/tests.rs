@@ -6,7 +6,7 @@ use super::*;
 use crate::array::{Array, Engine, Layout};
 use crate::metadata::author::{ArraySpec, ElementType, group_documents};
 use crate::metadata::parse_array;
-use crate::store::MemoryStore;
+use crate::store::{DirectoryStore, MemoryStore};
 
 fn store() -> Arc<dyn Store> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
@@ -98,4 +98,37 @@ fn discarded_elements_never_come_back() {
     let mut read = vec![0; 60];
     longer.read_at(0, &mut read).unwrap();
     assert_eq!((&read[..30], &read[30..]), (&[1; 30][..], &[9; 30][..]));
+}
+
+/// In a folder where every user may create files, a record can be anybody's.
+#[test]
+fn a_record_of_another_user_changes_no_document() {
+    if crate::sys::effective_ids().0 != 0 {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(DirectoryStore::open(folder.path(), false).unwrap());
+    create(&store, &Place::find(&store, "").unwrap(), group_documents(ZarrFormat::V3, &[]).unwrap()).unwrap();
+    for name in ["a", "b"] {
+        create(&store, &Place::find(&store, name).unwrap(), documents(&[5])).unwrap();
+    }
+    let text = |name: &str| std::fs::read_to_string(folder.path().join(name).join("zarr.json")).unwrap();
+    let (record, now) = (folder.path().join(interrupted::RECORD), text("a"));
+    let old = now.replace("5", "500");
+    let documents = serde_json::json!([{"key": "a/zarr.json", "old": old, "new": now},
+        {"key": "b/zarr.json", "old": now, "new": "{}"}]);
+    std::fs::write(&record, serde_json::json!({"documents": documents}).to_string()).unwrap();
+    let owner = |path: &std::path::Path, uid| std::os::unix::fs::chown(path, Some(uid), Some(uid)).unwrap();
+    owner(&record, 1234);
+    interrupted::end_interrupted(&store, "").unwrap();
+    assert_eq!(text("a"), now);
+    let engine = Engine::new(1 << 20, 1);
+    let refused = lengths::NewLengths::begin(&engine, &store, "", "x", lengths::LengthChange::To(3));
+    assert!(refused.err().unwrap().to_string().contains("another user's change of lengths"));
+    // The documents of that user are changed back.
+    owner(&folder.path().join("a/zarr.json"), 1234);
+    owner(&folder.path().join("b/zarr.json"), 1234);
+    interrupted::end_interrupted(&store, "").unwrap();
+    assert_eq!(text("a"), old);
+    assert!(!record.exists());
 }
