@@ -132,3 +132,41 @@ fn a_record_of_another_user_changes_no_document() {
     assert_eq!(text("a"), old);
     assert!(!record.exists());
 }
+
+/// Another program may append rows while the rows of an append are stored: it replaces the document first.
+#[test]
+fn an_append_ends_when_another_program_has_appended() {
+    let (store, engine) = (store(), Engine::new(1 << 20, 1));
+    let spec = || {
+        let mut documents = documents(&[5]);
+        let text = &mut documents.first_mut().unwrap().text;
+        *text = text.replacen('{', "{\"dimension_names\": [\"x\"],", 1);
+        documents
+    };
+    create(&store, &Place::find(&store, "a").unwrap(), spec()).unwrap();
+    for is_open_before in [false, true] {
+        let lengths =
+            lengths::NewLengths::begin(&engine, &store, "", "x", lengths::LengthChange::Longer(3)).unwrap();
+        let appended = lengths.arrays.first().unwrap();
+        let open = || lengths.open_longer(appended, Layout::default());
+        let before = is_open_before.then(|| open().unwrap());
+        let (key, writer) = ("a/zarr.json", store.writer().unwrap());
+        let (text, info) = crate::hierarchy::attributes::read(store.as_ref(), key).unwrap().unwrap();
+        let length = appended.shape[0] - 3;
+        let longer = crate::metadata::author::with_shape(&text, &[length + 1]).unwrap();
+        writer.put(key, &[ObjectPart::Bytes(longer.as_bytes())], &PutOptions::new("a", &info)).unwrap();
+        let other = array(&engine, &store, "a");
+        other.writer().open_for_writing().unwrap();
+        other.writer().write_at(length, &[7]).unwrap();
+        other.writer().flush().unwrap();
+        other.writer().close_for_writing();
+        let stored = before.map_or_else(open, Ok).and_then(|longer| {
+            longer.writer().write_at(length, &[1, 2, 3])?;
+            lengths.close_longer(appended, &longer)
+        });
+        assert!(matches!(stored, Err(Error::Stale { .. })), "{is_open_before}: {stored:?}");
+        let mut read = [0];
+        array(&engine, &store, "a").read_at(length, &mut read).unwrap();
+        assert_eq!(read, [7], "{is_open_before}");
+    }
+}
