@@ -4,8 +4,11 @@
 
 use std::ops::Range;
 
-use super::variable::SourceVariable;
+use super::variable::{SourceVariable, refused};
 use crate::error::Result;
+
+/// The most bytes of a box. A file says how large its chunks are, and a box has at least one of them.
+const MAX_BOX_BYTES: u64 = 1 << 30;
 
 /// A box of elements: the first index and the count on each axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +17,18 @@ pub struct ElementBox {
     pub start: Vec<u64>,
     /// The count on each axis.
     pub count: Vec<u64>,
+}
+
+impl ElementBox {
+    /// Fails if the elements of the box, of `item_bytes` each, would take too much memory. `path` is the variable's in the file `name`.
+    pub fn check_size(&self, item_bytes: u64, path: &str, name: &str) -> Result<()> {
+        let bytes = self.count.iter().fold(item_bytes, |bytes, &count| bytes.saturating_mul(count));
+        if bytes <= MAX_BOX_BYTES {
+            return Ok(());
+        }
+        let reason = format!("'/{path}': a chunk of {bytes} bytes is longer than {MAX_BOX_BYTES} bytes");
+        Err(refused(name, reason))
+    }
 }
 
 /// Returns boxes that cover a variable once, in order. Each has at most `limit_bytes`, unless one chunk of the file has more: boxes end

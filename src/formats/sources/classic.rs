@@ -54,7 +54,7 @@ pub fn open(file: File, name: &str) -> Result<SourceFile> {
     let root = SourceGroup { path: String::new(), attributes: plain(&header.attributes) };
     let elements =
         Box::new(ClassicElements { name: name.to_owned(), file, variables: variables.clone(), pieces });
-    Ok(SourceFile { groups: vec![root], variables, left_out: Vec::new(), elements })
+    Ok(SourceFile { name: name.to_owned(), groups: vec![root], variables, left_out: Vec::new(), elements })
 }
 
 fn source_variable(variable: &NcVariable, has_own_length: bool, name: &str) -> Result<SourceVariable> {

@@ -6,8 +6,9 @@
 //!
 //! The readers are crates in pure Rust. `netcdf-reader` and `hdf5-reader` (one project, since 2026 with fuzzing and with references of
 //! netCDF-C and h5py as tests) bound their allocations by the file, read hyperslabs, and need no other build tools. `hdf5-metno` binds the C
-//! library, which the packages would have to bring; `netcdf3` lacks CDF-5. Other HDF5 crates were compared by their documentation only. zarrfs reads the dimensions of HDF5 itself (`hdf5/`), because the crate refuses files without dimension scales. It reads the
-//! elements of classic files itself (`classic.rs`): they lie in the file as the array has them.
+//! library, which the packages would have to bring; `netcdf3` lacks CDF-5. Other HDF5 crates were compared by their documentation only. zarrfs
+//! reads the dimensions of HDF5 itself (`hdf5/`), because the crate refuses files without dimension scales. It reads the elements of classic
+//! files itself (`classic.rs`): they lie in the file as the array has them.
 //!
 //! Invariants: a name, shape or type that cannot be brought in exactly is an error that names the variable, never left out. Only the
 //! named file is opened: external links and external data are refused.

@@ -47,6 +47,6 @@ pub fn open(file: &File, name: &str, is_wanted: &dyn Fn(&str) -> bool) -> Result
         Kind::Hdf5 => hdf5::open(file, name, is_wanted),
         Kind::Tiff => tiff::open(file, name),
     }?;
-    opened.check(name)?;
+    opened.check()?;
     Ok(Some(opened))
 }

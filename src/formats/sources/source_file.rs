@@ -16,6 +16,8 @@ const BOX_BYTES: u64 = 16 << 20;
 
 /// A file of another format.
 pub struct SourceFile {
+    /// The name that errors have.
+    pub(super) name: String,
     /// The groups, each after the group that it is in. The first one is the root.
     pub groups: Vec<SourceGroup>,
     /// The variables.
@@ -34,7 +36,8 @@ pub trait Elements: Send {
 
 impl SourceFile {
     /// Fails if the file has more nodes or attributes than can be brought in, or two nodes of one name.
-    pub(super) fn check(&self, name: &str) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
+        let name = self.name.as_str();
         if self.groups.len() + self.variables.len() > MAX_NODES {
             return Err(refused(name, format!("it has more than {MAX_NODES} groups and variables")));
         }
@@ -60,9 +63,8 @@ impl SourceFile {
         }
     }
 
-    /// Keeps only wanted variables, and of all nodes only what is at or below a path, which is left out of their paths then. Errors name the
-    /// file `name`.
-    pub fn select(mut self, path: &str, is_wanted: &dyn Fn(&str) -> bool, name: &str) -> Result<SourceFile> {
+    /// Keeps only wanted variables, and of all nodes only what is at or below a path, which is left out of their paths then.
+    pub fn select(mut self, path: &str, is_wanted: &dyn Fn(&str) -> bool) -> Result<SourceFile> {
         let path = path.trim_matches('/');
         let below = |candidate: &str| match candidate.strip_prefix(path)? {
             rest if path.is_empty() => Some(rest.to_owned()),
@@ -83,10 +85,11 @@ impl SourceFile {
             }
         }
         if groups.is_empty() && variables.is_empty() {
+            let name = &self.name;
             return Err(Error::Usage(format!("{name} has no group or variable '{path}'")));
         }
         self.elements = Box::new(Selected { numbers, elements: self.elements });
-        Ok(SourceFile { groups, variables, left_out: self.left_out, elements: self.elements })
+        Ok(SourceFile { groups, variables, ..self })
     }
 
     /// Returns the bytes of all variables together.
@@ -98,6 +101,7 @@ impl SourceFile {
     pub fn read_all(&mut self, variable: usize) -> Result<Vec<u8>> {
         let Some(source) = self.variables.get(variable) else { return Ok(Vec::new()) };
         let whole = ElementBox { start: vec![0; source.shape.len()], count: source.shape.clone() };
+        whole.check_size(source.item_bytes(), &source.path, &self.name)?;
         self.elements.read(variable, &whole)
     }
 
@@ -112,6 +116,7 @@ impl SourceFile {
         let Some(source) = self.variables.get(variable) else { return Ok(()) };
         let place = boxes::Destination::new(source, array.metadata().shape.as_slice(), origin);
         for part in boxes::parts(source, BOX_BYTES) {
+            part.check_size(source.item_bytes(), &source.path, &self.name)?;
             let bytes = self.elements.read(variable, &part)?;
             place.write(&part, &bytes, &mut |offset, run| array.writer().write_at(offset, run).map(drop))?;
             done(bytes.len() as u64);

@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::os::unix::fs::FileExt;
+
 use super::boxes::{Destination, ElementBox, parts};
-use super::is_known;
 use super::variable::SourceVariable;
+use super::{is_known, open};
 use crate::array::ByteOrder;
 use crate::metadata::author::ElementType;
 
@@ -87,4 +89,22 @@ fn files_are_known_by_their_beginning() {
     for other in [&b"CDF\x03"[..], b"", b"\x93NUMPY", b"II"] {
         assert!(!is_known(other), "{other:?}");
     }
+}
+
+/// A file says how large its chunks are. This TIFF has one strip of 100,000 by 100,000 pixels, and ends before it.
+#[test]
+fn a_chunk_that_no_memory_holds_is_refused() {
+    let tags: [(u16, u32); 7] =
+        [(256, 100_000), (257, 100_000), (258, 8), (262, 1), (273, 8), (278, 100_000), (279, 8)];
+    let mut bytes = b"II*\0\x08\0\0\0\x07\0".to_vec();
+    for (tag, value) in tags {
+        bytes.extend([tag.to_le_bytes(), 4_u16.to_le_bytes()].concat());
+        bytes.extend([1_u32.to_le_bytes(), value.to_le_bytes()].concat());
+    }
+    bytes.extend([0; 4]);
+    let file = tempfile::tempfile().unwrap();
+    file.write_all_at(&bytes, 0).unwrap();
+    let mut source = open(&file, "large.tif", &|_| true).unwrap().unwrap();
+    let refused = source.read_all(0).unwrap_err().to_string();
+    assert!(refused.contains("a chunk of 10000000000 bytes"), "{refused}");
 }

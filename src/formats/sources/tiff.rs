@@ -129,7 +129,7 @@ fn open_unguarded(file: File, name: &str) -> Result<SourceFile> {
         variable.path = String::new();
     }
     let elements = Box::new(TiffElements { name: name.to_owned(), decoder, series, at: None });
-    Ok(SourceFile { groups, variables, left_out, elements })
+    Ok(SourceFile { name: name.to_owned(), groups, variables, left_out, elements })
 }
 
 /// Returns the form of the page that the decoder is at.

@@ -308,6 +308,7 @@ fn read_bytes(
     path: &str,
     name: &str,
 ) -> Result<Vec<u8>> {
+    part.check_size(item_bytes as u64, path.trim_start_matches('/'), name)?;
     let slice = |(&start, &count): (&u64, &u64)| SliceInfoElem::Slice { start, end: start + count, step: 1 };
     let selection = SliceInfo { selections: part.start.iter().zip(&part.count).map(slice).collect() };
     macro_rules! fixed {

@@ -71,7 +71,8 @@ fn open_unguarded(file: File, name: &str, is_wanted: &dyn Fn(&str) -> bool) -> R
     }
     elements::join_characters(&mut variables, &mut datasets, name)?;
     let elements = Box::new(elements::Hdf5File { name: name.to_owned(), datasets });
-    Ok(SourceFile { groups: contents.groups, variables, left_out: contents.left_out, elements })
+    let (groups, left_out) = (contents.groups, contents.left_out);
+    Ok(SourceFile { name: name.to_owned(), groups, variables, left_out, elements })
 }
 
 /// What a walk of a file has found.

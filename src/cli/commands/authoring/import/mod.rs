@@ -106,7 +106,7 @@ impl Arguments {
             let inside = inside.trim_matches('/');
             let is_wanted = |path: &str| is_at_or_below(path, inside) && !self.is_excluded(path);
             if let Some(source) = sources::open(file, &self.file, &is_wanted)? {
-                let source = source.select(inside, &is_wanted, &self.file)?;
+                let source = source.select(inside, &is_wanted)?;
                 return match &self.append {
                     Some(dimension) => self.append(source, dimension),
                     None => self.import_variables(source),
