@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_samples_beside_the_text_come_out() {
+    fn the_samples_next_to_the_text_come_out() {
         let bytes =
             [(0, 0), (1, 1), (10, 10), (11, 12), (100, 96), (123, 128), (200, 192), (208, 192), (209, 224)];
         for (value, rounded) in bytes {

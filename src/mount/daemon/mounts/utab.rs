@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_of_this_program_are_told_from_others() {
+    fn entries_of_this_program_are_distinguished_from_others() {
         let text = b"SRC=s TARGET=/mnt/a\\040b ROOT=/ OPTS=uhelper=fuse.zarrfs,_netdev\n\
             ID=7 SRC=/dev/x TARGET=/mnt/c ROOT=/ OPTS=_netdev\n\
             SRC=s TARGET=/mnt/d ROOT=/ OPTS=uhelper=fuse.zarrfs2\n\

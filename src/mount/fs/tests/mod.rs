@@ -390,9 +390,9 @@ fn the_page_cache_is_kept_while_nothing_changed() {
     let mount = Mount::with(|options| options.revalidate_seconds = 0.0);
     mount.put_sample();
     let inode = mount.find("t").unwrap().inode;
-    let keeps = |is_told: bool| {
+    let keeps = |is_announced: bool| {
         let opened = mount.fs.open(inode, 0, &Cancellation::never()).unwrap();
-        match is_told {
+        match is_announced {
             true => mount.fs.release(opened.handle),
             false => mount.fs.cancel_open(opened.handle),
         }
@@ -432,7 +432,7 @@ fn the_time_moves_when_chunks_are_seen_to_change() {
     mount.read("t").unwrap();
     let before = mount.find("t").unwrap().mtime;
     mount.read("t").unwrap();
-    assert_eq!(mount.find("t").unwrap().mtime, before, "chunks newer than the document are no change");
+    assert_eq!(mount.find("t").unwrap().mtime, before, "newer chunks alone are not a change of the document");
     std::thread::sleep(Duration::from_millis(5));
     mount.put("t/c/0/0", chunk(&[5, 4, 3, 2, 1, 0]));
     assert_eq!(mount.find("t").unwrap().mtime, before, "not seen yet");

@@ -108,8 +108,8 @@ impl CompanionNames {
     ) -> FsResult<Option<String>> {
         let Some(path) = self.nodes.path_in(group, name, &self.root_name, blocking)? else { return Ok(None) };
         let cached = self.nodes.get(&path, blocking)?;
-        let is_beside = cached.is_array() || format.group_file.is_none();
-        Ok((is_beside && self.has_file(format, view, &path, blocking)?).then_some(path))
+        let is_next_to_it = cached.is_array() || format.group_file.is_none();
+        Ok((is_next_to_it && self.has_file(format, view, &path, blocking)?).then_some(path))
     }
 
     /// Returns the companion files in the folder of a group with these children.

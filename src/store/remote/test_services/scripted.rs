@@ -2,7 +2,7 @@
 //! replies are lost or late, and after some request nothing is answered any more, as if the tested program had been killed.
 //!
 //! It remembers the object at each key at each time, and what the tested program has seen of it. Threads of a program that has ended may
-//! still send requests. They get no reply, so nothing counts as seen that nobody can record any more.
+//! still send requests. They get no reply, so nothing that can no longer be recorded counts as seen.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -19,7 +19,7 @@ use crate::cli::exit::{Exit, Outcome};
 use crate::cli::nodes::new_array::{new_store, place, refused};
 use crate::cli::output::{self, progress};
 
-/// Chunks of a file that have so many bytes become those of the array.
+/// A file's own chunk shape is kept if its chunks have a size in this range.
 const CHUNK_BYTES: std::ops::RangeInclusive<u64> = (64 << 10)..=(32 << 20);
 /// A dimension that grows gets chunks for at least this many elements, if the array has no other.
 const GROWING_LENGTH: u64 = 1024;
