@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
@@ -15,6 +17,9 @@ use crate::support::place::*;
 
 const SEMANTICS: &str = include_str!("../../docs/semantics.md");
 const SIDECAR: &str = include_str!("../../docs/sidecar.md");
+
+/// How many examples run at a time.
+const EXAMPLES_AT_ONCE: usize = 4;
 
 /// Separates the output of one command from that of the next.
 const SEPARATOR: char = '\x1e';
@@ -100,6 +105,30 @@ pub fn outputs(steps: &[Step], folder: &Path) -> Vec<String> {
     text.split(SEPARATOR).skip(1).map(str::to_owned).collect()
 }
 
+/// Returns what an example prints otherwise than the page shows.
+fn differences(line: usize, example: &str) -> String {
+    let mut wrong = String::new();
+    let place = sample();
+    let steps = steps(example);
+    let outputs = outputs(&steps, place.folder.path());
+    for (index, step) in steps.iter().enumerate() {
+        let output = outputs.get(index).map_or("the shell has ended", String::as_str);
+        if output != step.output {
+            wrong += &format!(
+                "\ndocs/semantics.md, example at line {line}\n$ {}--- shown\n{}--- printed\n{output}",
+                step.command, step.output
+            );
+        }
+    }
+    if is_mounted(&place.mountpoint()) {
+        let output = place.umount();
+        if !output.status.success() {
+            wrong += &format!("\nexample at line {line}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+    wrong
+}
+
 #[test]
 fn examples_print_what_the_page_shows() {
     if !can_mount() {
@@ -107,28 +136,19 @@ fn examples_print_what_the_page_shows() {
     }
     let examples = blocks(SEMANTICS, "sh");
     assert!(examples.len() >= 10, "{} examples are left", examples.len());
-    let mut wrong = String::new();
-    for (line, example) in examples {
-        let place = sample();
-        let steps = steps(&example);
-        let outputs = outputs(&steps, place.folder.path());
-        for (index, step) in steps.iter().enumerate() {
-            let output = outputs.get(index).map_or("the shell has ended", String::as_str);
-            if output != step.output {
-                wrong += &format!(
-                    "\ndocs/semantics.md, example at line {line}\n$ {}--- shown\n{}--- printed\n{output}",
-                    step.command, step.output
-                );
-            }
+    // Each has a folder and a mount of its own, and some wait for attributes to expire.
+    let (next, wrong) = (AtomicUsize::new(0), Mutex::new(String::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..EXAMPLES_AT_ONCE {
+            scope.spawn(|| {
+                while let Some((line, example)) = examples.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let found = differences(*line, example);
+                    wrong.lock().unwrap().push_str(&found);
+                }
+            });
         }
-        if !is_mounted(&place.mountpoint()) {
-            continue;
-        }
-        let output = place.umount();
-        if !output.status.success() {
-            wrong += &format!("\nexample at line {line}: {}", String::from_utf8_lossy(&output.stderr));
-        }
-    }
+    });
+    let wrong = wrong.into_inner().unwrap();
     assert!(wrong.is_empty(), "{wrong}");
 }
 
