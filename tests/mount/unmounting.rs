@@ -96,7 +96,9 @@ fn umount_refuses_and_force_goes_through() {
     let forced = stuck.mount.umount(&["--force"]);
     let text = String::from_utf8_lossy(&forced.stderr).into_owned();
     assert_eq!(forced.status.code(), Some(1), "{text}");
-    assert!(text.contains("could not be stored") && text.contains("plain/c/0/0"), "{text}");
+    // On a busy machine, the command has its list before the daemon gives up.
+    let has_given_up = text.contains("could not be stored") || text.contains("were not stored by then");
+    assert!(has_given_up && text.contains("plain/c/0/0"), "{text}");
     stuck.assert_lost();
 }
 
