@@ -38,23 +38,36 @@ impl AttributeValue {
         }
     }
 
-    /// Returns the value of missing elements of a type; `None` if it is not one value of this type.
+    /// Returns the value of missing elements of a type; `None` if it is not one value that an element of the type can have.
     pub fn missing(&self, element: &ElementType) -> Option<MissingValue> {
         let data_type = &element.data_type;
         let is_float = matches!(data_type, DataType::Float16 | DataType::Float32 | DataType::Float64);
-        let name = data_type.name();
-        let is_integer = name.starts_with("int") || name.starts_with("uint");
+        let of_float = |number: f64| {
+            let fill_value =
+                if number.is_finite() { float(number) } else { format!("\"{}\"", float(number)) };
+            let attribute = Value::from(STANDARD.encode(number.to_le_bytes())).to_string();
+            MissingValue { fill_value: Some(fill_value), attribute }
+        };
+        let of_integer = |number: i128| MissingValue {
+            fill_value: Some(number.to_string()),
+            attribute: number.to_string(),
+        };
         match self {
-            AttributeValue::Floats(numbers) if is_float => {
+            AttributeValue::Floats(numbers) => {
                 let [number] = numbers.as_slice() else { return None };
-                let fill_value =
-                    if number.is_finite() { float(*number) } else { format!("\"{}\"", float(*number)) };
-                let attribute = Value::from(STANDARD.encode(number.to_le_bytes())).to_string();
-                Some(MissingValue { fill_value: Some(fill_value), attribute })
+                if is_float {
+                    return Some(of_float(*number));
+                }
+                // A file may have a float here for integers. The cast saturates, and such a number is outside of every range.
+                let integer = (number.fract() == 0.0).then_some(*number as i128)?;
+                integers(data_type)?.contains(&integer).then(|| of_integer(integer))
             }
-            AttributeValue::Integers(numbers) if is_integer => {
+            AttributeValue::Integers(numbers) => {
                 let [number] = numbers.as_slice() else { return None };
-                Some(MissingValue { fill_value: Some(number.to_string()), attribute: number.to_string() })
+                if is_float {
+                    return Some(of_float(*number as f64));
+                }
+                integers(data_type)?.contains(number).then(|| of_integer(*number))
             }
             AttributeValue::Text(text) if matches!(data_type, DataType::NullTerminatedBytes(_)) => {
                 let attribute = Value::from(STANDARD.encode(text)).to_string();
@@ -66,6 +79,17 @@ impl AttributeValue {
             _ => None,
         }
     }
+}
+
+/// Returns the numbers that a type of integers has; `None` for other types.
+fn integers(data_type: &DataType) -> Option<std::ops::RangeInclusive<i128>> {
+    let name = data_type.name();
+    let (is_signed, bits) = match name.strip_prefix("uint") {
+        Some(bits) => (false, bits),
+        None => (true, name.strip_prefix("int")?),
+    };
+    let bits: u32 = bits.parse().ok().filter(|bits| (1..=64).contains(bits))?;
+    Some(if is_signed { -(1 << (bits - 1))..=(1 << (bits - 1)) - 1 } else { 0..=(1 << bits) - 1 })
 }
 
 /// Returns one element alone, or a list.
@@ -86,21 +110,33 @@ fn float(number: f64) -> String {
     }
 }
 
-/// Returns the attributes of a variable without `_FillValue`, and that one. If it is not a value of the variable's type, it stays what it is.
-pub fn of_variable(
-    attributes: Vec<(String, AttributeValue)>,
-    element: &ElementType,
-) -> (Vec<Attribute>, Option<MissingValue>) {
-    let mut missing = None;
-    let mut others = Vec::new();
-    for (name, value) in attributes {
-        if name == FILL_VALUE
-            && let Some(found) = value.missing(element)
-        {
-            missing = Some(found);
-            continue;
+/// The attributes of a variable.
+#[derive(Debug, Default)]
+pub struct VariableAttributes {
+    /// All but `_FillValue`.
+    pub attributes: Vec<Attribute>,
+    /// `_FillValue`.
+    pub missing: Option<MissingValue>,
+    /// Why `_FillValue` is left out.
+    pub left_out: Option<String>,
+}
+
+impl VariableAttributes {
+    /// Returns the attributes of a variable. A `_FillValue` that no element can have marks nothing, and other programs fail on it.
+    pub fn new(attributes: Vec<(String, AttributeValue)>, element: &ElementType, path: &str) -> Self {
+        let mut sorted = VariableAttributes::default();
+        for (name, value) in attributes {
+            if name != FILL_VALUE {
+                sorted.attributes.push((name, value.json()));
+                continue;
+            }
+            sorted.missing = value.missing(element);
+            if sorted.missing.is_none() {
+                let (json, type_name) = (value.json(), element.data_type.name());
+                let reason = format!("attribute '{name}' of '/{path}': no {type_name} is {json}");
+                sorted.left_out = Some(reason);
+            }
         }
-        others.push((name, value.json()));
+        sorted
     }
-    (others, missing)
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use netcdf_reader::classic::data::compute_record_stride;
 use netcdf_reader::{NcAttrValue, NcAttribute, NcFile, NcType, NcVariable};
 
-use super::attributes::{self, AttributeValue};
+use super::attributes::{AttributeValue, VariableAttributes};
 use super::boxes::ElementBox;
 use super::source_file::{Elements, SourceFile};
 use super::variable::{Attribute, SourceGroup, SourceVariable, guarded, refused};
@@ -41,23 +41,28 @@ pub fn open(file: File, name: &str) -> Result<SourceFile> {
         .filter(|variable| variable.dtype != NcType::Char)
         .flat_map(|variable| variable.dimensions.iter().map(|dimension| dimension.name.as_str()))
         .collect();
-    let (mut variables, mut pieces) = (Vec::new(), Vec::new());
+    let (mut variables, mut pieces, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
     for variable in &header.variables {
         let piece = Pieces::new(variable, record_bytes)
             .filter(|piece| piece.end().is_some_and(|end| end <= size_bytes))
             .ok_or_else(|| refused(name, format!("it ends inside '{}'", variable.name)))?;
         let has_own_length =
             variable.dimensions.last().is_some_and(|last| !other_dimensions.contains(&last.name.as_str()));
-        variables.push(source_variable(variable, has_own_length, name)?);
+        variables.push(source_variable(variable, has_own_length, name, &mut left_out)?);
         pieces.push(piece);
     }
     let root = SourceGroup { path: String::new(), attributes: plain(&header.attributes) };
     let elements =
         Box::new(ClassicElements { name: name.to_owned(), file, variables: variables.clone(), pieces });
-    Ok(SourceFile { name: name.to_owned(), groups: vec![root], variables, left_out: Vec::new(), elements })
+    Ok(SourceFile { name: name.to_owned(), groups: vec![root], variables, left_out, elements })
 }
 
-fn source_variable(variable: &NcVariable, has_own_length: bool, name: &str) -> Result<SourceVariable> {
+fn source_variable(
+    variable: &NcVariable,
+    has_own_length: bool,
+    name: &str,
+    left_out: &mut Vec<String>,
+) -> Result<SourceVariable> {
     let mut shape = variable.shape();
     let mut dimensions: Vec<String> =
         variable.dimensions.iter().map(|dimension| dimension.name.clone()).collect();
@@ -93,7 +98,9 @@ fn source_variable(variable: &NcVariable, has_own_length: bool, name: &str) -> R
     let element = ElementType::parse(&type_name)
         .map_err(|error| refused(name, format!("'{}': {error}", variable.name)))?;
     let values = variable.attributes.iter().filter_map(value).collect();
-    let (attributes, missing) = attributes::of_variable(values, &element);
+    let VariableAttributes { attributes, missing, left_out: reason } =
+        VariableAttributes::new(values, &element, &variable.name);
+    left_out.extend(reason);
     Ok(SourceVariable {
         path: variable.name.clone(),
         dimensions,

@@ -4,6 +4,7 @@
 
 use std::os::unix::fs::FileExt;
 
+use super::attributes::{AttributeValue, VariableAttributes};
 use super::boxes::{Destination, ElementBox, parts};
 use super::variable::SourceVariable;
 use super::{is_known, open};
@@ -107,4 +108,37 @@ fn a_chunk_that_no_memory_holds_is_refused() {
     let mut source = open(&file, "large.tif", &|_| true).unwrap().unwrap();
     let refused = source.read_all(0).unwrap_err().to_string();
     assert!(refused.contains("a chunk of 10000000000 bytes"), "{refused}");
+}
+
+/// NCO packs floats and leaves their `_FillValue` as it was. xarray cannot open a store in which it is not one of the integers.
+#[test]
+fn a_fill_value_that_no_element_can_have_is_left_out() {
+    let found = |type_name: &str, value: AttributeValue| {
+        let element = ElementType::parse(type_name).unwrap();
+        let values =
+            vec![("_FillValue".to_owned(), value), ("units".to_owned(), AttributeValue::Integers(vec![1]))];
+        let sorted = VariableAttributes::new(values, &element, "g/v");
+        assert_eq!(sorted.attributes, [("units".to_owned(), "1".to_owned())]);
+        assert_eq!(sorted.missing.is_none(), sorted.left_out.is_some());
+        sorted.missing.map(|missing| missing.attribute).ok_or(sorted.left_out.unwrap_or_default())
+    };
+    let floats = |number: f64| AttributeValue::Floats(vec![number]);
+    let integers = |number: i128| AttributeValue::Integers(vec![number]);
+    assert_eq!(found("int16", floats(-999.0)), Ok("-999".to_owned()));
+    assert_eq!(found("uint64", integers(u64::MAX.into())), Ok(u64::MAX.to_string()));
+    assert_eq!(found("int64", integers(i64::MIN.into())), Ok(i64::MIN.to_string()));
+    assert_eq!(found("float32", integers(7)), found("float32", floats(7.0)));
+    for (type_name, value) in [
+        ("int16", floats(f64::NAN)),
+        ("int16", floats(1e20)),
+        ("int16", floats(0.5)),
+        ("uint8", integers(-1)),
+        ("int64", floats(f64::INFINITY)),
+        ("uint8", AttributeValue::Integers(vec![1, 2])),
+        ("uint8", AttributeValue::Text("a".to_owned())),
+    ] {
+        assert!(found(type_name, value.clone()).is_err(), "{type_name} {value:?}");
+    }
+    let reason = found("int16", floats(f64::NAN)).unwrap_err();
+    assert_eq!(reason, "attribute '_FillValue' of '/g/v': no int16 is NaN");
 }

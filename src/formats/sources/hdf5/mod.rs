@@ -15,7 +15,7 @@ use std::sync::Arc;
 use hdf5_reader::group::Group;
 use hdf5_reader::{Attribute as Hdf5Attribute, Datatype, FileStorage, Hdf5File, OpenOptions};
 
-use super::attributes::{self, AttributeValue};
+use super::attributes::{AttributeValue, VariableAttributes};
 use super::source_file::SourceFile;
 use super::variable::{MAX_DEPTH, MAX_NODES, SourceGroup, SourceVariable, guarded, refused};
 use crate::error::Result;
@@ -140,7 +140,9 @@ impl Contents<'_> {
                 values.push((name, value));
             }
         }
-        let (attributes, missing) = attributes::of_variable(values, &stored.element);
+        let VariableAttributes { attributes, missing, left_out } =
+            VariableAttributes::new(values, &stored.element, &path);
+        self.left_out.extend(left_out);
         let chunks = dataset.chunks().map(|chunks| chunks.iter().map(|&length| length.into()).collect());
         let variable = SourceVariable {
             path,
