@@ -146,7 +146,8 @@ pub fn detached_header(subject: &Subject<'_>, header: impl Into<Vec<u8>>) -> Res
     Ok(CompanionContent::Ready(VirtualFile::from_bytes(header).with_reservation(reservation)))
 }
 
-fn reserve(subject: &Subject<'_>, header: &[u8]) -> Result<Reservation> {
+/// Reserves the memory of a header from the cache's limit.
+pub fn reserve(subject: &Subject<'_>, header: &[u8]) -> Result<Reservation> {
     let mut reservation = Reservation::new(subject.arrays.engine());
     if header.len() > UNCOUNTED_BYTES && !reservation.grow(header.len() as u64) {
         let reason = format!("a header of {} bytes does not fit into the cache", header.len());

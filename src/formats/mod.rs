@@ -24,6 +24,7 @@ mod nc;
 mod nifti;
 pub mod npy;
 pub mod numbers;
+mod ome_tiff;
 mod registry;
 mod safetensors;
 pub mod slices;
@@ -48,7 +49,7 @@ use virtual_file::{Segment, VirtualFile};
 
 pub use documents::documents_info;
 pub use geometry::positions::{self, Positions};
-pub use registry::{FORMATS, JSON, find, find_by_any_name, text_file};
+pub use registry::{FORMATS, JSON, find, find_by_any_name, in_folder_of, text_file};
 
 /// The folder of all companion files, below the root of the mount.
 pub const FOLDER: &str = "__formats__";
@@ -62,11 +63,13 @@ const MAX_NAMES_BYTES: usize = 4096;
 
 /// One format.
 pub struct Format {
-    /// The name of its folder.
+    /// Its name.
     pub name: &'static str,
+    /// The format whose folder has its files; `None` if they are in a folder of its own name.
+    pub folder: Option<&'static str>,
     /// The suffix after the array's name.
     pub suffix: &'static str,
-    /// What it can hold: the reason, for users, why other arrays have no file.
+    /// What it can hold: the reason, for users, why other arrays have no file. Empty if it has files of groups only.
     pub holds: &'static str,
     /// The reason why its files are never listed next to the arrays' own, if there is one.
     pub not_listed: Option<&'static str>,
@@ -216,6 +219,7 @@ impl Format {
     /// A format of data without optional parts, which other formats complete.
     const BASE: Format = Format {
         name: "",
+        folder: None,
         suffix: "",
         holds: "",
         not_listed: None,
@@ -232,20 +236,40 @@ impl Format {
     /// Returns the companion file of an array, given the array's own file, both as paths from the root of the mount.
     pub fn file(&self, array_file: &str) -> String {
         let (folder, name) = array_file.rsplit_once('/').unwrap_or(("", array_file));
-        let file = join(folder, &format!("{}{}", self.stem(name), self.suffix));
-        join(FOLDER, &format!("{}/{file}", self.name))
+        let file = join(folder, &self.file_name(name));
+        join(FOLDER, &format!("{}/{file}", self.folder_name()))
+    }
+
+    /// Returns the name of its folder below [`FOLDER`].
+    pub fn folder_name(&self) -> &'static str {
+        self.folder.unwrap_or(self.name)
     }
 
     /// Returns the name of the file next to an array or a group. Returns `None` if it cannot be listed there: a header names the array's file
     /// as it is, and programs disagree about some characters (`detached/data_names.rs`).
     pub fn listed_name(&self, name: &str) -> Option<String> {
         let is_plain = self.role != Role::Detached || matches!(self.stem(name), Cow::Borrowed(_));
-        (is_plain && self.not_listed.is_none()).then(|| format!("{name}{}", self.suffix))
+        (is_plain && self.not_listed.is_none()).then(|| self.file_name(name))
     }
 
-    /// Returns the name of an array's file, without the suffix.
+    /// Returns the name of the file of a node.
+    pub fn file_name(&self, name: &str) -> String {
+        format!("{}{}", self.stem(name), self.suffix)
+    }
+
+    /// Returns the name of a node's file, without the suffix. `cells.ome` has the file `cells.ome.tif` if the suffix is `.ome.tif`.
     pub fn stem<'a>(&self, name: &'a str) -> Cow<'a, str> {
-        if self.role == Role::Detached { detached::data_names::data_name(name) } else { Cow::Borrowed(name) }
+        if self.role == Role::Detached {
+            return detached::data_names::data_name(name);
+        }
+        let repeated = self.repeated_end().and_then(|end| name.strip_suffix(end));
+        Cow::Borrowed(repeated.filter(|stem| !stem.is_empty()).unwrap_or(name))
+    }
+
+    /// Returns the first part of a suffix of two parts, which a node's name may have too.
+    pub fn repeated_end(&self) -> Option<&'static str> {
+        let (end, _) = self.suffix.rsplit_once('.').filter(|(end, _)| !end.is_empty())?;
+        Some(end)
     }
 }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 #[cfg(test)]
 use super::tagged;
-use super::{FOLDER, Format, csv, detached, json, jsonl, mask, mrc, nc, nifti, npy, safetensors, tiff};
+use super::{
+    FOLDER, Format, csv, detached, json, jsonl, mask, mrc, nc, nifti, npy, ome_tiff, safetensors, tiff,
+};
 use crate::array::VariableArray;
 use crate::metadata::ArrayMetadata;
 use crate::store::Store;
@@ -23,6 +25,7 @@ pub const FORMATS: &[&Format] = &[
     &nifti::FORMAT,
     &npy::FORMAT,
     &detached::nrrd::FORMAT,
+    &ome_tiff::FORMAT,
     &safetensors::FORMAT,
     #[cfg(test)]
     &tagged::FORMAT,
@@ -37,6 +40,12 @@ pub const JSON: &Format = &json::FORMAT;
 /// Returns the format with this name.
 pub fn find(name: &str) -> Option<&'static Format> {
     FORMATS.iter().copied().find(|format| format.name == name)
+}
+
+/// Returns the formats with files in the folder of a format: itself first.
+pub fn in_folder_of(format: &'static Format) -> impl Iterator<Item = &'static Format> {
+    let others = FORMATS.iter().copied().filter(move |other| other.folder == Some(format.name));
+    [format].into_iter().chain(others)
 }
 
 /// Returns the format with this name or this suffix, with or without its dot.

@@ -28,6 +28,7 @@ mod netcdf;
 mod next_to_arrays;
 mod no_data;
 mod numcodecs_fixtures;
+mod ome_tiff;
 mod previews;
 mod recorded;
 mod references;

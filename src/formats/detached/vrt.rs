@@ -111,7 +111,7 @@ fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
 }
 
 /// Escapes a text for XML.
-pub(super) fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for character in text.chars() {
         match character {

@@ -18,7 +18,7 @@ pub mod axis;
 mod coordinates;
 pub mod crs;
 mod geotransform;
-mod multiscales;
+pub mod multiscales;
 pub mod positions;
 mod source;
 pub mod times;

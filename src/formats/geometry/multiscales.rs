@@ -17,7 +17,7 @@
 //!     "transformations": [{"type": "scale", "scale": [0.5, …]}, {"type": "translation", "translation": [1, …]}]}]}]}]}
 //! ```
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::axis::{Axis, AxisKind, Regular, numbers, plain_text, unit};
 use super::source::GeometrySource;
@@ -28,8 +28,63 @@ const MAX_LEVELS: usize = 4;
 /// How many multiscales, and how many datasets of each, are searched.
 const MAX_DATASETS: usize = 1024;
 
+/// The most axes of an image, and of the levels of its pyramid.
+const MAX_IMAGE_AXES: usize = 8;
+const MAX_IMAGE_LEVELS: usize = 32;
+
+/// An image that the attributes of a group describe.
+pub struct MultiscaleImage {
+    /// Its name.
+    pub name: Option<String>,
+    /// The arrays of its pyramid, the largest first.
+    pub levels: Vec<ImageLevel>,
+}
+
+/// An array of an image.
+pub struct ImageLevel {
+    /// Its path from the group.
+    pub path: String,
+    /// Its axes. Without a known transformation they have no positions.
+    pub axes: Vec<Axis>,
+}
+
+/// Returns the first image that the attributes of a group describe.
+pub fn image(attributes: &Map<String, Value>) -> Option<MultiscaleImage> {
+    let newer = attributes.get("ome").and_then(|ome| ome.get("multiscales"));
+    let multiscale = newer.or_else(|| attributes.get("multiscales"))?.as_array()?.first()?;
+    let level = |dataset: &Value| {
+        let path = dataset.get("path").and_then(Value::as_str).filter(|path| is_path_below(path))?;
+        Some(ImageLevel { path: path.to_owned(), axes: image_axes(multiscale, dataset)? })
+    };
+    let levels = multiscale.get("datasets")?.as_array()?.iter().take(MAX_IMAGE_LEVELS).map(level);
+    let levels = levels.collect::<Option<Vec<_>>>().filter(|levels| !levels.is_empty())?;
+    let name = multiscale.get("name").and_then(Value::as_str).and_then(plain_text).map(str::to_owned);
+    Some(MultiscaleImage { name, levels })
+}
+
+fn is_path_below(path: &str) -> bool {
+    const MAX_BYTES: usize = 1024;
+    let is_name = |name: &str| !matches!(name, "" | "." | "..") && !name.contains('\0');
+    path.len() <= MAX_BYTES && path.split('/').all(is_name)
+}
+
+/// Returns the axes of a dataset, also if its transformation is unknown.
+fn image_axes(multiscale: &Value, dataset: &Value) -> Option<Vec<Axis>> {
+    let unknown = Value::Null;
+    let transformations = dataset.get("coordinateTransformations").unwrap_or(&unknown);
+    let described = coordinate_system(multiscale, transformations).unwrap_or(multiscale).get("axes")?;
+    let described = described.as_array().filter(|axes| axes.len() <= MAX_IMAGE_AXES)?;
+    dataset_axes(multiscale, dataset, described.len()).or_else(|| {
+        let axis = |described: &Value| {
+            let name = name(described).and_then(plain_text).map(str::to_owned);
+            Some(Axis { name, kind: kind(described)?, ..Axis::default() })
+        };
+        described.iter().map(axis).collect()
+    })
+}
+
 /// Returns the axes of the array, if a group above lists it as a dataset.
-pub fn axes(source: &GeometrySource<'_>) -> Option<Vec<Axis>> {
+pub(super) fn axes(source: &GeometrySource<'_>) -> Option<Vec<Axis>> {
     let mut group = source.group?;
     for _ in 0..MAX_LEVELS {
         let node = source.subject.surroundings.node(group).ok()?;

@@ -53,14 +53,22 @@ const LISTS: [&str; 5] = ["snippets", "companions", "absent", "left_out", "views
 
 fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
     let file = VirtualFile::from_bytes(text(&members(subject)?).into_bytes());
-    // Another node may take the name of a companion, or be a coordinate that rules it out.
-    let is_of_nodes =
-        !subject.listed.is_empty() || (reads_coordinates(subject) && has_dimension_names(subject));
+    // Another node may take the name of a companion, or be a coordinate or an array that rules it out.
+    let is_of_nodes = !subject.listed.is_empty()
+        || (reads_coordinates(subject) && (has_dimension_names(subject) || has_files_of_nodes(subject)));
     Ok(if is_of_nodes { CompanionContent::OfNodes(file) } else { CompanionContent::Ready(file) })
 }
 
 fn has_dimension_names(subject: &Subject<'_>) -> bool {
     matches!(subject.node, Node::Array { metadata, .. } if metadata.dimension_names.is_some())
+}
+
+/// Returns whether the arrays of a group decide on its files.
+fn has_files_of_nodes(subject: &Subject<'_>) -> bool {
+    let is_group = matches!(subject.node, Node::Group { .. });
+    let depends =
+        |format: &Format| format.refuses.is_some() && (format.expresses)(subject.node, subject.layout());
+    is_group && subject.data_formats().any(depends)
 }
 
 /// Returns the members of a node's sidecar.

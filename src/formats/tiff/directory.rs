@@ -16,17 +16,21 @@ pub enum TiffEncoding {
 /// A limit on the fields of a directory, which has fewer.
 pub const MAX_FIELDS: u64 = 20;
 
-const STRIP_OFFSETS: u16 = 273;
-const STRIP_BYTE_COUNTS: u16 = 279;
-const DESCRIPTION: u16 = 270;
+/// The field of the offsets of strips.
+pub const STRIP_OFFSETS: u16 = 273;
+/// The field of the sizes of strips.
+pub const STRIP_BYTE_COUNTS: u16 = 279;
+/// The field of the description.
+pub const DESCRIPTION: u16 = 270;
 
 impl TiffEncoding {
     /// Returns the size of an offset in bytes.
-    fn word(self) -> u64 {
+    pub fn word(self) -> u64 {
         if self == TiffEncoding::Big { 8 } else { 4 }
     }
 
-    fn file_header_bytes(self) -> u64 {
+    /// Returns the size of the first bytes of the file, which lead to the first directory.
+    pub fn file_header_bytes(self) -> u64 {
         if self == TiffEncoding::Big { 16 } else { 8 }
     }
 
@@ -43,7 +47,8 @@ impl TiffEncoding {
 
 /// One field: its values in little-endian order.
 pub struct TiffField {
-    tag: u16,
+    /// Its tag.
+    pub tag: u16,
     kind: u16,
     count: u64,
     /// The size of each value in bytes.
@@ -82,13 +87,109 @@ impl TiffField {
         TiffField { tag, kind: 2, count: bytes.len() as u64, width: 1, bytes }
     }
 
-    /// Makes a field of an offset or a number of bytes.
-    fn offset(tag: u16, value: u64, encoding: TiffEncoding) -> Self {
-        let (kind, bytes) = match encoding {
-            TiffEncoding::Classic => (4, u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes().to_vec()),
-            TiffEncoding::Big => (16, value.to_le_bytes().to_vec()),
-        };
-        TiffField { tag, kind, count: 1, width: bytes.len(), bytes }
+    /// Makes a field of 32-bit numbers.
+    pub fn longs(tag: u16, values: &[u32]) -> Self {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        TiffField { tag, kind: 4, count: values.len() as u64, width: 4, bytes }
+    }
+
+    /// Makes a field of bytes, which are written as they are.
+    pub fn bytes(tag: u16, bytes: Vec<u8>) -> Self {
+        TiffField { tag, kind: 1, count: bytes.len() as u64, width: 1, bytes }
+    }
+
+    /// Makes a field of offsets or numbers of bytes.
+    pub fn offsets(tag: u16, values: &[u64], encoding: TiffEncoding) -> Self {
+        let word = encoding.word() as usize;
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes().into_iter().take(word)).collect();
+        let kind = if encoding == TiffEncoding::Big { 16 } else { 4 };
+        TiffField { tag, kind, count: values.len() as u64, width: word, bytes }
+    }
+}
+
+/// Writes the parts of a file in one encoding and one byte order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TiffWriter {
+    /// The kind of the file.
+    pub encoding: TiffEncoding,
+    /// Whether the most significant byte of a number comes first.
+    pub is_big_endian: bool,
+}
+
+/// A field, and the place of its values if they do not fit into it.
+#[derive(Clone, Copy)]
+pub struct PlacedField<'a> {
+    /// The field.
+    pub field: &'a TiffField,
+    /// The offset of its values.
+    pub place: Option<u64>,
+}
+
+impl TiffWriter {
+    /// Returns the first bytes of a file, given the offset of the first directory.
+    pub fn file_header(&self, first: u64) -> Vec<u8> {
+        let mut header = if self.is_big_endian { b"MM".to_vec() } else { b"II".to_vec() };
+        match self.encoding {
+            TiffEncoding::Classic => self.append(&mut header, &42u16.to_le_bytes(), 2),
+            TiffEncoding::Big => {
+                for number in [43u16, 8, 0] {
+                    self.append(&mut header, &number.to_le_bytes(), 2);
+                }
+            }
+        }
+        self.append_word(&mut header, first);
+        header
+    }
+
+    /// Appends the values of a field, if they do not fit into it, and pads them to a multiple of 8 bytes.
+    pub fn append_values<'a>(&self, out: &mut Vec<u8>, field: &'a TiffField) -> PlacedField<'a> {
+        if field.bytes.len() as u64 <= self.encoding.word() {
+            return PlacedField { field, place: None };
+        }
+        let place = Some(out.len() as u64);
+        self.append(out, &field.bytes, field.width);
+        out.resize(out.len().next_multiple_of(8), 0);
+        PlacedField { field, place }
+    }
+
+    /// Appends a directory of these fields, which it sorts, and pads it to a multiple of 8 bytes. `next` is the offset of the next directory.
+    pub fn append_directory(&self, out: &mut Vec<u8>, mut fields: Vec<PlacedField<'_>>, next: u64) {
+        fields.sort_by_key(|placed| placed.field.tag);
+        match self.encoding {
+            TiffEncoding::Classic => self.append(out, &(fields.len() as u16).to_le_bytes(), 2),
+            TiffEncoding::Big => self.append_word(out, fields.len() as u64),
+        }
+        for PlacedField { field, place } in fields {
+            self.append(out, &field.tag.to_le_bytes(), 2);
+            self.append(out, &field.kind.to_le_bytes(), 2);
+            self.append_word(out, field.count);
+            let value = out.len() as u64;
+            match place {
+                Some(place) => self.append_word(out, place),
+                None => self.append(out, &field.bytes, field.width),
+            }
+            out.resize((value + self.encoding.word()) as usize, 0);
+        }
+        self.append_word(out, next);
+        out.resize(out.len().next_multiple_of(8), 0);
+    }
+
+    /// Appends a number as wide as an offset.
+    fn append_word(&self, out: &mut Vec<u8>, value: u64) {
+        let bytes = value.to_le_bytes();
+        let width = self.encoding.word() as usize;
+        self.append(out, bytes.get(..width).unwrap_or_default(), width);
+    }
+
+    /// Appends values of `width` bytes each.
+    fn append(&self, out: &mut Vec<u8>, values: &[u8], width: usize) {
+        for value in values.chunks(width.max(1)) {
+            if self.is_big_endian {
+                out.extend(value.iter().rev());
+            } else {
+                out.extend_from_slice(value);
+            }
+        }
     }
 }
 
@@ -108,22 +209,16 @@ impl TiffDirectory<'_> {
     pub fn file_header(mut self, alignment: u64) -> Option<Vec<u8>> {
         self.fields.sort_by_key(|field| field.tag);
         let encoding = self.encoding;
+        let writer = TiffWriter { encoding, is_big_endian: self.array.is_big_endian };
         let planes = self.array.planes();
         let of_plane = self.array.size_bytes / planes.count.max(1);
         // Values that do not fit into their field come first.
         let mut header = vec![0; usize::try_from(encoding.file_header_bytes()).ok()?];
-        let mut places = Vec::new();
-        for field in &self.fields {
-            let is_inside = field.bytes.len() as u64 <= encoding.word();
-            places.push((!is_inside).then_some(header.len() as u64));
-            if !is_inside {
-                self.append(&mut header, &field.bytes, field.width);
-                header.resize(header.len().next_multiple_of(8), 0);
-            }
-        }
+        let placed: Vec<_> =
+            self.fields.iter().map(|field| writer.append_values(&mut header, field)).collect();
         let fields = self.fields.len() as u64 + 2;
         let first = header.len() as u64;
-        let begin = self.begin(first);
+        let begin = writer.file_header(first);
         header.splice(..begin.len(), begin);
         let without_description = encoding.directory_bytes(fields - 1).next_multiple_of(8);
         let second = first + encoding.directory_bytes(fields).next_multiple_of(8);
@@ -136,75 +231,14 @@ impl TiffDirectory<'_> {
         for index in 0..planes.count {
             let next = if index + 1 < planes.count { second + index * without_description } else { 0 };
             let strip = [
-                TiffField::offset(STRIP_OFFSETS, data + index * of_plane, encoding),
-                TiffField::offset(STRIP_BYTE_COUNTS, of_plane, encoding),
+                TiffField::offsets(STRIP_OFFSETS, &[data + index * of_plane], encoding),
+                TiffField::offsets(STRIP_BYTE_COUNTS, &[of_plane], encoding),
             ];
-            self.append_directory(&mut header, (&places, index == 0), &strip, next);
+            let own = placed.iter().copied().filter(|placed| index == 0 || placed.field.tag != DESCRIPTION);
+            let strip = strip.iter().map(|field| PlacedField { field, place: None });
+            writer.append_directory(&mut header, own.chain(strip).collect(), next);
         }
         header.resize(usize::try_from(data).ok()?, 0);
         Some(header)
-    }
-
-    /// Returns the first bytes of the file.
-    fn begin(&self, first: u64) -> Vec<u8> {
-        let mut begin = if self.array.is_big_endian { b"MM".to_vec() } else { b"II".to_vec() };
-        match self.encoding {
-            TiffEncoding::Classic => self.append(&mut begin, &42u16.to_le_bytes(), 2),
-            TiffEncoding::Big => {
-                for number in [43u16, 8, 0] {
-                    self.append(&mut begin, &number.to_le_bytes(), 2);
-                }
-            }
-        }
-        self.append_word(&mut begin, first);
-        begin
-    }
-
-    fn append_directory(
-        &self,
-        header: &mut Vec<u8>,
-        (places, is_first): (&[Option<u64>], bool),
-        strip: &[TiffField; 2],
-        next: u64,
-    ) {
-        let own = self.fields.iter().zip(places).filter(|(field, _)| is_first || field.tag != DESCRIPTION);
-        let mut fields: Vec<(&TiffField, Option<u64>)> = own.map(|(field, place)| (field, *place)).collect();
-        fields.extend(strip.iter().map(|field| (field, None)));
-        fields.sort_by_key(|(field, _)| field.tag);
-        match self.encoding {
-            TiffEncoding::Classic => self.append(header, &(fields.len() as u16).to_le_bytes(), 2),
-            TiffEncoding::Big => self.append_word(header, fields.len() as u64),
-        }
-        for (field, place) in fields {
-            self.append(header, &field.tag.to_le_bytes(), 2);
-            self.append(header, &field.kind.to_le_bytes(), 2);
-            self.append_word(header, field.count);
-            let value = header.len() as u64;
-            match place {
-                Some(place) => self.append_word(header, place),
-                None => self.append(header, &field.bytes, field.width),
-            }
-            header.resize((value + self.encoding.word()) as usize, 0);
-        }
-        self.append_word(header, next);
-        header.resize(header.len().next_multiple_of(8), 0);
-    }
-
-    /// Appends a number as wide as an offset.
-    fn append_word(&self, header: &mut Vec<u8>, value: u64) {
-        let bytes = value.to_le_bytes();
-        let width = self.encoding.word() as usize;
-        self.append(header, bytes.get(..width).unwrap_or_default(), width);
-    }
-
-    /// Appends values of `width` bytes each, in the byte order of the array.
-    fn append(&self, header: &mut Vec<u8>, values: &[u8], width: usize) {
-        for value in values.chunks(width.max(1)) {
-            if self.array.is_big_endian {
-                header.extend(value.iter().rev());
-            } else {
-                header.extend_from_slice(value);
-            }
-        }
     }
 }

@@ -12,7 +12,7 @@
 //! `directory.rs` makes the bytes. Absent: arrays without axes, and those with directories of more than 4 MiB (some 10,000
 //! images).
 
-mod directory;
+pub mod directory;
 
 use super::flat_array::{FlatArray, MAX_HEADER_BYTES, Planes, header_and_array, no_data_text};
 use super::geometry::{self, Axis, AxisKind, Geometry};
@@ -118,7 +118,7 @@ fn shape(array: &FlatArray) -> String {
 }
 
 /// Returns the pixels per unit as a ratio of 32-bit numbers; `None` if no ratio is close enough.
-fn ratio(step: f64) -> Option<(u32, u32)> {
+pub fn ratio(step: f64) -> Option<(u32, u32)> {
     const PARTS: f64 = 1e6;
     let rounded = |value: f64| {
         (value.round() >= 1.0 && value.round() <= f64::from(u32::MAX)).then_some(value.round() as u32)

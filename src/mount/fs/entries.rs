@@ -68,7 +68,8 @@ impl Entries {
         match folder.kind {
             EntityKind::Group => self.find_in_group(&folder.path, name, blocking),
             EntityKind::Formats => {
-                Ok(formats::find(name).map(|format| Entity::new(EntityKind::FormatFolder(format), "")))
+                let own = formats::find(name).filter(|format| format.folder.is_none());
+                Ok(own.map(|format| Entity::new(EntityKind::FormatFolder(format), "")))
             }
             EntityKind::FormatFolder(format) => self.companion_names.child_of_folder(
                 format,
@@ -142,7 +143,7 @@ impl Entries {
                 self.names_of_group(&folder.path)?
             }
             EntityKind::Formats => {
-                let formats = formats::FORMATS.iter();
+                let formats = formats::FORMATS.iter().filter(|format| format.folder.is_none());
                 formats
                     .map(|format| (format.name.to_owned(), Entity::new(EntityKind::FormatFolder(format), "")))
                     .collect()

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::formats::detached::data_names;
 use crate::formats::views::FLAT;
-use crate::formats::{CompanionPlace, Format, JSON, Role};
+use crate::formats::{CompanionPlace, Format, JSON, Role, in_folder_of};
 use crate::hierarchy::{Child, Node, OpenArrays, View};
 use crate::mount::fs::entity::{Entity, EntityKind};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
@@ -87,13 +87,15 @@ impl CompanionNames {
         let Some(stem) = stem.filter(|stem| has_name(format, place, stem)) else { return Ok(None) };
         let is_mirror = format.role == Role::Detached && place == CompanionPlace::FormatFolder;
         let escaped = if is_mirror { data_names::array_name(stem) } else { None };
-        for name in escaped.as_deref().into_iter().chain([stem]) {
+        let repeated = format.repeated_end().map(|end| format!("{stem}{end}"));
+        for name in escaped.as_deref().into_iter().chain([stem]).chain(repeated.as_deref()) {
             if let Some(path) = self.node_in(format, view, group, name, blocking)? {
                 return Ok(Some(entity(&path)));
             }
         }
         // The root group has its file in its own folder, because no folder is above it.
-        let is_root = group.is_empty() && *stem == *self.root_name && format.group_file.is_none();
+        let is_root_name = *stem == *self.root_name || repeated.as_deref() == Some(&*self.root_name);
+        let is_root = group.is_empty() && is_root_name && format.group_file.is_none();
         Ok((is_root && self.has_file(format, view, "", blocking)?).then(|| entity("")))
     }
 
@@ -151,7 +153,7 @@ impl CompanionNames {
             files.push((name, entity(&path)));
         }
         if group.is_empty() && format.group_file.is_none() {
-            let name = format!("{}{}", self.root_name, format.suffix);
+            let name = format.file_name(&self.root_name);
             let root_file = self.file_in(format, place, view, "", &name, Blocking::Yes)?;
             files.extend(root_file.filter(|file| file.path.is_empty()).map(|file| (name, file)));
         }
@@ -175,7 +177,14 @@ impl CompanionNames {
             return self.child_of_slices(format, group, name, blocking);
         }
         let place = if format == FLAT { CompanionPlace::NextToNode } else { CompanionPlace::FormatFolder };
-        let file = match self.file_in(format, place, view, group, name, blocking)? {
+        let mut file = None;
+        for format in in_folder_of(format) {
+            file = match file {
+                None => self.file_in(format, place, view, group, name, blocking)?,
+                found => found,
+            };
+        }
+        let file = match file {
             None if format == FLAT => self.file_in(JSON, place, view, group, name, blocking)?,
             None if format.role == Role::Detached => match data_names::array_name(name) {
                 Some(name) => {
@@ -218,6 +227,11 @@ impl CompanionNames {
         }
         let place = if format == FLAT { CompanionPlace::NextToNode } else { CompanionPlace::FormatFolder };
         let mut names = self.files_in(format, place, view, group, &children)?;
+        for other in in_folder_of(format).skip(1) {
+            let real: HashSet<String> = names.iter().map(|(name, _)| name.clone()).collect();
+            let files = self.files_in(other, place, view, group, &children)?;
+            names.extend(files.into_iter().filter(|(name, _)| !real.contains(name)));
+        }
         if format == FLAT {
             let real: HashSet<String> = names.iter().map(|(name, _)| name.clone()).collect();
             let sidecars = self.files_in(JSON, place, view, group, &children)?;
