@@ -63,12 +63,14 @@ pub enum Error {
     },
     /// A value that the data type does not have (a bool byte other than 0 and 1).
     InvalidValue(String),
-    /// A file that was cut short (O_TRUNC, ftruncate) and closed before it was written to its end.
+    /// A file that was cut short (O_TRUNC, ftruncate) or became longer, and was closed before it was written to its end.
     CutShort {
         /// The bytes that were written.
         written_bytes: u64,
         /// The length of the file.
         size_bytes: u64,
+        /// Whether it became longer, so that the rest is new.
+        is_growth: bool,
     },
     /// The metadata of an open array changed: the handle no longer fits the stored data.
     Stale {
@@ -196,9 +198,14 @@ impl fmt::Display for Error {
             Error::TooLarge { key, reason } => write!(f, "{}: too large: {reason}", name(key)),
             Error::Unencodable { key, reason } => write!(f, "{}: cannot be encoded: {reason}", name(key)),
             Error::InvalidValue(reason) => write!(f, "invalid value: {reason}"),
-            Error::CutShort { written_bytes, size_bytes } => {
+            Error::CutShort { written_bytes, size_bytes, is_growth } => {
                 let (written, size) = (grouped(*written_bytes), grouped(*size_bytes));
-                write!(f, "{written} of {size} bytes were written; the rest is unchanged")
+                let rest = grouped(size_bytes.saturating_sub(*written_bytes));
+                write!(f, "{written} of {size} bytes were written; ")?;
+                match is_growth {
+                    true => write!(f, "the last row lacks {rest} bytes, which are fill value now"),
+                    false => write!(f, "the rest is unchanged"),
+                }
             }
             Error::Stale { key } => write!(f, "{}: changed while the array was open", name(key)),
             Error::Changed { key } => write!(f, "{}: changed by another program meanwhile", name(key)),
@@ -254,7 +261,7 @@ mod tests {
             (too_large, libc::EFBIG),
             (Error::Unencodable { key: key(), reason: "r".to_owned() }, libc::EDOM),
             (Error::InvalidValue("r".to_owned()), libc::EINVAL),
-            (Error::CutShort { written_bytes: 1, size_bytes: 2 }, libc::EINVAL),
+            (Error::CutShort { written_bytes: 1, size_bytes: 2, is_growth: false }, libc::EINVAL),
             (Error::Stale { key: key() }, libc::ESTALE),
             (Error::Changed { key: key() }, libc::EBUSY),
             (Error::ReadOnly("r".to_owned()), libc::EROFS),
@@ -269,7 +276,7 @@ mod tests {
 
     #[test]
     fn messages() {
-        let error = Error::CutShort { written_bytes: 1000, size_bytes: 24_000_000 };
+        let error = Error::CutShort { written_bytes: 1000, size_bytes: 24_000_000, is_growth: false };
         assert_eq!(error.to_string(), "1,000 of 24,000,000 bytes were written; the rest is unchanged");
         let busy = Error::busy("a", "attributes changed concurrently; gave up after 10 attempts");
         assert_eq!(busy.to_string(), "a: attributes changed concurrently; gave up after 10 attempts");

@@ -194,7 +194,7 @@ mod tests {
     fn the_last_failures_are_remembered_once_each() {
         let log = FailureLog::default();
         for number in 0..100 {
-            let error = Error::CutShort { written_bytes: number / 2, size_bytes: 100 };
+            let error = Error::CutShort { written_bytes: number / 2, size_bytes: 100, is_growth: false };
             log.record("last close", "a/t", &error);
         }
         let text = log.text();

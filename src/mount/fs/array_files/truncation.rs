@@ -70,14 +70,15 @@ impl ArrayIo {
         if array.writer().has_writers() {
             return;
         }
-        if end_guard.is_growing() {
+        let is_growth = end_guard.is_growing();
+        if is_growth {
             // From now on its size is that of the array, which is longer.
             inode.page_cache_users.drops.mark_new_size();
             inode.written_end.mark_size_unknown();
         }
         if let Some(written_bytes) = end_guard.forget() {
             let size_bytes = inode.array().map_or(array.size_bytes(), |array| array.size_bytes());
-            let error = Error::CutShort { written_bytes, size_bytes };
+            let error = Error::CutShort { written_bytes, size_bytes, is_growth };
             self.log.record_failure(inode, "last close", &Failure::Error(error));
         }
     }
