@@ -1,4 +1,5 @@
-//! MATLAB and Octave: fread, then the axes are reversed, because the first axis is the fastest in both.
+//! MATLAB and Octave: fread, then the axes are reversed, because the first axis is the fastest in both. And MATLAB's memmapfile, which Octave
+//! does not have.
 
 use super::subject::{SnippetElement, SnippetSubject, list, reversal};
 
@@ -47,6 +48,33 @@ pub fn snippet(subject: &SnippetSubject<'_>, element: SnippetElement) -> Option<
         }
     }
     Some(snippet)
+}
+
+/// ```text
+/// m=memmapfile('temp','Format',{'single',[360 180 12],'x'}); % m.Data.x has the axes reversed
+/// ```
+/// `m.Data.x` reads only the elements that an index selects. Its axes are those of the file, the fastest first. MATLAB maps numbers in the
+/// machine's own byte order, and no empty file.
+pub fn mapped(subject: &SnippetSubject<'_>, element: SnippetElement) -> Option<String> {
+    let class = match element {
+        SnippetElement::Int(bytes) => integer(bytes, true),
+        SnippetElement::UInt(bytes) => integer(bytes, false),
+        SnippetElement::Float(4) => "single",
+        SnippetElement::Float(8) => "double",
+        _ => return None,
+    };
+    if subject.is_empty() || (subject.is_big() && !class.ends_with("int8")) {
+        return None;
+    }
+    let shape = match subject.fastest_first().as_slice() {
+        [] => "1 1".to_owned(),
+        [length] => format!("{length} 1"),
+        axes => list(axes, " "),
+    };
+    let note =
+        if subject.rank() > 1 && !subject.is_fortran() { " % m.Data.x has the axes reversed" } else { "" };
+    let file = quote(subject.file);
+    Some(format!("m=memmapfile({file},'Format',{{'{class}',[{shape}],'x'}});{note}"))
 }
 
 /// Returns the permutation from the axes that were read to Zarr's, with the parts of an element last; `None` if nothing is permuted.

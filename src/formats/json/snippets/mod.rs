@@ -1,7 +1,7 @@
 //! A few lines of code per language that read an array's file: the sidecar's `snippets`.
 //!
 //! Users paste them without knowing Zarr. Each leaves the array in `x`, indexed as in Zarr (in IDL
-//! and Fortran with the axes reversed, as is usual there). They describe the bytes as served. Every file name
+//! and Fortran with the axes reversed, as is usual there); `matlab_mapped` in `m.Data.x`, which reads what an index selects. They describe the bytes as served. Every file name
 //! is quoted for its language. Where a language cannot read the array, the snippet says so in a comment, or
 //! is left out. One file per language; no I/O.
 
@@ -24,9 +24,10 @@ type WriteSnippet = fn(&SnippetSubject<'_>, SnippetElement) -> Option<String>;
 
 /// Returns all snippets of an array.
 pub fn all(subject: &SnippetSubject<'_>) -> Map<String, Value> {
-    let languages: [(&str, WriteSnippet); 7] = [
+    let languages: [(&str, WriteSnippet); 8] = [
         ("numpy", numpy::snippet),
         ("matlab", matlab::snippet),
+        ("matlab_mapped", matlab::mapped),
         ("r", r::snippet),
         ("julia", julia::snippet),
         ("idl", idl::snippet),

@@ -260,6 +260,33 @@ fn shape_literal(shape: &[u64]) -> String {
 }
 
 #[test]
+fn matlab_maps_plain_numbers() {
+    let snippet = |data_type: DataType, shape: &'static [u64], layout: Layout| {
+        let descr = data_type.numpy_descr(layout.byte_order);
+        let subject = SnippetSubject::new("it's", &data_type, &descr, shape, layout);
+        all(&subject).get("matlab_mapped").map(|snippet| snippet.as_str().unwrap().to_owned())
+    };
+    let little = Layout { order: Order::C, byte_order: ByteOrder::Little };
+    let big = Layout { byte_order: ByteOrder::Big, ..little };
+    let map = |inside: &str| Some(format!("m=memmapfile('it''s','Format',{{{inside},'x'}});"));
+    let reversed = |inside: &str| map(inside).map(|map| map + " % m.Data.x has the axes reversed");
+    assert_eq!(snippet(DataType::Float32, &[2, 3, 4], little), reversed("'single',[4 3 2]"));
+    let fortran = Layout { order: Order::F, ..little };
+    assert_eq!(snippet(DataType::Float64, &[2, 3], fortran), map("'double',[2 3]"));
+    assert_eq!(snippet(DataType::Int16, &[5], little), map("'int16',[5 1]"));
+    assert_eq!(snippet(DataType::UInt8, &[], big), map("'uint8',[1 1]"));
+    for (data_type, shape, layout) in [
+        (DataType::Int16, &[5][..], big),
+        (DataType::Int16, &[0, 3], little),
+        (DataType::Bool, &[5], little),
+        (DataType::Float16, &[5], little),
+        (DataType::Complex64, &[5], little),
+    ] {
+        assert_eq!(snippet(data_type, shape, layout), None);
+    }
+}
+
+#[test]
 #[ignore = "full: needs Octave"]
 fn octave_reads_what_matlab_would() {
     let folder = tempfile::tempdir().unwrap();
