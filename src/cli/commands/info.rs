@@ -24,15 +24,19 @@ use crate::cli::options::{LogArguments, StoreArguments};
 use crate::cli::output::{self, terminal};
 
 /// Languages that snippets are for.
-const LANGUAGES: [&str; 7] = ["numpy", "r", "matlab", "julia", "idl", "fortran", "c"];
+const LANGUAGES: [&str; 8] = ["numpy", "r", "matlab", "matlab_mapped", "julia", "idl", "fortran", "c"];
 /// Memory for the chunks of coordinates.
 const CACHE_BYTES: u64 = 64 << 20;
 /// The most attributes that are shown.
 const MAX_ATTRIBUTES: usize = 24;
 /// The most nodes of a group that are named.
 const MAX_CHILDREN: usize = 24;
-/// The longest line if the output is not a terminal.
+/// The longest line of `--all` if the output is not a terminal.
 const MAX_LINE: usize = 160;
+/// The screen that the text fits without `--all`, if the output is not a terminal.
+const SCREEN_SIZE: (usize, usize) = (80, 24);
+/// The most lines of a value on one screen.
+const MAX_VALUE_LINES: usize = 3;
 /// Columns of the names before values.
 const NAME_WIDTH: usize = 12;
 
@@ -43,12 +47,15 @@ Examples:
   zarrfs info sample.zarr climate/temperature
   # A slice by coordinates: its shape and its file in a mount, or why there is none
   zarrfs info sample.zarr 'climate/temperature[time=2000-03,lat=-30:30]'
+  # All attributes, and the paths of its files in other formats
+  zarrfs info --all sample.zarr climate/temperature
   # The code that reads it from Fortran, in a mount
   zarrfs info --for fortran sample.zarr climate/temperature";
 
 /// Show everything known about an array or a group
 ///
-/// Reads documents, the store's list of the array's chunks, and coordinates, but no chunk of the array itself.
+/// Reads documents, the store's list of the array's chunks, and coordinates, but no chunk of the array itself. The text fits one screen;
+/// --all shows the rest.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
@@ -59,9 +66,13 @@ pub struct Arguments {
     #[arg(value_name = "PATH", default_value = "/", hide_default_value = true)]
     path: String,
 
-    /// Show the code that reads the array's file in a mount: numpy, r, matlab, julia, idl, fortran or c
+    /// Show the code that reads the array's file in a mount: numpy, r, matlab, matlab_mapped, julia, idl, fortran or c
     #[arg(long = "for", value_name = "LANGUAGE", value_parser = PossibleValuesParser::new(LANGUAGES), hide_possible_values = true)]
     language: Option<String>,
+
+    /// Show everything: all coordinates, more attributes, and the paths of companion files and views
+    #[arg(long)]
+    all: bool,
 
     /// Print one JSON object, with everything that the sidecar has
     #[arg(long)]
@@ -107,12 +118,19 @@ impl Arguments {
             let text = format!("{:#}\n", Value::Object(facts.to_json()));
             return output::json(&text).map(|_| ());
         }
-        let width = terminal::size().map_or(MAX_LINE, |(width, _)| width);
-        let mut text = Page { text: String::new(), width };
+        let (width, rows) = match (terminal::size(), self.all) {
+            (None, true) => (MAX_LINE, None),
+            (Some((width, _)), true) => (width, None),
+            (size, false) => {
+                let (width, rows) = size.unwrap_or(SCREEN_SIZE);
+                (width, Some(rows))
+            }
+        };
+        let mut text = Page { text: String::new(), width, rows };
         let name = if path.is_empty() { tree.store().describe() } else { format!("/{path}") };
         let index = named.index.as_ref().map_or(String::new(), |index| format!("[{index}]"));
         text.head(&(name + &index));
-        facts.write(&mut text);
+        facts.write(&mut text, self.language.as_deref());
         if let Some(language) = &self.language {
             facts.write_snippet(&mut text, language);
         }
@@ -185,6 +203,8 @@ fn stored(array: &Array) -> Stored {
 struct Page {
     text: String,
     width: usize,
+    /// The height of the screen that it should fit; `None` if everything is shown.
+    rows: Option<usize>,
 }
 
 impl Page {
@@ -200,7 +220,14 @@ impl Page {
         let name_width = NAME_WIDTH.max(terminal::width(name));
         let room = self.width.saturating_sub(name_width + 4).max(16);
         let value = terminal::printable(value);
-        for (index, line) in terminal::wrapped(&value, room).iter().enumerate() {
+        let mut lines = terminal::wrapped(&value, room);
+        if self.rows.is_some() && lines.len() > MAX_VALUE_LINES {
+            lines.truncate(MAX_VALUE_LINES);
+            if let Some(last) = lines.last_mut() {
+                *last = terminal::shortened(&format!("{last} …"), room);
+            }
+        }
+        for (index, line) in lines.iter().enumerate() {
             let name = if index == 0 { name } else { "" };
             let _ = writeln!(self.text, "  {}  {line}", terminal::padded(name, name_width));
         }
@@ -212,6 +239,19 @@ impl Page {
         let value = terminal::shortened(&terminal::printable(value), room);
         let _ =
             writeln!(self.text, "  {}  {value}", terminal::padded(&terminal::printable(name), name_width));
+    }
+
+    /// Returns how many rows of a screen are left, if it has this many, above a line of the prompt.
+    fn rows_left(&self, rows: usize) -> usize {
+        rows.saturating_sub(rows_of(&self.text, self.width) + 1)
+    }
+
+    /// Writes the first lines of a map under a title, in at most this many rows. Returns how many lines are left out.
+    fn section_within(&mut self, title: &str, lines: &[(String, String)], rows: usize) -> usize {
+        // An empty row and the title come before the lines.
+        let shown = lines.len().min(rows.saturating_sub(2));
+        self.section(title, lines.get(..shown).unwrap_or_default());
+        lines.len() - shown
     }
 
     /// Writes the lines of a map under a title.
@@ -261,7 +301,7 @@ impl Facts {
         Some(flat as f64 / stored as f64)
     }
 
-    fn write(&self, page: &mut Page) {
+    fn write(&self, page: &mut Page, language: Option<&str>) {
         if let Some(error) = &self.row.error {
             let is_text = self.row.array.as_ref().is_some_and(|array| array.text_form.is_some());
             page.line(if is_text { "no flat file" } else { "error" }, error);
@@ -272,8 +312,20 @@ impl Facts {
         }
         self.write_zarr(page);
         let coordinates: Vec<_> = self.positions.iter().enumerate().filter_map(coordinate_line).collect();
+        if let Some(rows) = page.rows {
+            let snippet = language.and_then(|language| self.snippet(language));
+            let snippet_rows = snippet.map_or(0, |snippet| 2 + rows_of(snippet.trim_end(), page.width));
+            self.write_rest(page, &coordinates, rows.saturating_sub(snippet_rows));
+            return;
+        }
         page.section("coordinates", &coordinates);
-        self.write_attributes(page);
+        let mut attributes = self.attribute_lines();
+        let more = attributes.len().saturating_sub(MAX_ATTRIBUTES);
+        attributes.truncate(MAX_ATTRIBUTES);
+        if more > 0 {
+            attributes.push(("…".to_owned(), format!("{more} more: 'zarrfs attrs' prints all")));
+        }
+        page.section("attributes", &attributes);
         for (member, title) in
             [("companions", "companions, as paths in a mount"), ("views", "views, as paths in a mount")]
         {
@@ -282,6 +334,35 @@ impl Facts {
             let lines: Vec<_> =
                 entries.into_iter().flatten().map(|(name, value)| (name.clone(), text(value))).collect();
             page.section(title, &lines);
+        }
+    }
+
+    /// Writes what fits the rest of a screen: the names of companions and views, coordinates, and attributes.
+    fn write_rest(&self, page: &mut Page, coordinates: &[(String, String)], rows: usize) {
+        for (member, title) in [("companions", "formats"), ("views", "views")] {
+            let entries = self.sidecar.get(member).and_then(Value::as_object);
+            let names: Vec<&str> = entries.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+            if !names.is_empty() {
+                page.line(title, &names.join(", "));
+            }
+        }
+        let attributes = self.attribute_lines();
+        // The last row names what is left out. Attributes get a third of the others, if that is a title and a line.
+        let left = page.rows_left(rows).saturating_sub(1);
+        let for_attributes =
+            Some((attributes.len() + 2).min(left / 3)).filter(|&rows| rows > 2 && !attributes.is_empty());
+        let for_attributes = for_attributes.unwrap_or(0);
+        let mut hidden = page.section_within("coordinates", coordinates, left - for_attributes);
+        let left = page.rows_left(rows).saturating_sub(1);
+        hidden += page.section_within("attributes", &attributes, left);
+        let paths = if self.sidecar.contains_key("companions") { "the paths of these files" } else { "" };
+        let hidden = match (hidden, paths) {
+            (0, paths) => paths.to_owned(),
+            (hidden, "") => format!("{hidden} more lines"),
+            (hidden, paths) => format!("{hidden} more lines, and {paths}"),
+        };
+        if !hidden.is_empty() {
+            page.line("…", &format!("--all shows {hidden}"));
         }
     }
 
@@ -353,24 +434,23 @@ impl Facts {
         page.line("format", &format.map_or("no document".to_owned(), |format| format!("Zarr v{format}")));
     }
 
-    fn write_attributes(&self, page: &mut Page) {
+    /// Returns the attributes that have no line of their own.
+    fn attribute_lines(&self) -> Vec<(String, String)> {
         let attributes = self.sidecar.get("attributes").and_then(Value::as_object);
         let lifted = |name: &str| self.row.array.is_some() && sidecar::LIFTED_ATTRIBUTES.contains(&name);
         let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let all = attributes.into_iter().flatten().filter(|(name, _)| !lifted(name));
-        let mut lines: Vec<_> = all.map(|(name, value)| (name.clone(), text(value))).collect();
-        let more = lines.len().saturating_sub(MAX_ATTRIBUTES);
-        lines.truncate(MAX_ATTRIBUTES);
-        if more > 0 {
-            lines.push(("…".to_owned(), format!("{more} more: 'zarrfs attrs' prints all")));
-        }
-        page.section("attributes", &lines);
+        all.map(|(name, value)| (name.clone(), text(value))).collect()
+    }
+
+    /// Returns the code that reads the array's file.
+    fn snippet(&self, language: &str) -> Option<&str> {
+        self.sidecar.get("snippets")?.get(language)?.as_str()
     }
 
     fn write_snippet(&self, page: &mut Page, language: &str) {
-        let snippet = self.sidecar.get("snippets").and_then(|snippets| snippets.get(language));
         page.head(language);
-        match snippet.and_then(Value::as_str) {
+        match self.snippet(language) {
             // As it is, because users paste it.
             Some(snippet) => page.text.push_str(&format!("{}\n", snippet.trim_end())),
             None => page.line("none", "this language cannot read the node"),
@@ -405,6 +485,11 @@ fn stored_text(Objects { all, stored }: &Objects, noun: &str) -> String {
             )
         }
     }
+}
+
+/// Returns how many rows of a screen a text takes.
+fn rows_of(text: &str, width: usize) -> usize {
+    text.lines().map(|line| terminal::width(line).div_ceil(width.max(1)).max(1)).sum()
 }
 
 fn ends(positions: &Positions) -> Option<(f64, f64)> {

@@ -98,7 +98,7 @@ fn the_json_of_ls_and_info_has_what_the_sidecar_has() {
 fn info_shows_one_node() {
     let (_folder, store) = sample();
     let store = store.to_str().unwrap();
-    let text = shown(&["info", store, "climate/temperature", "--for", "numpy"]);
+    let text = shown(&["info", "--all", store, "climate/temperature", "--for", "numpy"]);
     for part in [
         "time 12 × lat 180 × lon 360",
         "3.0 MiB flat",
@@ -107,6 +107,25 @@ fn info_shows_one_node() {
         "__formats__/nc/climate/temperature.nc",
         "np.memmap('temperature'",
     ] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    // Without --all the text fits a terminal of 80 columns and 24 rows, with the prompt.
+    for path in [
+        "",
+        "climate",
+        "climate/temperature",
+        "climate/packed_temperature",
+        "microscope/cells",
+        "small/mostly_missing",
+    ] {
+        let text = shown(&["info", store, path]);
+        assert!(text.lines().count() < 24 && text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.contains("--all shows "), "{text}");
+    }
+    let text = shown(&["info", store, "climate/temperature"]);
+    for part in
+        ["time 12 × lat 180 × lon 360", "envi, grads,", "planes@1", "-89.5 to 89.5 degrees_north", "units"]
+    {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
     let text = shown(&["info", store, "small/mostly_missing"]);
@@ -215,7 +234,7 @@ fn objects_that_belong_to_no_chunk_are_named() {
     assert!(notes.contains("past the end of the array") && notes.contains(" and 2 more"), "{notes}");
     let (_, _, quiet) = outcome(&run(&["check", "-q", path]));
     assert_eq!(quiet, "");
-    let info = shown(&["info", path, "slashes"]);
+    let info = shown(&["info", "--all", path, "slashes"]);
     assert!(info.contains("strays        2 objects belong to no chunk"), "{info}");
     assert!(info.contains("chunks named with '.' while the document says '/'"), "{info}");
     assert!(!shown(&["info", path]).contains("strays"), "a group may have any file");
@@ -273,6 +292,13 @@ fn check_reads_of_a_shard_what_its_index_has() {
     assert_eq!(row["damaged"][0]["key"], json!("c/0/1"));
 }
 
+/// Returns a line without the sequences that set colours.
+fn without_colours(line: &str) -> String {
+    let mut parts = line.split('\u{1b}');
+    let first = parts.next().unwrap_or_default().to_owned();
+    first + &parts.map(|part| part.split_once('m').map_or(part, |(_, rest)| rest)).collect::<String>()
+}
+
 #[test]
 fn what_preview_cannot_show_is_one_sentence() {
     let (_folder, store) = sample();
@@ -307,4 +333,29 @@ fn what_preview_cannot_show_is_one_sentence() {
         "{text}"
     );
     assert!(!shown(&["preview", store, "climate/lat"]).contains('\u{1b}'));
+    // The text fits a terminal of 80 columns and 24 rows, with the prompt.
+    for path in ["climate/temperature", "climate/packed_temperature", "climate/lat", "microscope/cells"] {
+        let text = shown(&["preview", store, path, "--picture", "blocks"]);
+        let plain: Vec<String> = text.lines().map(without_colours).collect();
+        assert!(
+            plain.len() < 24 && plain.iter().all(|line| line.chars().count() <= 80),
+            "{}",
+            plain.join("\n")
+        );
+    }
+    let unpacked = shown(&["preview", store, "climate/packed_temperature"]);
+    assert!(unpacked.contains("  unpacked      int16 × "), "{unpacked}");
+    let raw = shown(&["preview", store, "climate/packed_temperature", "--raw"]);
+    assert!(!raw.contains("  unpacked ") && raw.contains(", not applied here"), "{raw}");
+    let minimum = |text: &str| -> f64 {
+        let line = text.lines().find_map(|line| line.strip_prefix("  minimum       ")).unwrap();
+        line.parse().unwrap()
+    };
+    let attributes: Value =
+        serde_json::from_str(&shown(&["info", store, "climate/packed_temperature", "--json"])).unwrap();
+    let number = |name: &str| {
+        attributes["attributes"][name].as_f64().unwrap_or(if name == "add_offset" { 0.0 } else { 1.0 })
+    };
+    let expected = minimum(&raw) * number("scale_factor") + number("add_offset");
+    assert!((minimum(&unpacked) - expected).abs() < 1e-3, "{unpacked}{raw}");
 }

@@ -8,6 +8,7 @@ mod sampling;
 mod screen;
 mod statistics;
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use indicatif::ProgressBar;
 use parking_lot::Mutex;
 use zarrfs::array::{Array, Engine, EngineOptions, Layout};
 use zarrfs::formats::positions::{self, Positions};
-use zarrfs::hierarchy::Tree;
+use zarrfs::hierarchy::{Node, Tree, View};
 use zarrfs::metadata::{ArrayMetadata, DataType};
 
 use crate::cli::exit::{Exit, Outcome};
@@ -53,7 +54,7 @@ Examples:
 ///
 /// The picture shows the last two axes of the slice, at the first index of the others. A slice with far more chunks than can be
 /// read in seconds is sampled, and the statistics say so; chunks that are not stored cost nothing. Minimum, maximum and mean leave
-/// out NaN, elements that the attributes mark as missing, and a fill value other than 0.
+/// out NaN, elements that the attributes mark as missing, and a fill value other than 0. Numbers with scale_factor or add_offset are unpacked.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
@@ -80,6 +81,10 @@ pub struct Arguments {
     #[arg(long, value_name = "auto|blocks|none", default_value = "auto", hide_possible_values = true)]
     picture: PictureChoice,
 
+    /// Show the stored numbers of an array with scale_factor or add_offset, instead of the unpacked ones
+    #[arg(long)]
+    raw: bool,
+
     /// Read everything for the statistics, however long it takes
     #[arg(long)]
     all: bool,
@@ -98,8 +103,20 @@ struct Preview {
     /// The path and the index, as they are shown.
     title: String,
     positions: Vec<Positions>,
+    /// How the stored numbers are packed.
+    packing: PreviewPacking,
     limits: Limits,
     threads: usize,
+}
+
+/// How the numbers of an array are packed, and what is shown of them.
+enum PreviewPacking {
+    /// They are not packed.
+    None,
+    /// They are unpacked. The text says how they are stored.
+    Unpacked(String),
+    /// They are shown as they are stored, so the unit of the array is not theirs.
+    Raw,
 }
 
 impl Arguments {
@@ -112,14 +129,14 @@ impl Arguments {
         let statistics = self.statistics(&shown, &bar)?;
         let most_pixels = match &self.output {
             Some(_) => Some((PICTURE_SIDE, PICTURE_SIDE)),
-            None => self.picture.is_shown().then(screen::block_pixels),
+            None => self.picture.is_shown().then(|| screen::block_pixels(&statistics)),
         };
         let plane = most_pixels.map(|most| shown.plane(most, &bar)).transpose()?;
         bar.finish_and_clear();
         let mut text = statistics;
         if let Some(plane) = &plane {
             text.push_str(&shown.notes(plane));
-            self.show(&shown, plane, &mut text)?;
+            self.show(&shown, plane, most_pixels.unwrap_or_default(), &mut text)?;
         }
         output::bytes(text.as_bytes()).map(|_| ())
     }
@@ -127,7 +144,12 @@ impl Arguments {
     fn open(&self, tree: &Tree) -> Outcome<Preview> {
         let named = NamedPath::parse(tree, &self.path)?;
         let path = named.path.as_str();
-        let (node, metadata) = (open::array_node(tree, path)?, open::array(tree, path)?);
+        let (node, stored) = (open::array_node(tree, path)?, open::array(tree, path)?);
+        let packing = self.packing(&node, &stored);
+        let metadata = match (&packing, View::Unpacked.node(&node).as_deref()) {
+            (PreviewPacking::Unpacked(_), Some(Node::Array { metadata, .. })) => metadata.clone(),
+            _ => stored,
+        };
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let engine = Engine::with_options(EngineOptions::new(CACHE_BYTES, threads));
         let slice = named.slice(&engine, tree, &node)?;
@@ -139,7 +161,24 @@ impl Arguments {
         let positions = with_subject(&engine, tree, (path, &node), Layout::default(), positions::for_subject);
         let limits = if tree.store().is_remote() { Limits::REMOTE } else { Limits::LOCAL };
         let (title, path) = (named.shown(), open::shown(path));
-        Ok(Preview { array, kind, slice, path, title, positions, limits, threads })
+        Ok(Preview { array, kind, slice, path, title, positions, packing, limits, threads })
+    }
+
+    /// Returns how an array is packed. Attributes of packing without a meaning leave the numbers as they are stored.
+    fn packing(&self, node: &Node, stored: &ArrayMetadata) -> PreviewPacking {
+        match View::Unpacked.node(node) {
+            Some(Cow::Borrowed(_)) => PreviewPacking::None,
+            Some(Cow::Owned(_)) if !self.raw => {
+                let number = |name: &str| {
+                    stored.attributes.get(name).map(|value| terminal::printable(&value.to_string()))
+                };
+                let factor = number("scale_factor").map_or(String::new(), |factor| format!(" × {factor}"));
+                let offset = number("add_offset").map_or(String::new(), |offset| format!(" + {offset}"));
+                let stored = stored.data_type.name();
+                PreviewPacking::Unpacked(format!("{stored}{factor}{offset}; --raw shows the stored numbers"))
+            }
+            Some(Cow::Owned(_)) | None => PreviewPacking::Raw,
+        }
     }
 
     fn statistics(&self, shown: &Preview, bar: &ProgressBar) -> Outcome<String> {
@@ -159,8 +198,15 @@ impl Arguments {
         Ok(shown.statistics_text(&statistics, &plan))
     }
 
-    fn show(&self, shown: &Preview, plane: &Plane, text: &mut String) -> Outcome {
+    fn show(
+        &self,
+        shown: &Preview,
+        plane: &Plane,
+        most_pixels: (usize, usize),
+        text: &mut String,
+    ) -> Outcome {
         let unit = shown.array.metadata().attributes.get("units").and_then(|unit| unit.as_str());
+        let unit = if matches!(shown.packing, PreviewPacking::Raw) { Some("stored numbers") } else { unit };
         let range = self.range.or_else(|| plane.range()).unwrap_or((0.0, 0.0));
         let title = shown.plane_title(plane);
         let picture = Picture {
@@ -174,7 +220,7 @@ impl Arguments {
         };
         let failed = |error: std::io::Error| Exit::Failed(format!("cannot make the picture: {error}"));
         let Some(file) = &self.output else {
-            text.push_str(&screen::blocks(&picture));
+            text.push_str(&screen::blocks(&picture, most_pixels));
             return Ok(());
         };
         let png = picture.draw().png().map_err(failed)?;
@@ -247,6 +293,9 @@ impl Preview {
         {
             let name = if self.kind.numbers.is_integer() { "NaT" } else { "NaN" };
             lines.push((name, share(statistics.nan, statistics.count)));
+        }
+        if let PreviewPacking::Unpacked(how) = &self.packing {
+            lines.push(("unpacked", how.clone()));
         }
         for name in ["units", "scale_factor", "add_offset"] {
             if let Some(value) = metadata.attributes.get(name) {

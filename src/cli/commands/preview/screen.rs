@@ -9,8 +9,10 @@ use super::chart::Picture;
 use super::colour::Rgb;
 use crate::cli::output::terminal;
 
-/// Rows of characters outside the picture: statistics, labels, the prompt.
-const OTHER_ROWS: usize = 14;
+/// Rows of characters around the picture: two notes, the name of the rows, the labels of the columns, the colour bar, the prompt.
+const OTHER_ROWS: usize = 6;
+/// The size of the screen if the output is not a terminal.
+const SCREEN_SIZE: (usize, usize) = (80, 24);
 /// The smallest picture, in characters.
 const LEAST_SIZE: (usize, usize) = (8, 4);
 /// The width of the colour bar, in characters.
@@ -41,18 +43,18 @@ impl PictureChoice {
     }
 }
 
-/// Returns the most pixels of a picture of half blocks, two to a character.
-pub fn block_pixels() -> (usize, usize) {
-    let (columns, rows) = terminal::size().unwrap_or((80, 24));
-    let columns = columns.saturating_sub(MAX_LABEL + 2).max(LEAST_SIZE.0);
-    (columns, 2 * rows.saturating_sub(OTHER_ROWS).max(LEAST_SIZE.1))
+/// Returns the most pixels of a picture of half blocks, two to a character, so that it fits on the screen together with the text before it.
+pub fn block_pixels(before: &str) -> (usize, usize) {
+    let (columns, rows) = terminal::size().unwrap_or(SCREEN_SIZE);
+    let before: usize = before.lines().map(|line| terminal::width(line).div_ceil(columns).max(1)).sum();
+    let rows = rows.saturating_sub(OTHER_ROWS + before).max(LEAST_SIZE.1);
+    (columns.saturating_sub(MAX_LABEL + 2).max(LEAST_SIZE.0), 2 * rows)
 }
 
 /// Returns the picture as half blocks, with labels.
-pub fn blocks(picture: &Picture<'_>) -> String {
+pub fn blocks(picture: &Picture<'_>, (most, most_rows): (usize, usize)) -> String {
     let plane = picture.plane;
     let Some(columns) = &plane.columns else { return String::new() };
-    let (most, most_rows) = block_pixels();
     let is_curve = plane.rows.is_none();
     let scale =
         if is_curve { 1 } else { (most / plane.width.max(1)).min(most_rows / plane.height.max(1)).max(1) };
@@ -135,5 +137,7 @@ fn push_bar(text: &mut String, picture: &Picture<'_>, margin: usize) {
         push_block(text, Some(colour), Some(colour));
     }
     let unit = picture.unit.map_or(String::new(), |unit| format!(" {}", terminal::printable(unit)));
-    let _ = writeln!(text, "\x1b[0m {high}{unit}");
+    let screen = terminal::size().unwrap_or(SCREEN_SIZE).0;
+    let room = screen.saturating_sub(margin + BAR_WIDTH + 3 + terminal::width(&low) + terminal::width(&high));
+    let _ = writeln!(text, "\x1b[0m {high}{}", terminal::shortened(&unit, room));
 }
