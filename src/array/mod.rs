@@ -76,7 +76,7 @@ pub use read::access::Blocking;
 use read::access::ReadAccess;
 use read::holes::HoleTiles;
 pub use read::plan::ReadPlan;
-pub use read::reply_buffer::{CachedSlice, ReadData, ReplyBuffer};
+pub use read::reply_buffer::{CachedSlice, ReadData, ReplyBuffer, ReplyBufferPool};
 use read::revalidate::Comparison;
 use readahead::ArrayReadahead;
 pub use readahead::{Readahead, Reader};

@@ -6,6 +6,8 @@
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use crate::array::read::plan::ReadPlan;
 use crate::memory::Buffer;
 
@@ -68,6 +70,36 @@ impl PageAligned {
         }
         let start = self.0.as_ptr().align_offset(PAGE_BYTES);
         self.0.get_mut(start..start.saturating_add(length)).unwrap_or_default()
+    }
+}
+
+/// Buffers for the replies of many threads. If each of them kept one, they would keep a megabyte each.
+#[derive(Default)]
+pub struct ReplyBufferPool {
+    idle: Mutex<Vec<ReplyBuffer>>,
+}
+
+impl ReplyBufferPool {
+    /// How many buffers are kept for later replies.
+    const MOST_IDLE: usize = 8;
+
+    /// Creates a pool without buffers.
+    pub const fn new() -> Self {
+        ReplyBufferPool { idle: Mutex::new(Vec::new()) }
+    }
+
+    /// Returns the buffer that was used last, or a new one.
+    pub fn take(&self) -> ReplyBuffer {
+        self.idle.lock().pop().unwrap_or_default()
+    }
+
+    /// Keeps a buffer for later replies, unless enough are kept.
+    pub fn put(&self, mut buffer: ReplyBuffer) {
+        buffer.plan = ReadPlan::default();
+        let mut idle = self.idle.lock();
+        if idle.len() < Self::MOST_IDLE {
+            idle.push(buffer);
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use fuser::{FileHandle, INodeNo, ReplyData};
 
-use crate::array::ReplyBuffer;
+use crate::array::{ReplyBuffer, ReplyBufferPool};
 use crate::cancellation::Cancellation;
 use crate::mount::fs::error::{Blocking, Failure};
 use crate::mount::fs::open_file::{FileRange, FileRead};
@@ -15,9 +15,12 @@ use crate::mount::fuse::executor::{Deadline, Reply};
 use crate::mount::metrics::RequestKind;
 
 thread_local! {
-    /// The data of a read on this thread, before the reply.
+    /// The data of a read on this session thread, before the reply.
     static BUFFER: RefCell<ReplyBuffer> = RefCell::default();
 }
+
+/// The same for the threads of the executor. There may be one for each request that waits for the store.
+static BUFFERS: ReplyBufferPool = ReplyBufferPool::new();
 
 /// A read request with its reply.
 pub(super) struct ReadRequest {
@@ -60,21 +63,21 @@ impl Fuse {
             let fs = self.fs.clone();
             let plan = std::mem::take(&mut buffer.plan);
             self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
-                BUFFER.with_borrow_mut(|buffer| {
-                    buffer.plan = plan;
-                    let cancellation = &slot.cancellation();
-                    let read = FileRead { offset, size, blocking: Blocking::Yes, cancellation };
-                    let data = file.read(read, buffer);
-                    let Some(reply) = slot.take() else { return };
-                    match data {
-                        Ok(data) => reply.data(&data),
-                        Err(failure) => reply.fail(failure.errno()),
-                    }
-                    if !file.is_report() {
-                        fs.log().record_time(RequestKind::Read, request, started);
-                    }
-                    drop(page_read);
-                });
+                let mut buffer = BUFFERS.take();
+                buffer.plan = plan;
+                let cancellation = &slot.cancellation();
+                let read = FileRead { offset, size, blocking: Blocking::Yes, cancellation };
+                let data = file.read(read, &mut buffer);
+                let Some(reply) = slot.take() else { return };
+                match data {
+                    Ok(data) => reply.data(&data),
+                    Err(failure) => reply.fail(failure.errno()),
+                }
+                BUFFERS.put(buffer);
+                if !file.is_report() {
+                    fs.log().record_time(RequestKind::Read, request, started);
+                }
+                drop(page_read);
             });
         });
     }
