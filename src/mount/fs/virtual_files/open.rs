@@ -19,6 +19,8 @@ use crate::mount::fs::request::gate::RequestGate;
 use crate::mount::journal::record::Content;
 use crate::store::Readers;
 
+/// A read of a file with more arrays compares only those that it touches with the store.
+const MAX_CHECKED_ARRAYS: usize = 256;
 /// The longest file that the journal of the session has as a whole.
 const MAX_RECORDED_BYTES: usize = 64 << 10;
 
@@ -103,7 +105,7 @@ impl OpenVirtualFile {
 
     fn read_current<'a>(&self, read: FileRead<'_>, buffer: &'a mut ReplyBuffer) -> FsResult<ReadData<'a>> {
         let FileRead { offset, size, blocking, cancellation } = read;
-        for array in &self.arrays {
+        for array in self.arrays_to_check(offset, size) {
             if blocking == Blocking::Yes {
                 self.files.served.recheck(&array.inode)?;
             }
@@ -115,6 +117,18 @@ impl OpenVirtualFile {
         let data = data.ok_or(Failure::WouldBlock)?;
         self.record_read(offset, data.len() as u64);
         Ok(data)
+    }
+
+    /// Returns the arrays that a read compares with the store: all, or those that it touches if the file has many.
+    fn arrays_to_check(&self, offset: u64, size: u32) -> Vec<&ArrayInUse> {
+        let mut touched = Vec::new();
+        for share in self.file.shares(offset, u64::from(size)) {
+            match share.array {
+                Some(array) if self.arrays.len() > MAX_CHECKED_ARRAYS => touched.extend(self.in_use(array)),
+                _ => return self.arrays.iter().collect(),
+            }
+        }
+        if self.arrays.len() > MAX_CHECKED_ARRAYS { touched } else { self.arrays.iter().collect() }
     }
 
     /// Counts a read for each array that has bytes in it, and once for the mount. Bytes of headers are not counted, because users
