@@ -18,6 +18,11 @@ impl Reservation {
         Reservation { engine: engine.clone(), bytes: 0 }
     }
 
+    /// Returns the engine from whose cache it takes.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
     /// Returns the cache's limit, which all reservations and chunks share.
     pub fn limit_bytes(&self) -> u64 {
         self.engine.loads().cache.limit_bytes()

@@ -224,6 +224,7 @@ pub mod tests {
             surroundings: Box::new(Neighbours { arrays: &arrays, tree: &tree }),
             formats: FORMATS,
             listed: &[],
+            walk: Default::default(),
         })
     }
 

@@ -216,6 +216,7 @@ mod tests {
             surroundings: Box::new(NoArrays),
             formats: &[],
             listed: &[],
+            walk: Default::default(),
         };
         let CompanionContent::Elements(companion) = open(&subject)? else { panic!() };
         let made = companion.make()?;

@@ -16,6 +16,7 @@ pub mod detached;
 mod documents;
 mod flat_array;
 mod geometry;
+mod hdf5;
 pub mod json;
 mod jsonl;
 mod mask;
@@ -35,7 +36,9 @@ mod tiff;
 pub mod views;
 pub mod virtual_file;
 
+use std::any::Any;
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -71,6 +74,10 @@ pub struct Format {
     pub suffix: &'static str,
     /// What it can hold: the reason, for users, why other arrays have no file. Empty if it has files of groups only.
     pub holds: &'static str,
+    /// More names of the files of some nodes.
+    pub aliases: &'static [Alias],
+    /// Whether the file of a group is listed below `__formats__/`. Every file is found by its name.
+    pub is_listed: fn(&Node) -> bool,
     /// The reason why its files are never listed next to the arrays' own, if there is one.
     pub not_listed: Option<&'static str>,
     /// The name of a group's file in the group's folder; `None` if the file is next to the folder, as `GROUP.SUFFIX`, or if the format
@@ -90,6 +97,14 @@ pub struct Format {
     pub info: Option<fn(&Subject<'_>) -> Result<Info>>,
     /// Makes the file of a node. Reads no chunks.
     pub open: fn(&Subject<'_>) -> Result<CompanionContent>,
+}
+
+/// Another name of a file: another suffix.
+pub struct Alias {
+    /// The suffix.
+    pub suffix: &'static str,
+    /// Whether the file of a node has it.
+    pub is_for: fn(&Node) -> bool,
 }
 
 /// The purpose of a format.
@@ -138,6 +153,8 @@ pub struct Subject<'a> {
     pub formats: &'static [&'static Format],
     /// The formats with files that are also listed next to the arrays' own.
     pub listed: &'a [&'static Format],
+    /// What a format has found below the node, once it has gone through it.
+    pub walk: OnceCell<Arc<dyn Any + Send + Sync>>,
 }
 
 /// The nodes and arrays of a [`Subject`]'s store, as far as the readers of its file may see them.
@@ -222,6 +239,8 @@ impl Format {
         folder: None,
         suffix: "",
         holds: "",
+        aliases: &[],
+        is_listed: |_| true,
         not_listed: None,
         group_file: None,
         role: Role::Data,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 #[cfg(test)]
 use super::tagged;
 use super::{
-    FOLDER, Format, csv, detached, json, jsonl, mask, mrc, nc, nifti, npy, ome_tiff, safetensors, tiff,
+    FOLDER, Format, csv, detached, hdf5, json, jsonl, mask, mrc, nc, nifti, npy, ome_tiff, safetensors, tiff,
 };
 use crate::array::VariableArray;
 use crate::metadata::ArrayMetadata;
@@ -16,6 +16,7 @@ pub const FORMATS: &[&Format] = &[
     &csv::FORMAT,
     &detached::envi::FORMAT,
     &detached::grads::FORMAT,
+    &hdf5::FORMAT,
     JSON,
     &jsonl::FORMAT,
     &mask::FORMAT,

@@ -20,6 +20,7 @@ mod conformance;
 mod consolidated_oracle;
 mod corpus;
 mod filter_oracle;
+mod hierarchies;
 mod imports;
 mod lossy;
 mod metadata_corpus;

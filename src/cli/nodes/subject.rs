@@ -77,6 +77,7 @@ fn with_view<T>(
         view: view.map(|view| (view, stored)),
         formats: formats::FORMATS,
         listed: &[],
+        walk: Default::default(),
     })
 }
 

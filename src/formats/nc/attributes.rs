@@ -14,6 +14,7 @@
 //! Attributes that must have the type of the array (`_FillValue`, `valid_range`, …) have it, if their value fits.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
@@ -77,6 +78,27 @@ pub enum AttributeData {
     InHeap(Vec<(u32, HeapSlot)>),
     /// Objects by index, each with the number of one of its dimensions.
     Referrers(Vec<(usize, u32)>),
+    /// An object of the file.
+    Reference(FileObject),
+}
+
+/// An object of the file that values refer to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileObject {
+    /// A variable, by index.
+    Variable(usize),
+    /// A group, by index.
+    Group(usize),
+}
+
+/// How attributes are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AttributeForm {
+    /// As netCDF's library does.
+    #[default]
+    Netcdf,
+    /// As h5py does: strings have no fixed length, truth values are an enumeration, and a list may be empty.
+    H5py,
 }
 
 impl Attribute {
@@ -105,13 +127,23 @@ impl Attribute {
 }
 
 /// The attributes of a file in the making.
-#[derive(Default)]
 pub struct AttributeWriter {
     /// The values that are too long for object headers.
     pub heap: GlobalHeap,
+    form: AttributeForm,
+    /// The most bytes of all attributes.
+    limit_bytes: usize,
+    /// The objects that attributes may refer to, by path.
+    objects: HashMap<String, FileObject>,
     used_bytes: usize,
     /// The attributes that the last object leaves out.
     pub left_out: Vec<String>,
+}
+
+impl Default for AttributeWriter {
+    fn default() -> Self {
+        AttributeWriter::new(AttributeForm::Netcdf, MAX_FILE_BYTES, HashMap::new())
+    }
 }
 
 /// The type of an array's elements.
@@ -125,6 +157,17 @@ struct ArrayElementType<'a> {
 type TypedNumbers = (Vec<u8>, Vec<u8>);
 
 impl AttributeWriter {
+    /// Begins without attributes. Attributes in h5py's form may refer to `objects`.
+    pub fn new(form: AttributeForm, limit_bytes: usize, objects: HashMap<String, FileObject>) -> Self {
+        let (heap, left_out) = (GlobalHeap::default(), Vec::new());
+        AttributeWriter { heap, form, limit_bytes, objects, used_bytes: 0, left_out }
+    }
+
+    /// Returns these attributes of a group or an array. Nothing follows from the type of an array.
+    pub fn plain_attributes(&mut self, attributes: &Map<String, Value>) -> Vec<Attribute> {
+        self.convert(attributes, None)
+    }
+
     /// Returns the attributes of a group.
     pub fn group_attributes(&mut self, attributes: &Map<String, Value>) -> Vec<Attribute> {
         self.convert(attributes, None)
@@ -154,7 +197,9 @@ impl AttributeWriter {
         for (name, value) in attributes {
             let attribute = file_name(name)
                 .filter(|file_name| {
-                    !RESERVED.contains(&file_name.as_str()) && file_name != LEFT_OUT_ATTRIBUTE
+                    let is_reserved =
+                        self.form == AttributeForm::Netcdf && RESERVED.contains(&file_name.as_str());
+                    !is_reserved && file_name != LEFT_OUT_ATTRIBUTE
                 })
                 .filter(|file_name| converted.len() < MAX_ATTRIBUTES && names.take(file_name))
                 .and_then(|file_name| self.attribute(file_name, value, own));
@@ -174,12 +219,25 @@ impl AttributeWriter {
         value: &Value,
         own: Option<ArrayElementType<'_>>,
     ) -> Option<Attribute> {
+        if self.form == AttributeForm::H5py {
+            if let Some(reference) = referred_path(value) {
+                let object = *self.objects.get(reference.trim_start_matches('/'))?;
+                self.spend(name.len())?;
+                let (datatype, data) = (datatype::object_reference(), AttributeData::Reference(object));
+                return Some(Attribute { name, datatype, dataspace: Dataspace::Scalar, data });
+            }
+            if value.as_array().is_some_and(Vec::is_empty) {
+                self.spend(name.len())?;
+                let (datatype, data) = (datatype::variable_string(), AttributeData::Bytes(Vec::new()));
+                return Some(Attribute { name, datatype, dataspace: Dataspace::Simple(vec![0]), data });
+            }
+        }
         let own_values = own.filter(|_| OWN_TYPE.contains(&name.as_str())).and_then(|own| own.values(value));
         let (datatype, bytes) = match own_values {
             Some(values) => values,
             None if name == FILL_ATTRIBUTE && own.is_some() => return None,
             None if FLOATS.contains(&name.as_str()) && value.is_number() => floats(&[value])?,
-            None => match numbers(value) {
+            None => match numbers(value, self.form) {
                 Some(numbers) => numbers,
                 None => return self.texts(name, value),
             },
@@ -212,6 +270,7 @@ impl AttributeWriter {
         self.spend(name.len() + length)?;
         if let ([text], Dataspace::Scalar) = (texts.as_slice(), &dataspace)
             && text.len() <= MAX_INLINE_BYTES
+            && self.form == AttributeForm::Netcdf
         {
             return Some(Attribute::text(&name, text));
         }
@@ -229,7 +288,7 @@ impl AttributeWriter {
     /// Counts `bytes` more bytes of the file. Returns `None` if the file would have too many.
     fn spend(&mut self, bytes: usize) -> Option<()> {
         let used = self.used_bytes.saturating_add(bytes).saturating_add(OVERHEAD_BYTES);
-        (used <= MAX_FILE_BYTES).then(|| self.used_bytes = used)
+        (used <= self.limit_bytes).then(|| self.used_bytes = used)
     }
 }
 
@@ -312,7 +371,7 @@ impl ArrayElementType<'_> {
 }
 
 /// Converts a number, or a list of numbers, to the narrowest type that holds all of them.
-fn numbers(value: &Value) -> Option<TypedNumbers> {
+fn numbers(value: &Value, form: AttributeForm) -> Option<TypedNumbers> {
     let items: Vec<&Value> = match value {
         Value::Array(items) => items.iter().collect(),
         Value::Number(_) | Value::Bool(_) => vec![value],
@@ -321,12 +380,26 @@ fn numbers(value: &Value) -> Option<TypedNumbers> {
     if items.is_empty() {
         return None;
     }
-    truths(&items).or_else(|| integers(&items)).or_else(|| floats(&items))
+    truths(&items, form).or_else(|| integers(&items)).or_else(|| floats(&items))
 }
 
-fn truths(items: &[&Value]) -> Option<TypedNumbers> {
+fn truths(items: &[&Value], form: AttributeForm) -> Option<TypedNumbers> {
     let bytes: Option<Vec<u8>> = items.iter().map(|item| item.as_bool().map(u8::from)).collect();
-    Some((datatype::fixed_point(1, true, ByteOrder::Little), bytes?))
+    let datatype = match form {
+        AttributeForm::Netcdf => datatype::fixed_point(1, true, ByteOrder::Little),
+        AttributeForm::H5py => datatype::truth_value(),
+    };
+    Some((datatype, bytes?))
+}
+
+/// The member of an attribute's value that refers to another object, with its `path` in the file that `source` names.
+pub const REFERENCE_MEMBER: &str = "_REFERENCE";
+
+/// Returns the path of the object that a value refers to, if it is one of the same file.
+fn referred_path(value: &Value) -> Option<&str> {
+    let reference = value.as_object()?.get(REFERENCE_MEMBER)?;
+    let is_here = reference.get("source").is_none_or(|source| source == ".");
+    reference.get("path")?.as_str().filter(|_| is_here)
 }
 
 fn integers(items: &[&Value]) -> Option<TypedNumbers> {

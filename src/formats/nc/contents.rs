@@ -11,7 +11,7 @@
 //!   strings. The dimension of this axis is `stringLENGTH`.
 //! - A dimension without a name belongs to its array alone: `ARRAY_dim_AXIS`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::attributes::Attribute;
@@ -49,6 +49,8 @@ pub struct Dimension {
     pub length: u64,
     /// Its coordinate variable, by index.
     pub variable: Option<usize>,
+    /// The group that has it, by index.
+    pub group: usize,
 }
 
 /// A variable.
@@ -67,6 +69,8 @@ pub struct Variable {
     pub attributes: Vec<Attribute>,
     /// The size of its elements in bytes.
     pub size_bytes: u64,
+    /// The group that has it, by index.
+    pub group: usize,
 }
 
 impl SourceArray {
@@ -115,78 +119,146 @@ pub fn characters(metadata: &ArrayMetadata) -> Option<u64> {
 }
 
 /// The dimensions of a file in the making.
+#[derive(Default)]
 pub struct Dimensions<'a> {
     /// The dimensions in the order of their first use.
     pub all: Vec<Dimension>,
+    /// What each group has.
+    groups: Vec<GroupDimensions<'a>>,
+}
+
+/// The dimensions of one group.
+#[derive(Default)]
+struct GroupDimensions<'a> {
+    /// The group above.
+    parent: Option<usize>,
     names: UniqueNames,
-    /// The index and the length of coordinate variables, by name.
-    coordinates: HashMap<&'a str, (usize, u64)>,
-    /// The index of the dimension with a name and a length.
+    /// Coordinate variables by name.
+    coordinates: HashMap<&'a str, CoordinateVariable>,
+    /// The index of the dimension with a name and a length that arrays of the group use.
     known: HashMap<(String, u64), usize>,
+    /// The names of dimensions that stand for one of this group, or of a group above.
+    used: HashSet<String>,
+}
+
+/// A coordinate variable.
+#[derive(Clone)]
+pub struct CoordinateVariable {
+    /// Its index.
+    pub index: usize,
+    /// Its length.
+    pub length: u64,
+    /// Its name in the file.
+    pub name: String,
+}
+
+/// What is in a group, before its dimensions are known.
+pub struct GroupNames<'a> {
+    /// The group above.
+    pub parent: Option<usize>,
+    /// The names of its members in the file.
+    pub names: Vec<String>,
+    /// Its coordinate variables, by the names of their arrays.
+    pub coordinates: HashMap<&'a str, CoordinateVariable>,
 }
 
 impl<'a> Dimensions<'a> {
-    /// Begins without dimensions, for variables with these names.
+    /// Begins without dimensions, for one group of variables with these names.
     pub fn new(sources: &'a [SourceArray], variable_names: &[String]) -> Self {
-        let mut names = UniqueNames::default();
-        for name in variable_names {
-            names.take(name);
-        }
-        let coordinate = |(index, source): (usize, &'a SourceArray)| {
+        let coordinate = |((index, source), name): ((usize, &'a SourceArray), &String)| {
             let length = source.metadata.shape.first().copied().filter(|_| source.is_coordinate())?;
-            Some((source.name.as_str(), (index, length)))
+            Some((source.name.as_str(), CoordinateVariable { index, length, name: name.clone() }))
         };
-        let coordinates = sources.iter().enumerate().filter_map(coordinate).collect();
-        Dimensions { all: Vec::new(), names, coordinates, known: HashMap::new() }
+        let coordinates = sources.iter().enumerate().zip(variable_names).filter_map(coordinate).collect();
+        let mut dimensions = Dimensions::default();
+        dimensions.add_group(GroupNames { parent: None, names: variable_names.to_vec(), coordinates });
+        dimensions
     }
 
-    /// Returns the dimension of an axis of the variable with this name.
-    pub fn dimension_of_axis(
-        &mut self,
-        variable: &str,
-        variable_names: &[String],
-        axis: VariableAxis<'_>,
-    ) -> usize {
+    /// Adds a group. A group comes after the one above it, and after the variables there.
+    pub fn add_group(&mut self, group: GroupNames<'a>) {
+        let mut names = UniqueNames::default();
+        for name in &group.names {
+            names.take(name);
+        }
+        let GroupNames { parent, coordinates, .. } = group;
+        self.groups.push(GroupDimensions { parent, names, coordinates, ..GroupDimensions::default() });
+    }
+
+    /// Returns the dimension of an axis of the variable with this name in a group. As in netCDF, it is one of the nearest group that has
+    /// a dimension of this name.
+    pub fn dimension_of_axis(&mut self, group: usize, variable: &str, axis: VariableAxis<'_>) -> usize {
         let Some(name) = axis.name else {
-            let name = self.names.take_similar(format!("{variable}_dim_{}", axis.own_place));
-            return self.add(Dimension { name, length: axis.length, variable: None });
+            let similar = format!("{variable}_dim_{}", axis.own_place);
+            let name =
+                self.groups.get_mut(group).map_or(similar.clone(), |group| group.names.take_similar(similar));
+            return self.add(Dimension { name, length: axis.length, variable: None, group });
         };
         let key = (name.to_owned(), axis.length);
-        if let Some(&known) = self.known.get(&key) {
-            return known;
-        }
-        let coordinate = self.coordinates.get(name).copied();
-        let dimension = match coordinate {
-            Some((variable, length)) if length == axis.length => {
-                let name = variable_names.get(variable).cloned().unwrap_or_default();
-                Dimension { name, length, variable: Some(variable) }
-            }
-            _ => {
-                let plain = file_name(name).unwrap_or_default();
-                let is_free = coordinate.is_none() && self.names.take(&plain);
-                let name =
-                    if is_free { plain } else { self.names.take_similar(format!("{plain}_{}", axis.length)) };
-                Dimension { name, length: axis.length, variable: None }
-            }
+        let index = match self.inherited(group, &key) {
+            Some(known) => known,
+            None => self.add_named(group, name, axis.length),
         };
-        let index = self.add(dimension);
-        self.known.insert(key, index);
+        if let Some(group) = self.groups.get_mut(group) {
+            group.used.insert(key.0.clone());
+            group.known.insert(key, index);
+        }
         index
     }
 
+    /// Gives a group the dimension with a name and a length of the nearest group above that has the name, if there is one.
+    pub fn inherit(&mut self, group: usize, name: &str, length: u64) {
+        let key = (name.to_owned(), length);
+        if let Some(index) = self.inherited(group, &key)
+            && let Some(group) = self.groups.get_mut(group)
+        {
+            group.used.insert(key.0.clone());
+            group.known.insert(key, index);
+        }
+    }
+
+    /// Returns the dimension with a name and a length in a group or above it; `None` if a nearer one has the name.
+    fn inherited(&self, group: usize, key: &(String, u64)) -> Option<usize> {
+        let mut next = Some(group);
+        while let Some(group) = next.and_then(|index| self.groups.get(index)) {
+            if let Some(&known) = group.known.get(key) {
+                return Some(known);
+            }
+            if group.used.contains(&key.0) || group.coordinates.contains_key(key.0.as_str()) {
+                return None;
+            }
+            next = group.parent;
+        }
+        None
+    }
+
+    /// Adds a dimension to a group.
+    fn add_named(&mut self, group: usize, name: &str, length: u64) -> usize {
+        let plain = file_name(name).unwrap_or_default();
+        let dimension = match self.groups.get_mut(group) {
+            Some(own) => match own.coordinates.get(name) {
+                Some(coordinate) if coordinate.length == length => Dimension {
+                    name: coordinate.name.clone(),
+                    length,
+                    variable: Some(coordinate.index),
+                    group,
+                },
+                coordinate => {
+                    let is_free = coordinate.is_none() && !own.used.contains(name) && own.names.take(&plain);
+                    let name =
+                        if is_free { plain } else { own.names.take_similar(format!("{plain}_{length}")) };
+                    Dimension { name, length, variable: None, group }
+                }
+            },
+            None => Dimension { name: plain, length, variable: None, group },
+        };
+        self.add(dimension)
+    }
+
     /// Returns the dimension of the characters of strings.
-    pub fn dimension_of_characters(
-        &mut self,
-        variable: &str,
-        variable_names: &[String],
-        length: u64,
-    ) -> usize {
+    pub fn dimension_of_characters(&mut self, group: usize, variable: &str, length: u64) -> usize {
         let (name, own_place) = (format!("string{length}"), MAX_RANK);
-        self.dimension_of_axis(
-            variable,
-            variable_names,
-            VariableAxis { name: Some(&name), length, own_place },
-        )
+        self.dimension_of_axis(group, variable, VariableAxis { name: Some(&name), length, own_place })
     }
 
     fn add(&mut self, dimension: Dimension) -> usize {
@@ -227,7 +299,7 @@ mod tests {
         let mut of_sources = Vec::new();
         for source in sources {
             let axes = source.axes(false);
-            let of_axes = axes.iter().map(|axis| dimensions.dimension_of_axis(&source.name, &names, *axis));
+            let of_axes = axes.iter().map(|axis| dimensions.dimension_of_axis(0, &source.name, *axis));
             of_sources.push(of_axes.collect::<Vec<_>>());
         }
         let name = |index: &usize| dimensions.all[*index].name.clone();

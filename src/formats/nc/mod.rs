@@ -12,11 +12,11 @@
 //! netCDF does, `file.rs` lays out the file, and `hdf5/` encodes it. An array that HDF5 cannot express has no file, and is left out of
 //! its group's.
 
-mod attributes;
-mod contents;
-mod file;
-mod hdf5;
-mod names;
+pub(super) mod attributes;
+pub(super) mod contents;
+pub(super) mod file;
+pub(super) mod hdf5;
+pub(super) mod names;
 mod scales;
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::metadata::{ArrayMetadata, ByteOrder};
 use crate::store::{Info, join};
 use attributes::{Attribute, AttributeWriter, left_out_attribute};
 use contents::{Dimensions, SourceArray, Variable, characters, element_type, is_companionable};
-use file::NcFile;
+use file::{FileGroup, NcFile};
 use names::file_name;
 
 /// `nc`.
@@ -47,9 +47,9 @@ pub const FORMAT: Format = Format {
 };
 
 /// The attribute of a group that names the arrays that it leaves out.
-const LEFT_OUT_ATTRIBUTE: &str = "zarrfs_left_out_arrays";
+pub(super) const LEFT_OUT_ATTRIBUTE: &str = "zarrfs_left_out_arrays";
 /// Shorter headers are not counted against the cache's limit.
-const UNCOUNTED_BYTES: usize = 64 << 10;
+pub(super) const UNCOUNTED_BYTES: usize = 64 << 10;
 
 fn expresses(node: &Node, _: Layout) -> bool {
     match node {
@@ -121,11 +121,11 @@ fn describe(subject: &Subject<'_>, gathered: &GatheredArrays) -> Result<(NcFile,
         let axes = source.axes(layout.order == Order::F);
         let name = names.get(index).cloned().unwrap_or_default();
         let mut of_axes: Vec<usize> =
-            axes.iter().map(|axis| dimensions.dimension_of_axis(&name, &names, *axis)).collect();
+            axes.iter().map(|axis| dimensions.dimension_of_axis(0, &name, *axis)).collect();
         let metadata = &source.metadata;
         let mut shape: Vec<u64> = axes.iter().map(|axis| axis.length).collect();
         if let Some(length) = characters(metadata) {
-            of_axes.push(dimensions.dimension_of_characters(&name, &names, length));
+            of_axes.push(dimensions.dimension_of_characters(0, &name, length));
             shape.push(length);
         }
         let datatype = element_type(metadata, layout.byte_order);
@@ -136,13 +136,16 @@ fn describe(subject: &Subject<'_>, gathered: &GatheredArrays) -> Result<(NcFile,
             dimensions: of_axes,
             attributes: writer.array_attributes(metadata, layout.byte_order),
             size_bytes: metadata.flat_size().unwrap_or(0),
+            group: 0,
             name,
         });
     }
     let left_out: Option<Attribute> = left_out_attribute(LEFT_OUT_ATTRIBUTE, &gathered.left_out);
     let sizes = variables.iter().map(|variable| variable.size_bytes).collect();
-    let attributes = attributes.into_iter().chain(left_out).collect();
-    let file = NcFile { attributes, dimensions: dimensions.all, variables, heap: writer.heap };
+    let attributes: Vec<Attribute> = attributes.into_iter().chain(left_out).collect();
+    let groups = vec![FileGroup::root(attributes)];
+    let dimensions = dimensions.all;
+    let file = NcFile { groups, dimensions, variables, heap: writer.heap, string_bytes: 0 };
     Ok((file, sizes))
 }
 
@@ -183,7 +186,7 @@ fn all_of_group(subject: &Subject<'_>) -> Result<GatheredArrays> {
 }
 
 /// Opens the array at a path; `None` if zarrfs cannot read it.
-fn opened(subject: &Subject<'_>, path: &str) -> Result<Option<Arc<SharedArray>>> {
+pub(super) fn opened(subject: &Subject<'_>, path: &str) -> Result<Option<Arc<SharedArray>>> {
     match subject.surroundings.open_array(path) {
         Ok(array) => Ok(Some(array)),
         Err(error @ (Error::Store { .. } | Error::TimedOut { .. } | Error::Cancelled { .. })) => Err(error),

@@ -31,13 +31,18 @@ pub fn file_name(name: &str) -> Option<String> {
 }
 
 /// A set of names in which no two are the same.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct UniqueNames(HashSet<String>);
 
 impl UniqueNames {
     /// Takes a name. Returns `false` if it is taken already.
     pub fn take(&mut self, name: &str) -> bool {
         self.0.insert(name.to_owned())
+    }
+
+    /// Returns whether a name is taken.
+    pub fn contains(&self, name: &str) -> bool {
+        self.0.contains(name)
     }
 
     /// Takes a name, or the first of `NAME_2`, `NAME_3`, … that is free.

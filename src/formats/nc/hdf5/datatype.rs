@@ -22,6 +22,7 @@ mod class {
     pub const OPAQUE: u8 = 0x15;
     pub const COMPOUND: u8 = 0x36;
     pub const REFERENCE: u8 = 0x17;
+    pub const ENUMERATION: u8 = 0x38;
     pub const VARIABLE_LENGTH: u8 = 0x19;
     pub const ARRAY: u8 = 0x3a;
 }
@@ -36,10 +37,13 @@ const NULL_TERMINATED: u8 = 0;
 const NULL_PADDED: u8 = 1;
 
 /// One member of a compound.
-struct CompoundMember<'a> {
-    name: &'a str,
-    offset: usize,
-    datatype: Vec<u8>,
+pub struct CompoundMember<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its offset in the element.
+    pub offset: usize,
+    /// The type of its value.
+    pub datatype: Vec<u8>,
 }
 
 /// Returns the datatype of the elements of an array, in the byte order in which they are served; `None` if HDF5 does not have it.
@@ -146,9 +150,31 @@ pub const VARIABLE_LENGTH_BYTES: u32 = 16;
 
 /// Returns the datatype "Variable-Length": a sequence of references.
 pub fn sequence_of_references() -> Vec<u8> {
+    sequence_of(&object_reference())
+}
+
+/// Returns the datatype "Variable-Length": a sequence of bytes.
+pub fn sequence_of_bytes() -> Vec<u8> {
+    sequence_of(&fixed_point(1, false, ByteOrder::Little))
+}
+
+fn sequence_of(datatype: &[u8]) -> Vec<u8> {
     const SEQUENCE: u8 = 0;
     let mut bytes = head(class::VARIABLE_LENGTH, [SEQUENCE, 0, 0], VARIABLE_LENGTH_BYTES);
-    bytes.extend(object_reference());
+    bytes.extend(datatype);
+    bytes
+}
+
+/// Returns the datatype "Enumeration" of h5py's truth values: `FALSE` and `TRUE` in a signed byte.
+pub fn truth_value() -> Vec<u8> {
+    const MEMBERS: [(&str, u8); 2] = [("FALSE", 0), ("TRUE", 1)];
+    let mut bytes = head(class::ENUMERATION, [MEMBERS.len() as u8, 0, 0], 1);
+    bytes.extend(fixed_point(1, true, ByteOrder::Little));
+    for (name, _) in MEMBERS {
+        bytes.extend(name.as_bytes());
+        bytes.push(0);
+    }
+    bytes.extend(MEMBERS.map(|(_, value)| value));
     bytes
 }
 
@@ -162,7 +188,7 @@ pub fn variable_string() -> Vec<u8> {
 }
 
 /// Returns the datatype "Compound": members at their offsets in an element of `size` bytes.
-fn compound(size: u32, members: &[CompoundMember<'_>]) -> Option<Vec<u8>> {
+pub fn compound(size: u32, members: &[CompoundMember<'_>]) -> Option<Vec<u8>> {
     let [low, high] = u16::try_from(members.len()).ok()?.to_le_bytes();
     let mut bytes = head(class::COMPOUND, [low, high, 0], size);
     // Offsets take as few bytes as the size needs.
@@ -204,7 +230,7 @@ fn structure(data_type: &DataType, fields: &[Field], order: ByteOrder) -> Option
 }
 
 /// Returns the datatype "Array": elements of a shape inside an element.
-fn array_of(datatype: Vec<u8>, shape: &[u64], size: usize) -> Option<Vec<u8>> {
+pub fn array_of(datatype: Vec<u8>, shape: &[u64], size: usize) -> Option<Vec<u8>> {
     if shape.is_empty() {
         return Some(datatype);
     }

@@ -4,6 +4,9 @@
 //!
 //! A collection numbers its objects from 1 with 16 bits, so there may be several collections. A long object has its own collection, because
 //! programs read whole collections.
+//!
+//! Attributes have a [`GlobalHeap`], which may hold addresses. The strings of arrays, of which there may be millions, have a [`PackedHeap`]:
+//! the bytes of its collections.
 
 const SIGNATURE: [u8; 4] = *b"GCOL";
 const VERSION: u8 = 1;
@@ -111,6 +114,79 @@ impl HeapCollection {
     }
 }
 
+/// Collections of bytes, as they are in the file.
+#[derive(Default)]
+pub struct PackedHeap {
+    /// The collections that take no more objects.
+    closed: Vec<Vec<u8>>,
+    closed_bytes: usize,
+    /// The collection that takes more objects; empty if there is none.
+    open: Vec<u8>,
+    objects: u32,
+}
+
+/// The place of an object: the offset of its collection from the start of the heap, and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackedSlot {
+    /// The offset of the collection.
+    pub collection: u64,
+    /// The number of the object, counted from 1.
+    pub number: u32,
+}
+
+impl PackedHeap {
+    /// Returns how many bytes the heap has at most after an object of this length is added.
+    pub fn length_with(&self, object_bytes: usize) -> usize {
+        let own = object_bytes.next_multiple_of(ALIGNMENT) + 3 * HEAD_BYTES;
+        self.closed_bytes + self.open.len() + own + 2 * MIN_COLLECTION_BYTES
+    }
+
+    /// Adds an object.
+    pub fn add(&mut self, object: &[u8]) -> PackedSlot {
+        let size = HEAD_BYTES + object.len().next_multiple_of(ALIGNMENT);
+        let is_full =
+            self.objects as usize >= MAX_OBJECTS || self.open.len() + size > FULL_AT_BYTES + HEAD_BYTES;
+        if is_full {
+            self.close();
+        }
+        if self.open.is_empty() {
+            self.objects = 0;
+            self.open.extend(SIGNATURE);
+            self.open.extend([VERSION, 0, 0, 0]);
+            self.open.extend([0; 8]);
+        }
+        self.objects += 1;
+        append_head(&mut self.open, self.objects as u16, object.len());
+        self.open.extend(object);
+        self.open.resize(self.open.len().next_multiple_of(ALIGNMENT), 0);
+        PackedSlot { collection: self.closed_bytes as u64, number: self.objects }
+    }
+
+    /// Fills the rest of the open collection.
+    fn close(&mut self) {
+        let mut bytes = std::mem::take(&mut self.open);
+        if bytes.is_empty() {
+            return;
+        }
+        let used = bytes.len();
+        let size = (used + HEAD_BYTES).max(MIN_COLLECTION_BYTES);
+        append_head(&mut bytes, 0, size - used);
+        bytes.resize(size, 0);
+        if let Some(field) = bytes.get_mut(8..HEAD_BYTES) {
+            field.copy_from_slice(&(size as u64).to_le_bytes());
+        }
+        bytes.shrink_to_fit();
+        self.closed_bytes += size;
+        self.closed.push(bytes);
+    }
+
+    /// Returns the bytes of each collection.
+    pub fn into_collections(mut self) -> Vec<Vec<u8>> {
+        self.close();
+        self.closed
+    }
+}
+
 /// Appends the head of an object: its number, the number of references to it, and its length.
 fn append_head(bytes: &mut Vec<u8>, number: u16, length: usize) {
     let references: u16 = if number == 0 { 0 } else { 1 };
@@ -137,6 +213,27 @@ mod tests {
         assert_eq!(bytes.get(56..64).unwrap(), b"abc\0\0\0\0\0");
         assert_eq!(bytes.get(64..66).unwrap(), [0, 0]);
         assert_eq!(bytes.get(72..80).unwrap(), (4096u64 - 64).to_le_bytes());
+    }
+
+    #[test]
+    fn a_packed_heap_has_the_same_collections() {
+        let objects = [&b"abc"[..], b"", &[7; 300_000], b"defghijk"];
+        let (mut heap, mut packed) = (GlobalHeap::default(), PackedHeap::default());
+        let mut starts = Vec::new();
+        for object in objects {
+            let slot = heap.add(HeapObject::Bytes(object.to_vec()));
+            let bound = packed.length_with(object.len());
+            let packed_slot = packed.add(object);
+            assert_eq!(slot.number, packed_slot.number);
+            assert!(packed.closed_bytes + packed.open.len() + HEAD_BYTES <= bound);
+            starts.push((slot.collection, packed_slot.collection));
+        }
+        let collections: Vec<Vec<u8>> = heap.collections(|_| 0).collect();
+        for (collection, start) in starts {
+            let before: usize = collections.iter().take(collection).map(Vec::len).sum();
+            assert_eq!(before as u64, start);
+        }
+        assert!(packed.into_collections() == collections);
     }
 
     #[test]

@@ -114,19 +114,40 @@ pub fn fill_value(allocation: Allocation, fill: Option<&[u8]>) -> HeaderMessage 
     HeaderMessage::constant(0x05, body)
 }
 
-/// Makes the message "Link" (section IV.A.2.g): a hard link to the object at an address, with a name of at most 65,535 bytes.
-pub fn link(name: &str, creation_order: u64, address: u64) -> HeaderMessage {
+/// Where a link leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkTarget<'a> {
+    /// To the object with its header at an address: a hard link.
+    Address(u64),
+    /// To a path of at most 65,535 bytes in the file: a soft link.
+    Path(&'a str),
+}
+
+/// Makes the message "Link" (section IV.A.2.g) with a name of at most 65,535 bytes.
+pub fn link(name: &str, creation_order: u64, target: LinkTarget<'_>) -> HeaderMessage {
     const VERSION: u8 = 1;
     const LENGTH_HAS_2_BYTES: u8 = 0b1;
     const HAS_CREATION_ORDER: u8 = 0b100;
+    const HAS_TYPE: u8 = 0b1000;
     const HAS_CHARACTER_SET: u8 = 0b1_0000;
     const UTF_8: u8 = 1;
-    let mut body = vec![VERSION, LENGTH_HAS_2_BYTES | HAS_CREATION_ORDER | HAS_CHARACTER_SET];
+    const SOFT: u8 = 1;
+    let flags = LENGTH_HAS_2_BYTES | HAS_CREATION_ORDER | HAS_CHARACTER_SET;
+    let mut body = match target {
+        LinkTarget::Address(_) => vec![VERSION, flags],
+        LinkTarget::Path(_) => vec![VERSION, flags | HAS_TYPE, SOFT],
+    };
     body.extend(creation_order.to_le_bytes());
     body.push(UTF_8);
     body.extend((name.len() as u16).to_le_bytes());
     body.extend(name.as_bytes());
-    body.extend(address.to_le_bytes());
+    match target {
+        LinkTarget::Address(address) => body.extend(address.to_le_bytes()),
+        LinkTarget::Path(path) => {
+            body.extend((path.len() as u16).to_le_bytes());
+            body.extend(path.as_bytes());
+        }
+    }
     HeaderMessage::new(0x06, body)
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::formats::detached::data_names;
 use crate::formats::views::FLAT;
-use crate::formats::{CompanionPlace, Format, JSON, Role, in_folder_of};
+use crate::formats::{Alias, CompanionPlace, Format, JSON, Role, in_folder_of};
 use crate::hierarchy::{Child, Node, OpenArrays, View};
 use crate::mount::fs::entity::{Entity, EntityKind};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
@@ -81,6 +81,11 @@ impl CompanionNames {
     ) -> FsResult<Option<Entity>> {
         let entity = |path: &str| file(format, place, view, path);
         let stem = name.strip_suffix(format.suffix).filter(|stem| !stem.is_empty());
+        if stem.is_none()
+            && let Some(path) = self.aliased_node(format, view, group, name, blocking)?
+        {
+            return Ok(Some(entity(&path)));
+        }
         if format.group_file == Some(name) && !self.nodes.is_root_array(group, blocking)? {
             return Ok(Some(entity(group)));
         }
@@ -97,6 +102,49 @@ impl CompanionNames {
         let is_root_name = *stem == *self.root_name || repeated.as_deref() == Some(&*self.root_name);
         let is_root = group.is_empty() && is_root_name && format.group_file.is_none();
         Ok((is_root && self.has_file(format, view, "", blocking)?).then(|| entity("")))
+    }
+
+    /// Returns the path of the node in a group's folder that has a file with this name in a format, if the name has one of the format's
+    /// other suffixes.
+    fn aliased_node(
+        &self,
+        format: &Format,
+        view: Option<&View>,
+        group: &str,
+        name: &str,
+        blocking: Blocking,
+    ) -> FsResult<Option<String>> {
+        for alias in format.aliases {
+            let Some(stem) = name.strip_suffix(alias.suffix).filter(|stem| !stem.is_empty()) else {
+                continue;
+            };
+            let is_root = group.is_empty() && *stem == *self.root_name;
+            let found = match self.node_in(format, view, group, stem, blocking)? {
+                None if is_root && self.has_file(format, view, "", blocking)? => Some(String::new()),
+                found => found,
+            };
+            let Some(path) = found else { continue };
+            if self.nodes.get(&path, blocking)?.node.as_deref().is_some_and(alias.is_for) {
+                return Ok(Some(path));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the other names of the file of the node with a name.
+    fn aliases(&self, format: &Format, path: &str, name: &str) -> FsResult<Vec<String>> {
+        if format.aliases.is_empty() {
+            return Ok(Vec::new());
+        }
+        let cached = self.nodes.get(path, Blocking::Yes)?;
+        let is_for = |alias: &&Alias| cached.node.as_deref().is_some_and(alias.is_for);
+        Ok(format.aliases.iter().filter(is_for).map(|alias| format!("{name}{}", alias.suffix)).collect())
+    }
+
+    /// Returns whether the file of a node below a group is listed.
+    fn is_listed(&self, format: &Format, path: &str) -> FsResult<bool> {
+        let cached = self.nodes.get(path, Blocking::Yes)?;
+        Ok(cached.node.as_deref().is_none_or(format.is_listed))
     }
 
     /// Returns the path of the node with a name in a group's folder, if it has a file next to it in this format.
@@ -143,7 +191,8 @@ impl CompanionNames {
             if format.group_file == Some(&name)
                 || !has_name(format, place, &child.name)
                 || ((format.role != Role::Sidecar || view.is_some())
-                    && !self.has_file(format, view, &path, Blocking::Yes)?)
+                    && !(self.is_listed(format, &path)?
+                        && self.has_file(format, view, &path, Blocking::Yes)?))
             {
                 continue;
             }
@@ -151,11 +200,17 @@ impl CompanionNames {
                 files.push((stem.into_owned(), own_file(view, &path)));
             }
             files.push((name, entity(&path)));
+            let aliases = self.aliases(format, &path, &child.name)?;
+            files.extend(aliases.into_iter().map(|name| (name, entity(&path))));
         }
         if group.is_empty() && format.group_file.is_none() {
             let name = format.file_name(&self.root_name);
             let root_file = self.file_in(format, place, view, "", &name, Blocking::Yes)?;
-            files.extend(root_file.filter(|file| file.path.is_empty()).map(|file| (name, file)));
+            if let Some(file) = root_file.filter(|file| file.path.is_empty()) {
+                files.push((name, file));
+                let aliases = self.aliases(format, "", &self.root_name)?;
+                files.extend(aliases.into_iter().map(|name| (name, entity(""))));
+            }
         }
         Ok(files)
     }

@@ -285,7 +285,7 @@ impl Companions {
                     *self.latest.lock() = Some(file.clone());
                 }
                 let made = MadeCompanion { companion, version, file: Arc::downgrade(&file) };
-                Ok((file, false, Some(made)))
+                Ok((file, format.check.is_some(), Some(made)))
             }
         });
         let (file, outcome) = match made {

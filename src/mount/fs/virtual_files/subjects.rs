@@ -96,6 +96,7 @@ impl Subjects {
             }),
             formats: formats::FORMATS,
             listed: &self.listed,
+            walk: Default::default(),
         }
     }
 
