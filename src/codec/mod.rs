@@ -187,6 +187,10 @@ pub trait ArrayToBytes: Send + Sync {
     fn encode(&self, input: &[u8]) -> CodecResult<Vec<u8>>;
     /// Returns whether decoding restores every byte that can be encoded, as [`ArrayToArray::is_lossless`].
     fn is_lossless(&self) -> bool;
+    /// Returns whether the encoded bytes have a checksum that decoding compares. That of shards is asked for with their inner chunks.
+    fn has_checksum(&self) -> bool {
+        false
+    }
     /// Returns the access to elements that the codec stores in place, up to a fix-up.
     fn in_place(&self) -> Option<&dyn InPlace> {
         None

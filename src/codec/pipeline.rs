@@ -162,6 +162,7 @@ impl Pipeline {
     pub fn has_checksum(&self) -> bool {
         let inner_has_checksum = |codec: &ShardingIndexed| codec.inner().has_checksum();
         self.bytes_codecs.iter().any(|stage| stage.codec.has_checksum())
+            || self.array_to_bytes.codec.has_checksum()
             || ShardingIndexed::downcast(self.array_to_bytes.codec.as_ref()).is_some_and(inner_has_checksum)
     }
 

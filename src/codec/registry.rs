@@ -55,6 +55,9 @@ const CODECS: &[&CodecEntry] = &[
     &numcodecs::zfpy::ENTRY,
 ];
 
+/// Codecs of the blocks of N5.
+const N5_CODECS: &[&CodecEntry] = &[&array_to_bytes::n5_default::ENTRY, &bytes_to_bytes::n5_lz4::ENTRY];
+
 /// Codecs of views.
 const VIEW_CODECS: &[&CodecEntry] = &[&array_to_array::unpack::ENTRY, &array_to_bytes::optional::MASK_ENTRY];
 
@@ -65,9 +68,13 @@ pub fn entries() -> impl Iterator<Item = &'static CodecEntry> {
 
 /// Returns the codec named `name` in a family's table.
 pub fn find(family: CodecFamily, name: &str) -> Option<&'static CodecEntry> {
-    let entries = if family == CodecFamily::View { VIEW_CODECS } else { CODECS };
+    let entries = match family {
+        CodecFamily::View => VIEW_CODECS,
+        CodecFamily::N5 => N5_CODECS,
+        CodecFamily::V3 | CodecFamily::V2 => CODECS,
+    };
     entries.iter().copied().find(|entry| match family {
-        CodecFamily::V3 | CodecFamily::View => entry.v3.contains(&name),
+        CodecFamily::V3 | CodecFamily::View | CodecFamily::N5 => entry.v3.contains(&name),
         CodecFamily::V2 => entry.v2.contains(&name),
     })
 }

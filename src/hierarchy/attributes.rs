@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::metadata::json::edit;
-use crate::metadata::{self, MAX_DOCUMENT_BYTES};
+use crate::metadata::{self, MAX_DOCUMENT_BYTES, read_only_n5};
 use crate::store::{Info, ObjectContent, ObjectPart, Precondition, PutOptions, Store, Writer, join};
 
 use super::lineage::parent;
@@ -269,6 +269,9 @@ fn targets(store: &dyn Store, path: &str) -> Result<Vec<Target>> {
             targets.push(copy);
         }
         above = parent(group);
+    }
+    if targets.is_empty() && store.head_object(&join(path, "attributes.json"))?.is_some() {
+        return Err(read_only_n5(path));
     }
     if targets.is_empty() {
         let place = if path.is_empty() { "the root" } else { path };

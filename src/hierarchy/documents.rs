@@ -1,8 +1,8 @@
 //! The metadata documents in one folder of the store, and the node that they describe.
 //!
-//! Spec: v3 core "Metadata", v2 "Metadata", v1 "Metadata". Uses `store` and `metadata`. If a folder has documents of several versions,
-//! `zarr.json` takes precedence over `.zarray`, then `.zgroup`, then v1's `meta`. Because that name is an ordinary one, `meta` counts
-//! only if it says `zarr_format` 1. A document that cannot be read or parsed makes the node broken, and the next kind is not tried.
+//! Spec: v3 core "Metadata", v2 "Metadata", v1 "Metadata", N5 "File-system specification". Uses `store` and `metadata`. If a folder has documents of several versions,
+//! `zarr.json` takes precedence over `.zarray`, then `.zgroup`, then `attributes.json` of N5, then v1's `meta`. Because that name is an ordinary one, `meta` counts
+//! only if it says `zarr_format` 1, and `attributes.json` unless it is JSON and not an object. A document that cannot be read or parsed makes the node broken, and the next kind is not tried.
 //! Documents of a local store are read one after the other, those of a remote store in one batch.
 
 use std::collections::HashMap;
@@ -19,13 +19,17 @@ use crate::store::{GetReply, GetRequest, Info, ObjectContent, ObjectVersion, Sto
 pub const DOCUMENT_NAMES: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
 /// The document of a v1 array.
 const V1_DOCUMENT: &str = "meta";
+/// The document of a node of N5. A group may have none.
+const N5_DOCUMENT: &str = "attributes.json";
 /// The names of all documents that are read.
-const ALL_NAMES: [&str; 7] =
-    ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata", V1_DOCUMENT, "attrs"];
+const ALL_NAMES: [&str; 8] =
+    ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata", N5_DOCUMENT, V1_DOCUMENT, "attrs"];
 /// The documents that are requested first below a v3 group, where a node has one document.
 const FIRST_V3_NAMES: &[&str] = &["zarr.json"];
 /// The documents that are requested first below a v2 group: those of an array, and one of a group.
 const FIRST_V2_NAMES: &[&str] = &["zarr.json", ".zarray", ".zattrs", ".zgroup"];
+/// The documents that are requested first below a group of N5: its own, and those that take precedence.
+const FIRST_N5_NAMES: &[&str] = &["zarr.json", ".zarray", ".zgroup", N5_DOCUMENT];
 /// The document of a v2 group whose folder has only a `.zmetadata`.
 const V2_GROUP: &[u8] = br#"{"zarr_format":2}"#;
 /// The longest `meta` that is read, because any program may write a file of that name.
@@ -150,6 +154,7 @@ pub(super) fn read_many(
     let first: &[&'static str] = match format {
         Some(ZarrFormat::V3) => FIRST_V3_NAMES,
         Some(ZarrFormat::V2) => FIRST_V2_NAMES,
+        Some(ZarrFormat::N5) => FIRST_N5_NAMES,
         _ => &ALL_NAMES,
     };
     let mut requests = Vec::new();
@@ -236,8 +241,8 @@ fn request_rest<'f, 's: 'f>(store: &dyn Store, folders: impl Iterator<Item = &'f
 
 /// Returns the infos of the documents in the folder at `path`, without opening any; `None` if infos do not identify them.
 pub(super) fn look(store: &dyn Store, path: &str) -> Result<Option<Vec<Info>>> {
-    let families: [&[&str]; 3] =
-        [&["zarr.json"], &[".zarray", ".zattrs"], &[".zgroup", ".zattrs", ".zmetadata"]];
+    let families: [&[&str]; 4] =
+        [&["zarr.json"], &[".zarray", ".zattrs"], &[".zgroup", ".zattrs", ".zmetadata"], &[N5_DOCUMENT]];
     for family in families {
         let mut found = Vec::new();
         for (index, name) in family.iter().enumerate() {
@@ -276,6 +281,8 @@ impl Folder<'_> {
             &[".zarray", ".zattrs"]
         } else if is_there(".zgroup") {
             &[".zgroup", ".zattrs", ".zmetadata"]
+        } else if is_there(N5_DOCUMENT) {
+            &[N5_DOCUMENT]
         } else {
             &ALL_NAMES
         };
@@ -301,6 +308,9 @@ impl Folder<'_> {
             return Some(found);
         }
         if let Some(found) = self.main(".zgroup", Self::v2_group) {
+            return Some(found);
+        }
+        if let Some(found) = self.n5_node() {
             return Some(found);
         }
         self.v1_array().or_else(|| self.main(".zmetadata", Self::v2_group_of_copy))
@@ -357,6 +367,25 @@ impl Folder<'_> {
             None => {}
         }
         Ok(Content::Group(Arc::new(group)))
+    }
+
+    /// Reads the document of N5. A list or a number in a file of that name is another program's.
+    fn n5_node(&mut self) -> Option<NamedContent> {
+        let document = self.document(N5_DOCUMENT);
+        let is_other =
+            |document: &[u8]| matches!(metadata::json::parse(document), Ok(value) if !value.is_object());
+        let key = join(self.path, N5_DOCUMENT);
+        let content = match document {
+            Ok(None) => return None,
+            Ok(Some(document)) if is_other(&document) => return None,
+            Err(error) => Content::Broken(Fault::unread(error)),
+            Ok(Some(document)) => match metadata::parse_n5(&key, &document) {
+                Ok(Document::Group(group)) => Content::Group(Arc::new(group)),
+                Ok(Document::Array(array)) => Content::Array(Arc::new(array)),
+                Err(error) => Content::Broken(Fault::unparsed(error, &document)),
+            },
+        };
+        Some((N5_DOCUMENT, content))
     }
 
     fn v1_array(&mut self) -> Option<NamedContent> {

@@ -1,8 +1,8 @@
 //! Chunk key encodings: the key of a chunk, below its array's.
 //!
 //! Spec: v3 "Default chunk key encoding" (`c/0/1`) and "v2 chunk key encoding" (`0.1`); the proposals "suffix" (`c/0/1.tiff`,
-//! zarr-extensions pull request 28) and "fanout" (`d0/0/d1/12/34/c`, pull request 31), and `zarrs.default_suffix` of the zarrs crate. Uses
-//! `json` and `codec_spec`.
+//! zarr-extensions pull request 28) and "fanout" (`d0/0/d1/12/34/c`, pull request 31), `zarrs.default_suffix` of the zarrs crate; N5 (`1/0`,
+//! the numbers in reverse). Uses `json` and `codec_spec`.
 //!
 //! ```json
 //! {"name": "suffix", "configuration": {"suffix": ".tiff", "base_encoding": {"name": "default"}}}
@@ -43,12 +43,21 @@ impl ChunkKeyEncoding {
         }
     }
 
+    /// Returns the encoding of N5.
+    pub fn n5() -> Self {
+        ChunkKeyEncoding { scheme: ChunkKeyScheme::N5, ..ChunkKeyEncoding::v2('/', false) }
+    }
+
     /// Returns the key of the chunk at `index` (one number per dimension), relative to the array. Without dimensions
     /// it is `c` or `0`.
     pub fn key(&self, index: &[u64]) -> String {
         let mut key = String::new();
         match self.scheme {
             ChunkKeyScheme::Fanout { base } => push_fanout(&mut key, index, base),
+            ChunkKeyScheme::N5 => {
+                let index: Vec<u64> = index.iter().rev().copied().collect();
+                self.push_numbers(&mut key, &index, false);
+            }
             scheme => self.push_numbers(&mut key, index, scheme == ChunkKeyScheme::Default),
         }
         key.push_str(&self.suffix);
@@ -83,6 +92,8 @@ impl ChunkKeyEncoding {
                 (index.len() <= rank).then_some(KeyMatch::Folder(index))
             }
             _ if self.separator != '/' => None,
+            // The numbers of the folder are the last ones of the indices.
+            ChunkKeyScheme::N5 => (numbers(name, '/')?.len() < rank).then_some(KeyMatch::Folder(Vec::new())),
             scheme => {
                 let rest = match scheme {
                     ChunkKeyScheme::Default if name == "c" => return Some(KeyMatch::Folder(Vec::new())),
@@ -104,11 +115,15 @@ impl ChunkKeyEncoding {
                 is_complete.then_some(index)
             }
             (ChunkKeyScheme::Default, 0) => (key == "c").then(Vec::new),
-            (ChunkKeyScheme::V2, 0) => (key == "0").then(Vec::new),
+            (ChunkKeyScheme::V2 | ChunkKeyScheme::N5, 0) => (key == "0").then(Vec::new),
             (ChunkKeyScheme::Default, _) => {
                 numbers(key.strip_prefix('c')?.strip_prefix(self.separator)?, self.separator)
             }
             (ChunkKeyScheme::V2, _) => numbers(key, self.separator),
+            (ChunkKeyScheme::N5, _) => numbers(key, self.separator).map(|mut index| {
+                index.reverse();
+                index
+            }),
         };
         index.filter(|index| index.len() == rank)
     }
@@ -311,6 +326,17 @@ mod tests {
         assert_eq!(error, ParseError::unsupported("the chunk key encoding \"morton\""));
         assert!(parse_v3(&json!({"name": "default", "configuration": {"separator": "-"}})).is_err());
         assert!(parse_v3(&json!({"name": "default", "configuration": {"prefix": "d"}})).is_err());
+    }
+
+    #[test]
+    fn numbers_of_n5_are_reversed() {
+        let encoding = ChunkKeyEncoding::n5();
+        assert_eq!((encoding.key(&[1, 2, 30]), encoding.key(&[])), ("30/2/1".into(), "0".into()));
+        assert_eq!(encoding.parse("30/2/1", 3), Some(KeyMatch::Chunk(vec![1, 2, 30])));
+        assert_eq!(encoding.parse("30", 3), Some(KeyMatch::Folder(Vec::new())));
+        for other in ["30/2/1/0", "30.2.1", "c/30/2/1", "s0", "attributes.json", "01/2/3"] {
+            assert_eq!(encoding.parse(other, 3), None, "{other}");
+        }
     }
 
     #[test]

@@ -23,6 +23,7 @@ impl ArrayMetadata {
             ZarrFormat::V1 => "meta",
             ZarrFormat::V2 => ".zarray",
             ZarrFormat::V3 => "zarr.json",
+            ZarrFormat::N5 => "attributes.json",
         };
         let stored = Value::Object(self.document.clone()).to_string();
         document_form(name, stored.as_bytes()).unwrap_or_else(|| array_form(self))
@@ -42,7 +43,8 @@ pub fn document_form(key: &str, document: &[u8]) -> Option<Form> {
 
 fn array_form(metadata: &ArrayMetadata) -> Form {
     let mut text = format!("{} ", metadata.shape.len());
-    let data_type = metadata.document.get("data_type").or_else(|| metadata.document.get("dtype"));
+    let member = |name| metadata.document.get(name);
+    let data_type = member("data_type").or_else(|| member("dtype")).or_else(|| member("dataType"));
     put_sorted(&mut text, data_type.unwrap_or(&Value::Null));
     for byte in &metadata.fill_value.bytes {
         // Writing to a String does not fail.
@@ -63,6 +65,9 @@ fn array_form(metadata: &ArrayMetadata) -> Form {
     let _ = write!(text, " {} {separator:?}", *scheme == ChunkKeyScheme::Default);
     if let ChunkKeyScheme::Fanout { base } = scheme {
         let _ = write!(text, " fanout {base}");
+    }
+    if *scheme == ChunkKeyScheme::N5 {
+        text.push_str(" n5");
     }
     if !suffix.is_empty() {
         let _ = write!(text, " suffix {suffix:?}");

@@ -1,8 +1,9 @@
-//! Metadata documents of Zarr v1, v2 and v3, all turned into one [`ArrayMetadata`].
+//! Metadata documents of Zarr v1, v2, v3 and of N5, all turned into one [`ArrayMetadata`].
 //!
-//! No I/O: a document comes in as bytes with its key, a value or an error comes out. v1 and v2 are
+//! No I/O: a document comes in as bytes with its key, a value or an error comes out. v1, v2 and N5 are
 //! rewritten in v3's terms (a chunk grid, a chunk key encoding, a chain of codecs), so that one
-//! pipeline serves all versions. Spec: v3 core, "Metadata"; v2 and v1, "Metadata". Uses `error` only.
+//! pipeline serves all versions. Spec: v3 core, "Metadata"; v2 and v1, "Metadata"; N5, "File-system specification". Uses
+//! `error` only.
 //!
 //! Invariants of the result: `shape`, the grid and `dimension_names` have the same rank (≤
 //! [`MAX_RANK`]); `product(shape) × item size` fits i64; no chunk is longer than [`MAX_CHUNK_BYTES`];
@@ -29,7 +30,7 @@ mod zarr_format;
 use serde_json::Value;
 
 use crate::error::Result;
-use crate::metadata::documents::{consolidated, v1, v2, v3};
+use crate::metadata::documents::{consolidated, n5, v1, v2, v3};
 
 pub use chunk_keys::KeyMatch;
 pub use data_type::v2::{Dtype, StoredDataType, parse as parse_dtype_v2};
@@ -44,7 +45,7 @@ pub use node::{
     ArrayMetadata, ChunkGrid, ChunkKeyEncoding, ChunkKeyScheme, CodecFamily, CodecSpec, Document,
     GroupMetadata,
 };
-pub use zarr_format::ZarrFormat;
+pub use zarr_format::{ZarrFormat, read_only_n5};
 
 /// Reads a v3 `zarr.json`. `key` is its store key, for error texts and `document_key`.
 pub fn parse_v3(key: &str, document: &[u8]) -> Result<Document> {
@@ -82,14 +83,23 @@ pub fn parse_v1_array(key: &str, meta: &[u8], attrs: Option<&[u8]>) -> Result<Ar
     parsed.map_err(|error| error.into_error(key))
 }
 
+/// Reads an `attributes.json` of N5. `key` is its store key.
+pub fn parse_n5(key: &str, document: &[u8]) -> Result<Document> {
+    let parsed = json::parse_object(document).and_then(|members| n5::parse(key, members));
+    parsed.map_err(|error| error.into_error(key))
+}
+
 /// Reads an array's document of any version, which `key` decides. `None` if it does not describe an array. v1 and v2 keep
 /// the attributes elsewhere, so they are left out.
 pub fn parse_array(key: &str, document: &[u8]) -> Result<Option<ArrayMetadata>> {
     match key.rsplit('/').next() {
-        Some("zarr.json") => Ok(match parse_v3(key, document)? {
-            Document::Array(metadata) => Some(metadata),
-            Document::Group(_) => None,
-        }),
+        Some(name @ ("zarr.json" | "attributes.json")) => {
+            let parse = if name == "zarr.json" { parse_v3 } else { parse_n5 };
+            Ok(match parse(key, document)? {
+                Document::Array(metadata) => Some(metadata),
+                Document::Group(_) => None,
+            })
+        }
         Some(".zarray") => parse_v2_array(key, document, None).map(Some),
         _ => parse_v1_array(key, document, None).map(Some),
     }
@@ -104,8 +114,9 @@ pub fn salvage(document: &[u8]) -> (Option<Value>, Option<u64>) {
 }
 
 fn flat_size(document: &Value) -> Option<u64> {
-    let shape = array::shape(document.get("shape")?).ok()?;
-    let data_type = match (document.get("data_type"), document.get("dtype")) {
+    let shape = array::shape(document.get("shape").or_else(|| document.get("dimensions"))?).ok()?;
+    let data_type = document.get("data_type").or_else(|| document.get("dataType"));
+    let data_type = match (data_type, document.get("dtype")) {
         (Some(data_type), _) => data_type::v3::parse_element_type(data_type).ok()?.data_type,
         (None, Some(dtype)) => match data_type::v2::parse(dtype).ok()? {
             data_type::v2::Dtype::Fixed(stored) => stored.data_type,
@@ -131,10 +142,14 @@ mod tests {
     const V1: &str = r#"{"chunks":[10],"compression":"zlib","compression_opts":1,"dtype":"<i4","fill_value":42,
         "order":"C","shape":[20],"zarr_format":1}"#;
 
+    const N5: &str = r#"{"dimensions":[20,4],"blockSize":[10,4],"dataType":"int16","compression":{"type":"gzip","level":-1},
+        "axes":["x","y"],"n5":"2.5.0"}"#;
+
     fn read_as_everything(document: &[u8]) {
         let _ = parse_v3("k", document);
         let _ = parse_v2_array("k", document, Some(document));
         let _ = parse_v1_array("k", document, Some(document));
+        let _ = parse_n5("k", document);
         let _ = salvage(document);
         if let Ok(group) = parse_v2_group("k", document, Some(document), Some(document)) {
             let _ = consolidated_children(&group, "");
@@ -146,6 +161,7 @@ mod tests {
         parse_v3("k", V3.as_bytes()).unwrap();
         parse_v2_array("k", V2.as_bytes(), None).unwrap();
         parse_v1_array("k", V1.as_bytes(), None).unwrap();
+        parse_n5("k", N5.as_bytes()).unwrap();
     }
 
     #[test]
@@ -159,6 +175,7 @@ mod tests {
             (r#"{"shape": [4], "dtype": "|O"}"#, None),
             (r#"{"shape": [4611686018427387904], "data_type": "float64"}"#, None),
             (r#"{"shape": "?", "data_type": "float64"}"#, None),
+            (r#"{"dimensions": [4, 6], "dataType": "float64"}"#, Some(192)),
             (r#"[]"#, None),
         ] {
             let (value, found) = salvage(document.as_bytes());
@@ -174,8 +191,8 @@ mod tests {
         }
 
         #[test]
-        fn no_damage_panics(which in 0usize..3, at in 0usize..1000, new in "[ -~]{0,3}", cut in 0usize..4) {
-            let document = [V3, V2, V1][which];
+        fn no_damage_panics(which in 0usize..4, at in 0usize..1000, new in "[ -~]{0,3}", cut in 0usize..4) {
+            let document = [V3, V2, V1, N5][which];
             let at = at % document.len();
             let after = document.get(at + cut..).unwrap_or_default();
             read_as_everything(format!("{}{new}{after}", &document[..at]).as_bytes());
@@ -183,10 +200,10 @@ mod tests {
 
         /// A value anywhere replaced by any other.
         #[test]
-        fn no_wrong_value_panics(which in 0usize..3, nth in 0usize..60, value in 0usize..16) {
+        fn no_wrong_value_panics(which in 0usize..4, nth in 0usize..60, value in 0usize..16) {
             let values = ["null", "true", "-1", "0", "1e999", "18446744073709551615", "9223372036854775807", "\"\"", "\"NaN\"",
                 "[]", "[[]]", "{}", "{\"name\":\"\"}", "[0]", "[[9223372036854775807,9223372036854775807]]", "\"r16\""];
-            let mut document = json::parse([V3, V2, V1][which].as_bytes()).unwrap();
+            let mut document = json::parse([V3, V2, V1, N5][which].as_bytes()).unwrap();
             let mut left = nth;
             replace(&mut document, &mut left, &json::parse(values[value].as_bytes()).unwrap());
             read_as_everything(document.to_string().as_bytes());

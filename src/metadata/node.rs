@@ -37,6 +37,8 @@ pub enum ChunkKeyScheme {
     Default,
     /// `0/1`: "v2".
     V2,
+    /// `1/0`: the numbers in reverse, as in N5, whose dimensions the array has in reverse.
+    N5,
     /// `d0/0/d1/12/34/c`: the proposed encoding "fanout". Each number is written in digits of this base, which are decimal numbers.
     Fanout {
         /// One less than the most names in a folder.
@@ -52,6 +54,8 @@ pub enum CodecFamily {
     /// numcodecs ids of v2 filters and compressors, plus `transpose` and `bytes` that v2's `order` and
     /// `dtype` are rewritten to. A v2 filter sees bytes in storage order and storage byte order.
     V2,
+    /// Codecs that the blocks of N5 have in addition. No document can name them.
+    N5,
     /// Codecs that make a view of a stored array. No document can name them.
     View,
 }

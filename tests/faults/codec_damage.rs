@@ -79,6 +79,14 @@ fn documents() -> Vec<Value> {
     ] {
         documents.push(v3(json!("float32"), &shape, json!(0), codecs));
     }
+    for compression in [
+        json!({"type": "raw"}),
+        json!({"type": "bzip2", "blockSize": 1}),
+        json!({"type": "lz4", "blockSize": 256}),
+        json!({"type": "lz4", "blockSize": 6}),
+    ] {
+        documents.push(json!({"dimensions": shape, "blockSize": shape, "dataType": "float32", "compression": compression}));
+    }
     documents
 }
 

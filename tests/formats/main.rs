@@ -25,6 +25,7 @@ mod imports;
 mod lossy;
 mod metadata_corpus;
 mod metadata_oracle;
+mod n5;
 mod netcdf;
 mod next_to_arrays;
 mod no_data;

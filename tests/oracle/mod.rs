@@ -139,13 +139,15 @@ pub fn v2(dtype: Value, shape: &[u64], order: &str, filters: Value, compressor: 
 /// Returns the metadata of a document.
 pub fn parse(document: &Value) -> Result<ArrayMetadata, String> {
     let bytes = document.to_string().into_bytes();
-    match document["zarr_format"].as_u64() {
-        Some(2) => metadata::parse_v2_array(".zarray", &bytes, None).map_err(|error| error.to_string()),
-        _ => match metadata::parse_v3("zarr.json", &bytes) {
-            Ok(Document::Array(array)) => Ok(array),
-            Ok(_) => Err("not an array".into()),
-            Err(error) => Err(error.to_string()),
-        },
+    let parsed = match document["zarr_format"].as_u64() {
+        Some(2) => metadata::parse_v2_array(".zarray", &bytes, None).map(Document::Array),
+        Some(_) => metadata::parse_v3("zarr.json", &bytes),
+        None => metadata::parse_n5("attributes.json", &bytes),
+    };
+    match parsed {
+        Ok(Document::Array(array)) => Ok(array),
+        Ok(_) => Err("not an array".into()),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -16,6 +16,7 @@ mod growth;
 mod logins;
 mod memory;
 mod mounts;
+mod n5;
 mod names;
 mod odd_keys;
 mod overlay;

@@ -116,7 +116,7 @@ fn what_is_not_a_store_is_one_sentence_and_exit_code_1() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let nothing = format!(
-        "{path}: not a Zarr store: no zarr.json (Zarr v3), .zgroup or .zarray (v2) or meta (v1) is in it or in the folders below it"
+        "{path}: not a Zarr store: no zarr.json (Zarr v3), .zgroup or .zarray (v2), meta (v1) or attributes.json (N5) is in it or in the folders below it"
     );
     fs::create_dir(folder.path().join("sub")).unwrap();
     fs::write(folder.path().join("sub/notes.txt"), "no Zarr").unwrap();

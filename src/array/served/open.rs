@@ -124,7 +124,7 @@ fn no_item_size(metadata: &ArrayMetadata) -> String {
     let stored = |member: &str| metadata.document.get(member).map(ToString::to_string).unwrap_or_default();
     let member = match metadata.zarr_format {
         ZarrFormat::V3 => "data_type".to_owned(),
-        ZarrFormat::V1 | ZarrFormat::V2 => format!("dtype {}", stored("dtype")),
+        ZarrFormat::V1 | ZarrFormat::V2 | ZarrFormat::N5 => format!("dtype {}", stored("dtype")),
     };
     format!("{member}: data type {} has no fixed element size", metadata.data_type.name())
 }

@@ -430,8 +430,7 @@ impl Facts {
     }
 
     fn write_zarr(&self, page: &mut Page) {
-        let format = self.row.zarr_format.map(zarrfs::metadata::ZarrFormat::number);
-        page.line("format", &format.map_or("no document".to_owned(), |format| format!("Zarr v{format}")));
+        page.line("format", self.row.zarr_format.map_or("no document", zarrfs::metadata::ZarrFormat::name));
     }
 
     /// Returns the attributes that have no line of their own.

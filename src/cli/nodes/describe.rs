@@ -113,7 +113,7 @@ impl Description {
         let mut members = Map::new();
         members.insert("path".into(), format!("/{}", self.path).into());
         members.insert("kind".into(), self.kind().into());
-        members.insert("zarr_format".into(), self.zarr_format.map(ZarrFormat::number).into());
+        members.insert("zarr_format".into(), self.zarr_format.and_then(ZarrFormat::number).into());
         if let Some(array) = &self.array {
             members.insert("data_type".into(), array.data_type.as_str().into());
             members.insert("shape".into(), array.shape.clone().into());
@@ -160,7 +160,7 @@ fn describe_array(
 
 /// Returns the data type as the document spells it, and for a structured type the names of the fields.
 pub fn data_type(document: &Map<String, Value>) -> String {
-    match document.get("data_type").or_else(|| document.get("dtype")) {
+    match ["data_type", "dtype", "dataType"].iter().find_map(|name| document.get(*name)) {
         Some(Value::String(name)) => name.clone(),
         Some(Value::Array(fields)) => {
             let name = |field: &Value| field.get(0).and_then(Value::as_str).unwrap_or("?").to_owned();
@@ -195,7 +195,8 @@ fn codec_name(name: &str, configuration: &Map<String, Value>) -> String {
 
 /// Returns the size of all stored objects of an array together, without its metadata documents.
 fn stored_bytes(store: &dyn Store, array: &str) -> Result<u64> {
-    const DOCUMENTS: [&str; 6] = ["zarr.json", ".zarray", ".zattrs", ".zmetadata", "meta", "attrs"];
+    const DOCUMENTS: [&str; 7] =
+        ["zarr.json", ".zarray", ".zattrs", ".zmetadata", "meta", "attrs", "attributes.json"];
     let mut bytes = 0u64;
     let mut folders = vec![array.to_owned()];
     while let Some(folder) = folders.pop() {

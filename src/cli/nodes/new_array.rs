@@ -184,9 +184,11 @@ impl NodeArguments {
     fn format_in(&self, place: &Place, given: Option<ZarrFormat>) -> Outcome<ZarrFormat> {
         match (given, place.parent_format) {
             (Some(given), Some(above)) if given != above => {
-                let (given, above) = (given.number(), above.number());
-                let sentence =
-                    format!("the group above is of Zarr v{above}: a node of v{given} cannot be in it");
+                let (given, above) = (given.name(), above.name());
+                let sentence = format!(
+                    "the group above is of {above}: a node of {} cannot be in it",
+                    given.trim_start_matches("Zarr ")
+                );
                 Err(Exit::Usage(sentence))
             }
             (given, above) => Ok(given.or(above).unwrap_or(ZarrFormat::V3)),

@@ -77,7 +77,7 @@ fn with_zarr(store: Arc<dyn Store>) -> Result<Arc<dyn Store>> {
     }
     let not_entered = not_entered.map(|error| format!("; not all of them can be entered: {error}"));
     Err(Error::Usage(format!(
-        "{}: not a Zarr store: no zarr.json (Zarr v3), .zgroup or .zarray (v2) or meta (v1) is in it or in the folders below it{}",
+        "{}: not a Zarr store: no zarr.json (Zarr v3), .zgroup or .zarray (v2), meta (v1) or attributes.json (N5) is in it or in the folders below it{}",
         store.describe(),
         not_entered.unwrap_or_default()
     )))
@@ -105,7 +105,7 @@ fn is_broken_document(store: &dyn Store, error: &Error) -> bool {
         // A link that leads back up, or a folder that is nested too deep.
         Error::Unsupported { key, .. } => {
             let document = key.rsplit('/').next().unwrap_or(key);
-            DOCUMENT_NAMES.contains(&document) || document == "meta"
+            DOCUMENT_NAMES.contains(&document) || ["meta", "attributes.json"].contains(&document)
         }
         _ => true,
     }

@@ -13,6 +13,8 @@
 //! (u32), all big-endian. A block at the edge of the array may be cut to the array or padded to the chunk. Elements that the block does
 //! not have are fill value; those past the chunk are ignored. Blocks of the mode "varlength" are read if they have one number per
 //! element, as some programs write them.
+//!
+//! In the family N5 the chunk has the dimensions of the block in reverse, so the chain has no transpose, and the header is reversed.
 
 use crate::codec::array_to_bytes::sharding::fill_with;
 use crate::codec::config::Configuration;
@@ -20,7 +22,7 @@ use crate::codec::{
     ArrayToBytes, Codec, CodecEntry, CodecError, CodecResult, Context, EncodedSize, Pipeline, Representation,
     scratch,
 };
-use crate::metadata::CodecSpec;
+use crate::metadata::{CodecFamily, CodecSpec};
 
 /// The codec in the registry.
 pub const ENTRY: CodecEntry = CodecEntry { v3: &["n5_default"], v2: &[], build };
@@ -29,6 +31,8 @@ pub const ENTRY: CodecEntry = CodecEntry { v3: &["n5_default"], v2: &[], build }
 const MAX_CODECS: usize = 3;
 /// A block with more bytes than its chunk may have this many. A grid with short chunks at the edge may have padded blocks there.
 const MAX_PADDED_BYTES: u64 = 16 << 20;
+/// The name of the compressor of the family N5.
+const N5_COMPRESSOR: &str = "n5_lz4";
 /// The mode of blocks of numbers.
 const DEFAULT_MODE: u16 = 0;
 /// The mode of blocks that say how many elements they have.
@@ -38,6 +42,8 @@ const VARLENGTH_MODE: u16 = 1;
 struct N5Default {
     specs: Vec<CodecSpec>,
     chunk: Representation,
+    /// Whether the chunk has the dimensions of the block in reverse.
+    is_reversed: bool,
     /// The chain of a block with the chunk's shape.
     whole: Pipeline,
 }
@@ -52,7 +58,16 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     let chunk = context.array()?.clone();
     let mut configuration = Configuration::new(context);
     let specs = configuration.codecs("codecs")?;
-    let specs = configuration.require("codecs", specs)?;
+    let mut specs = configuration.require("codecs", specs)?;
+    let is_reversed = context.family == CodecFamily::N5;
+    if is_reversed {
+        for spec in specs.iter_mut().filter(|spec| spec.name == N5_COMPRESSOR) {
+            spec.family = CodecFamily::N5;
+        }
+        configuration.finish()?;
+        let whole = Pipeline::build(&specs, &chunk).map_err(|error| nested(error, "codecs"))?;
+        return Ok(Codec::ArrayToBytes(Box::new(N5Default { specs, chunk, is_reversed, whole })));
+    }
     let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
     if !matches!(names.as_slice(), ["transpose", "bytes", ..]) || names.len() > MAX_CODECS {
         return Err(configuration.error("codecs", "must be transpose, bytes and at most one compressor"));
@@ -68,7 +83,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
     }
     configuration.finish()?;
     let whole = Pipeline::build(&specs, &chunk).map_err(|error| nested(error, "codecs"))?;
-    Ok(Codec::ArrayToBytes(Box::new(N5Default { specs, chunk, whole })))
+    Ok(Codec::ArrayToBytes(Box::new(N5Default { specs, chunk, is_reversed, whole })))
 }
 
 fn nested(error: CodecError, place: &str) -> CodecError {
@@ -102,7 +117,10 @@ impl N5Default {
             )));
         }
         let length = |rest: &mut &[u8]| Ok(u64::from(u32::from_be_bytes(take(rest)?)));
-        let shape: Vec<u64> = (0..rank).map(|_| length(&mut rest)).collect::<CodecResult<_>>()?;
+        let mut shape: Vec<u64> = (0..rank).map(|_| length(&mut rest)).collect::<CodecResult<_>>()?;
+        if self.is_reversed {
+            shape.reverse();
+        }
         let block = Representation { shape, ..self.chunk.clone() };
         let (bytes, own) = (block.size_bytes()? as u64, self.chunk.size_bytes()? as u64);
         if bytes > own.max(MAX_PADDED_BYTES) {
@@ -163,6 +181,10 @@ impl ArrayToBytes for N5Default {
         self.whole.is_lossless()
     }
 
+    fn has_checksum(&self) -> bool {
+        self.whole.has_checksum()
+    }
+
     fn encoded_size(&self) -> EncodedSize {
         let padded = EncodedSize::AtMost(MAX_PADDED_BYTES).compressed().limit_bytes();
         let block = self.whole.encoded_size().limit_bytes().max(padded);
@@ -189,7 +211,11 @@ impl ArrayToBytes for N5Default {
         let rank = u16::try_from(self.chunk.shape.len()).map_err(|_| too_long())?;
         let mut encoded = DEFAULT_MODE.to_be_bytes().to_vec();
         encoded.extend(rank.to_be_bytes());
-        for &length in &self.chunk.shape {
+        let mut lengths = self.chunk.shape.clone();
+        if self.is_reversed {
+            lengths.reverse();
+        }
+        for length in lengths {
             encoded.extend(u32::try_from(length).map_err(|_| too_long())?.to_be_bytes());
         }
         encoded.extend_from_slice(&self.whole.encode(input)?);
@@ -250,6 +276,30 @@ mod tests {
         assert_eq!(elements(&*codec, varlength, 6).unwrap(), [1, 2, 9, 9, 9, 9]);
         let empty = b"\0\0\0\x02\0\0\0\0\0\0\0\x02";
         assert_eq!(elements(&*codec, empty, 6).unwrap(), [9; 6]);
+    }
+
+    #[test]
+    fn blocks_with_the_dimensions_in_reverse() {
+        let spec = CodecSpec {
+            family: CodecFamily::N5,
+            name: "n5_default".to_owned(),
+            configuration:
+                json!({"codecs": [{"name": "bytes", "configuration": {"endian": "big"}}, "n5_lz4"]})
+                    .as_object()
+                    .unwrap()
+                    .clone(),
+            must_understand: true,
+            place: "compression".to_owned(),
+        };
+        let fill_value = FillValue { bytes: vec![9, 0], is_undefined: false };
+        let input = Representation { shape: vec![2, 3], data_type: DataType::Int16, fill_value };
+        let Ok(Codec::ArrayToBytes(codec)) = registry::build(&spec, CodecInput::Array(&input)) else {
+            panic!()
+        };
+        let elements_in: Vec<u8> = (1..=6i16).flat_map(i16::to_le_bytes).collect();
+        let encoded = codec.encode(&elements_in).unwrap();
+        assert!(encoded.starts_with(b"\0\0\0\x02\0\0\0\x03\0\0\0\x02LZ4Block"));
+        assert_eq!(elements(&*codec, &encoded, 6).unwrap(), [1, 2, 3, 4, 5, 6]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub mod deflate;
 pub mod gzip;
 pub mod lz4;
 pub mod lzma;
+pub mod n5_lz4;
 pub mod shuffle;
 pub mod zlib;
 pub mod zstd;

@@ -119,7 +119,7 @@ pub fn build<F: NumericFilter>(context: &Context<'_>, filter: F, dtypes: Dtypes)
             let items = Items { shape, data_type: dtypes.encoded.numeric_type.data_type(), is_big_endian };
             Ok(Codec::BytesToBytes(Box::new(BytesFilter { filter, dtypes, items })))
         }
-        (CodecFamily::V3 | CodecFamily::View, CodecInput::Array(array)) => {
+        (CodecFamily::V3 | CodecFamily::View | CodecFamily::N5, CodecInput::Array(array)) => {
             // zarr-python then treats the stored elements as swapped, and cannot read its own data.
             if !dtypes.is_explicit
                 && dtypes.decoded.byte_order == ByteOrder::Big
@@ -143,7 +143,7 @@ pub fn build<F: NumericFilter>(context: &Context<'_>, filter: F, dtypes: Dtypes)
             Ok(Codec::ArrayToArray(Box::new(ArrayFilter { filter, dtypes, encoded, is_bool })))
         }
         (CodecFamily::V2, CodecInput::Array(_)) => Err(context.bytes().err().unwrap_or_else(wrong_place)),
-        (CodecFamily::V3 | CodecFamily::View, CodecInput::Bytes { .. }) => {
+        (CodecFamily::V3 | CodecFamily::View | CodecFamily::N5, CodecInput::Bytes { .. }) => {
             Err(context.array().err().unwrap_or_else(wrong_place))
         }
     }

@@ -6,7 +6,8 @@
 //! 1. OME-Zarr multiscales (`multiscales.rs`): the attributes of a group above;
 //! 2. CF coordinates (`coordinates.rs`): one-dimensional arrays in the same group;
 //! 3. geotransforms (`geotransform.rs`): GDAL's, rioxarray's and GeoZarr's attributes;
-//! 4. the plain attributes `scale`, `translation` and `units` (here).
+//! 4. the attributes of N5 (`n5.rs`): `pixelResolution`, `resolution`, `downsamplingFactors`, `transform`;
+//! 5. the plain attributes `scale`, `translation` and `units` (here).
 //!
 //! Coordinate reference systems (`crs.rs`) are independent of that. `positions.rs` has the values along axes for people, regular or not, and
 //! `times.rs` turns CF's numbers into dates.
@@ -19,6 +20,7 @@ mod coordinates;
 pub mod crs;
 mod geotransform;
 pub mod multiscales;
+mod n5;
 pub mod positions;
 mod source;
 pub mod times;
@@ -28,8 +30,8 @@ use serde_json::Value;
 use super::Subject;
 use super::flat_array::FlatArray;
 use crate::hierarchy::Node;
-use crate::metadata::ArrayMetadata;
 use crate::metadata::conventions::no_data::{self, NoData};
+use crate::metadata::{ArrayMetadata, ZarrFormat};
 pub use axis::{Axis, AxisKind, Regular};
 use axis::{numbers, plain_text, unit};
 use crs::Crs;
@@ -76,6 +78,7 @@ impl Geometry {
         let found = multiscales::axes(&source)
             .or_else(|| coordinates::axes(&source, &geometry.axes))
             .or_else(|| geotransform::axes(&source, &geometry.axes))
+            .or_else(|| n5::axes(&source, &geometry.axes))
             .or_else(|| plain_attributes(metadata, &geometry.axes));
         geometry.axes = found.unwrap_or(geometry.axes);
         geometry.crs = crs::find(&source, &geometry.axes);
@@ -116,6 +119,10 @@ fn named_axes(metadata: &ArrayMetadata) -> Vec<Axis> {
 /// Reads `"scale": [2.0, 0.5, 0.5]`, perhaps with `translation` and `units` of the same length.
 fn plain_attributes(metadata: &ArrayMetadata, named: &[Axis]) -> Option<Vec<Axis>> {
     let attributes = &metadata.attributes;
+    // Programs differ in the order in which they write them to N5.
+    if metadata.zarr_format == ZarrFormat::N5 {
+        return None;
+    }
     let scale = numbers(attributes.get("scale")?, named.len())?;
     let translation = match attributes.get("translation") {
         Some(value) => numbers(value, named.len())?,

@@ -113,7 +113,7 @@ fn describe_group(path: &str, store: &str, metadata: &GroupMetadata) -> Map<Stri
     sidecar.insert("schema".into(), json!(SCHEMA));
     sidecar.insert("name".into(), json!(path.rsplit('/').next().unwrap_or_default()));
     sidecar.insert("path".into(), json!(format!("/{path}")));
-    let format = metadata.zarr_format.map(ZarrFormat::number);
+    let format = metadata.zarr_format.and_then(ZarrFormat::number);
     let document = metadata.zarr_format.is_some().then_some(&metadata.document_key);
     sidecar.insert("zarr".into(), json!({"zarr_format": format, "store": store, "document": document}));
     sidecar.insert("attributes".into(), Value::Object(metadata.attributes.clone()));

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::hierarchy::attributes::read;
 use crate::hierarchy::{DOCUMENT_NAMES, MAX_DEPTH};
 use crate::metadata::json::{self, edit};
-use crate::metadata::{MAX_DOCUMENT_BYTES, ZarrFormat};
+use crate::metadata::{MAX_DOCUMENT_BYTES, ZarrFormat, read_only_n5};
 use crate::store::{
     FileId, GetReply, GetRequest, Info, ObjectPart, Precondition, PutOptions, Store, Writer, join,
 };
@@ -55,6 +55,9 @@ pub fn look(store: &dyn Store, group: &str) -> Result<Consolidated> {
     }
     let shown = if group.is_empty() { "the root" } else { group };
     let Some((text, info)) = read(store, &document_key(".zgroup"))? else {
+        if store.head_object(&document_key("attributes.json"))?.is_some() {
+            return Err(read_only_n5(group));
+        }
         let is_array = store.head_object(&document_key(".zarray"))?.is_some();
         let what =
             if is_array { "is an array" } else { "has no document of a group: 'zarrfs mkgroup' makes one" };

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::hierarchy::attributes::{read, remove_leftovers};
 use crate::hierarchy::{Node, Tree};
 use crate::metadata::author::with_shape;
-use crate::metadata::{ArrayMetadata, parse_array};
+use crate::metadata::{ArrayMetadata, ZarrFormat, parse_array, read_only_n5};
 use crate::store::{ObjectPart, Precondition, PutOptions, Store, Writer, join};
 use crate::sys;
 
@@ -121,6 +121,9 @@ impl NewLengths {
             known.extend(names.iter().flatten().cloned());
             let mut axes = names.iter().enumerate().filter(|(_, name)| name.as_deref() == Some(dimension));
             let Some((axis, _)) = axes.next() else { continue };
+            if metadata.zarr_format == ZarrFormat::N5 {
+                return Err(read_only_n5(&path));
+            }
             if axes.next().is_some() {
                 return Err(Error::Usage(format!("'{path}' has the dimension '{dimension}' twice")));
             }

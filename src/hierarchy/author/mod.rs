@@ -41,8 +41,8 @@ use interrupted::end_interrupted;
 pub use lengths::{LengthChange, NewLengths, ResizedArray};
 pub use new_tree::NewTree;
 pub use permissions::{give_all, give_group};
-use place::writer;
 pub use place::{Place, check_name, names};
+use place::{refuse_n5, writer};
 pub use resize::{Resized, replace_shape, resize, update_copies};
 pub use writers::{WriterLocks, keep_writers_out};
 
@@ -226,6 +226,7 @@ pub fn create(store: &Arc<dyn Store>, place: &Place, documents: Vec<NodeDocument
 pub fn remove(store: &Arc<dyn Store>, path: &str) -> Result<()> {
     let writer = writer(store.as_ref())?;
     let group = parent(path).ok_or_else(|| Error::Usage("the root of a store is not removed".to_owned()))?;
+    refuse_n5(store, path)?;
     remove_leftovers(writer, group);
     copies::remove(store.as_ref(), writer, path)
         .and_then(|()| remove_without_copies(store.as_ref(), path))
@@ -293,6 +294,7 @@ pub fn rename(store: &Arc<dyn Store>, from: &str, place: &Place) -> Result<()> {
     if to.strip_prefix(from).is_some_and(|rest| rest.starts_with('/')) {
         return Err(Error::Usage(format!("'{to}' is inside '{from}'")));
     }
+    refuse_n5(store, from)?;
     let documents = copies::documents_below(store, from)?;
     let renamed = copies::remove(store.as_ref(), writer, from)
         .and_then(|()| writer.rename_folder(from, to).map_err(|error| place::taken(error, to)));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::hierarchy::lineage::parent;
 use crate::hierarchy::{DOCUMENT_NAMES, Node, Tree};
-use crate::metadata::ZarrFormat;
+use crate::metadata::{ZarrFormat, read_only_n5};
 use crate::store::{Info, SET_GROUP, Store, Writer, is_temporary_name};
 
 /// The longest name that a filesystem takes, in bytes.
@@ -31,6 +31,25 @@ pub struct Place {
     pub parent_format: Option<ZarrFormat>,
     /// The info that new documents get their owner and mode from.
     pub like: Info,
+}
+
+/// Fails if the node at a path, or the nearest group with a document above it, is of N5.
+pub(super) fn refuse_n5(store: &Arc<dyn Store>, path: &str) -> Result<()> {
+    let tree = Tree::for_one_look(store.clone());
+    let mut place = Some(path);
+    while let Some(at) = place {
+        let format = match tree.node(at)? {
+            Some(Node::Array { metadata, .. }) => Some(metadata.zarr_format),
+            Some(Node::Group { metadata, .. }) => metadata.zarr_format,
+            Some(Node::Broken { .. }) => return Ok(()),
+            None => None,
+        };
+        if format == Some(ZarrFormat::N5) {
+            return Err(read_only_n5(path));
+        }
+        place = if format.is_none() { parent(at) } else { None };
+    }
+    Ok(())
 }
 
 /// Returns the names in a path that a user wrote. A `/` before or after the path is ignored.
@@ -97,6 +116,12 @@ impl Place {
         };
         if tree.node(path)?.is_some() {
             return Err(exists(path, &shown));
+        }
+        if parent_format == Some(ZarrFormat::N5) {
+            return Err(read_only_n5(path));
+        }
+        if parent_format.is_none() {
+            refuse_n5(store, group)?;
         }
         Ok(Place { path: path.to_owned(), parent_format, like: like_of(store, group, parent_format)? })
     }

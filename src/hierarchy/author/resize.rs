@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use super::interrupted::end_interrupted;
-use super::{copies, writer};
+use super::{copies, refuse_n5, writer};
 use crate::array::{Engine, clear_padding, delete_outside};
 use crate::error::{Error, Result};
 use crate::hierarchy::attributes::{read, remove_leftovers};
 use crate::hierarchy::lineage::parent;
 use crate::metadata::author::{NodeDocument, with_shape};
-use crate::metadata::{ArrayMetadata, parse_array};
+use crate::metadata::{ArrayMetadata, ZarrFormat, parse_array, read_only_n5};
 use crate::store::{Info, ObjectPart, Precondition, PutOptions, Store, join};
 
 /// The names of the documents that have a shape.
@@ -37,6 +37,7 @@ pub fn resize(
     discard: bool,
 ) -> Result<Resized> {
     let writer = writer(store.as_ref())?;
+    refuse_n5(store, path)?;
     let busy = || Error::busy(path, "another program writes to the array");
     let _lock = writer.lock(path)?.ok_or_else(busy)?;
     remove_leftovers(writer, path);
@@ -134,6 +135,9 @@ impl Resized {
 /// `now`. A crash may undo this until the document's key is synced.
 pub fn replace_shape(store: &dyn Store, path: &str, now: &ArrayMetadata, shape: &[u64]) -> Result<()> {
     let writer = writer(store)?;
+    if now.zarr_format == ZarrFormat::N5 {
+        return Err(read_only_n5(path));
+    }
     let key = &now.document_key;
     let changed = || Error::Changed { key: key.clone() };
     let (text, info) = read(store, key)?.ok_or_else(changed)?;

@@ -16,8 +16,9 @@ use parking_lot::Mutex;
 
 use super::forms::Forms;
 use super::nodes::{self, NodeChanges};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hierarchy::{Node, Tree, author};
+use crate::metadata::ZarrFormat;
 use crate::store::overlay::{Change, ChangeOutcome, OverlayStore, Removal, RemovalState};
 use crate::store::{ObjectVersion, Store};
 
@@ -81,6 +82,11 @@ struct WaitingChunk {
 pub fn into_base(store: &Arc<OverlayStore>, report: &mut dyn FnMut(KeptChanges)) -> Result<Tally> {
     store.base_writer()?;
     let nodes = nodes::by_node(store, &Tree::for_one_look(store.clone()))?;
+    let is_n5 =
+        |node: &NodeChanges| node.array.as_ref().is_some_and(|array| array.zarr_format == ZarrFormat::N5);
+    if let Some((path, _)) = nodes.iter().find(|(_, node)| is_n5(node)) {
+        return Err(Error::ReadOnly(format!("{path}: N5 is only read, so the overlay keeps its changes")));
+    }
     let (tally, waiting, kept_documents) = (Tally::default(), BTreeMap::new(), Vec::new());
     let mut committing = Committing { store, tally, report, waiting, kept_documents };
     let removals: Vec<&Removal> = nodes.values().filter_map(|node| node.removal.as_ref()).collect();

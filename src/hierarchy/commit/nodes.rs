@@ -186,7 +186,10 @@ fn grid_index<'a>(array: &'a ArrayMetadata, path: &str, key: &str) -> Option<(Ve
     let name = if path.is_empty() { key } else { key.strip_prefix(path)?.strip_prefix('/')? };
     let numbers =
         name.split(['/', '.']).skip(usize::from(array.chunk_keys.scheme == ChunkKeyScheme::Default));
-    let numbers: Vec<u64> = numbers.map(|number| number.parse().ok()).collect::<Option<_>>()?;
+    let mut numbers: Vec<u64> = numbers.map(|number| number.parse().ok()).collect::<Option<_>>()?;
+    if array.chunk_keys.scheme == ChunkKeyScheme::N5 {
+        numbers.reverse();
+    }
     (numbers.len() == array.shape.len()).then_some((numbers, lengths))
 }
 

@@ -53,7 +53,7 @@ pub fn declared(
     };
     let attributes = attributes(text, &members);
     let own = stored.filter(|stored| {
-        stored.get("zarr_format").and_then(Value::as_u64) == Some(zarr_format.number().into())
+        stored.get("zarr_format").and_then(Value::as_u64) == zarr_format.number().map(u64::from)
     });
     if let (Some(own), ZarrFormat::V2) = (own, zarr_format) {
         let mut document = own.clone();

@@ -60,6 +60,7 @@ impl ArraySpec<'_> {
             ZarrFormat::V3 => self.v3()?,
             ZarrFormat::V2 => self.v2()?,
             ZarrFormat::V1 => return Err(ParseError::unsupported("arrays of Zarr v1 cannot be created")),
+            ZarrFormat::N5 => return Err(ParseError::unsupported("arrays of N5 cannot be created")),
         };
         if let Some(NodeDocument { name, text }) = documents.last() {
             match super::parse_array(name, text.as_bytes()) {
@@ -161,6 +162,7 @@ pub fn group_documents(
             Ok(vec![zattrs, NodeDocument { name: ".zgroup", text: pretty(&json!({"zarr_format": 2})) }])
         }
         ZarrFormat::V1 => Err(ParseError::unsupported("Zarr v1 has no groups")),
+        ZarrFormat::N5 => Err(ParseError::unsupported("groups of N5 cannot be created")),
     }
 }
 

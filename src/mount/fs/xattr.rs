@@ -86,7 +86,8 @@ impl ExtendedAttributes {
 fn node_values(zarr_format: Option<ZarrFormat>, attributes: &Map<String, Value>) -> XattrValues {
     let Some(format) = zarr_format else { return Vec::new() };
     let attributes = json!(attributes).to_string();
-    vec![("user.zarr.zarr_format", format.number().to_string()), ("user.zarr.attributes", attributes)]
+    let number = format.number().map(|number| ("user.zarr.zarr_format", number.to_string()));
+    number.into_iter().chain([("user.zarr.attributes", attributes)]).collect()
 }
 
 fn array_values(metadata: &ArrayMetadata) -> XattrValues {

@@ -1,4 +1,4 @@
-//! A digest of the shape that an array's document has, read from its text. Spec: `shape` of v1, v2 and v3.
+//! A digest of the shape that an array's document has, read from its text. Spec: `shape` of v1, v2 and v3, `dimensions` of N5.
 //!
 //! A store does not parse metadata, and documents may contain what JSON does not allow (NaN). So the member is found by its place
 //! in the outermost object. Uses `version` only.
@@ -6,10 +6,11 @@
 use crate::store::VersionDigest;
 
 /// The names of the documents that say how an array is stored.
-pub const ARRAY_DOCUMENTS: [&str; 3] = ["zarr.json", ".zarray", "meta"];
+pub const ARRAY_DOCUMENTS: [&str; 4] = ["zarr.json", ".zarray", "meta", "attributes.json"];
 /// The longest document that is read.
 pub(super) const MAX_DOCUMENT_BYTES: u64 = 64 << 20;
 const MEMBER: &[u8] = b"\"shape\"";
+const N5_MEMBER: &[u8] = b"\"dimensions\"";
 
 /// 64 bits that identify the shape of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +19,8 @@ pub struct ShapeDigest(u64);
 impl ShapeDigest {
     /// Returns the digest of the shape in a document; `None` if it has no shape.
     pub fn of_document(document: &[u8]) -> Option<Self> {
-        let list = shape_member(document)?.strip_prefix(b"[")?;
+        let shape = member(document, MEMBER).or_else(|| member(document, N5_MEMBER));
+        let list = shape?.strip_prefix(b"[")?;
         let list = list.get(..list.iter().position(|byte| *byte == b']')?)?;
         let text: Vec<u8> = list.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
         Some(ShapeDigest(VersionDigest::fnv1a(&text).short()))
@@ -36,8 +38,8 @@ impl std::fmt::Display for ShapeDigest {
     }
 }
 
-/// Returns the text that follows the name `shape` and its colon in the outermost object.
-fn shape_member(document: &[u8]) -> Option<&[u8]> {
+/// Returns the text that follows a name and its colon in the outermost object.
+fn member<'d>(document: &'d [u8], name: &[u8]) -> Option<&'d [u8]> {
     let (mut depth, mut at) = (0usize, 0);
     while let Some(byte) = document.get(at) {
         match byte {
@@ -46,7 +48,10 @@ fn shape_member(document: &[u8]) -> Option<&[u8]> {
             b'"' => {
                 let end = end_of_string(document, at)?;
                 let (text, rest) = (document.get(at..end)?, document.get(end..)?.trim_ascii_start());
-                if let (1, MEMBER, Some(value)) = (depth, text, rest.strip_prefix(b":")) {
+                if depth == 1
+                    && text == name
+                    && let Some(value) = rest.strip_prefix(b":")
+                {
                     return Some(value.trim_ascii_start());
                 }
                 at = end;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use zarrfs::array::{Array, Engine, Layout};
 use zarrfs::codec::{Pipeline, Representation};
 use zarrfs::hierarchy::{Node, Tree};
-use zarrfs::metadata::{ArrayMetadata, Document, parse_v2_array, parse_v3};
+use zarrfs::metadata::{ArrayMetadata, Document, parse_n5, parse_v2_array, parse_v3};
 use zarrfs::store::{MemoryStore, Store};
 
 /// How much of an array a target reads: enough for every chunk of the arrays here.
@@ -105,6 +105,11 @@ pub fn chains() -> Vec<(String, Value)> {
     ] {
         found.push((name.to_owned(), v3(data_type, codecs)));
     }
+    for block_size in [256, 6] {
+        let compression = json!({"type": "lz4", "blockSize": block_size});
+        let n5 = json!({"dimensions": [40, 6], "blockSize": [40, 6], "dataType": "float32", "compression": compression});
+        found.push((format!("n5-lz4-{block_size}"), n5));
+    }
     let mut optional = v3("int32", json!([{"name": "optional", "configuration": {"mask_codecs": ["packbits"], "data_codecs": [bytes]}}]));
     optional["data_type"] = json!({"name": "optional", "configuration": {"name": "int32"}});
     optional["fill_value"] = json!(null);
@@ -118,7 +123,12 @@ pub fn metadata(document: &Value) -> ArrayMetadata {
     if document["zarr_format"] == 2 {
         return parse_v2_array("a/.zarray", text.as_bytes(), None).expect("a sound document");
     }
-    match parse_v3("a/zarr.json", text.as_bytes()) {
+    let parsed = if document["zarr_format"] == 3 {
+        parse_v3("a/zarr.json", text.as_bytes())
+    } else {
+        parse_n5("a/attributes.json", text.as_bytes())
+    };
+    match parsed {
         Ok(Document::Array(metadata)) => metadata,
         other => panic!("no array: {other:?}"),
     }

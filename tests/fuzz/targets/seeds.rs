@@ -19,7 +19,11 @@ fn write() {
     };
     for (number, (name, document)) in chains().iter().enumerate() {
         let pipeline = pipeline(document);
-        let version = if document["zarr_format"] == 2 { 1 } else { 0 };
+        let version = match document["zarr_format"].as_u64() {
+            Some(2) => 1,
+            Some(_) => 0,
+            None => 4,
+        };
         put("metadata", name, version, document.to_string().as_bytes());
         for (kind, step) in [("zeros", 0usize), ("few", 3), ("many", 89)] {
             // Values that every chain can encode: small bytes in the place of each element's lowest one.

@@ -12,8 +12,8 @@ use crate::store::{ListEntry, Store, join};
 const MAX_COUNTED: u64 = 10_000;
 /// The most strays that are named.
 const MAX_NAMED: usize = 8;
-/// Documents that are not hidden: those of v3 and v1.
-const DOCUMENTS: [&str; 3] = ["zarr.json", "meta", "attrs"];
+/// Documents that are not hidden: those of v3, v1 and N5.
+const DOCUMENTS: [&str; 4] = ["zarr.json", "meta", "attrs", "attributes.json"];
 
 /// Why a program may have given a stray its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,7 +178,9 @@ impl Strays {
         let with = |scheme, separator| ChunkKeyEncoding { scheme, separator, ..encoding.clone() };
         let scheme = match encoding.scheme {
             ChunkKeyScheme::Default => ChunkKeyScheme::V2,
-            ChunkKeyScheme::V2 | ChunkKeyScheme::Fanout { .. } => ChunkKeyScheme::Default,
+            ChunkKeyScheme::V2 | ChunkKeyScheme::N5 | ChunkKeyScheme::Fanout { .. } => {
+                ChunkKeyScheme::Default
+            }
         };
         if is_key(encoding.clone()) {
             StrayCause::Outside

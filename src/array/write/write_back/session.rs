@@ -13,7 +13,7 @@ use crate::array::source::MAX_CHUNK_BYTES;
 use crate::array::sync::Mutex;
 use crate::array::sync::atomic::{AtomicBool, Ordering};
 use crate::error::{Error, Result};
-use crate::metadata::{MAX_DOCUMENT_BYTES, document_form};
+use crate::metadata::{MAX_DOCUMENT_BYTES, ZarrFormat, document_form, read_only_n5};
 use crate::store::{FileId, Info, ObjectVersion, Writer};
 
 /// How long an open waits for another writer's lock.
@@ -130,6 +130,9 @@ impl WriteSession {
         if let Some(proposal) = served.metadata().proposals().first() {
             let reason = format!("writing: the {proposal} is a proposal, so the array is read-only");
             return Err(Error::unsupported(document_key, reason));
+        }
+        if served.metadata().zarr_format == ZarrFormat::N5 && served.store().as_overlay().is_none() {
+            return Err(read_only_n5(document_key));
         }
         let chunk_bytes = served.grid().largest_chunk_bytes();
         if chunk_bytes > MAX_CHUNK_BYTES {

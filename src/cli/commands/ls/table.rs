@@ -143,8 +143,8 @@ fn cells(row: &Description, is_long: bool) -> Vec<String> {
     if is_long {
         let names = array.dimension_names.iter().flatten();
         let names: Vec<&str> = names.map(|name| name.as_deref().unwrap_or("-")).collect();
-        let format = row.zarr_format.map(zarrfs::metadata::ZarrFormat::number);
-        cells.push(format.map_or_else(unknown, |number| format!("v{number}")));
+        let format = row.zarr_format.map(zarrfs::metadata::ZarrFormat::name);
+        cells.push(format.map_or_else(unknown, |name| name.trim_start_matches("Zarr ").to_owned()));
         cells.push(if names.is_empty() { "-".to_owned() } else { names.join(", ") });
         cells.push(array.fill_value.to_string());
     }
