@@ -144,7 +144,7 @@ fn dataset_axes(multiscale: &Value, dataset: &Value, rank: usize) -> Option<Vec<
 fn coordinate_system<'a>(multiscale: &'a Value, transformations: &Value) -> Option<&'a Value> {
     let systems = multiscale.get("coordinateSystems")?.as_array()?;
     let output = transformations.get(0).and_then(|first| first.get("output"));
-    // A draft has an object with the name.
+    // 0.6rc0 has an object with the name, an earlier draft the name.
     let output = output.and_then(|output| output.as_str().or_else(|| output.get("name")?.as_str()));
     let is_it = |system: &&Value| system.get("name").and_then(Value::as_str) == output;
     match output {

@@ -100,6 +100,11 @@ fn multiscales_with_coordinate_systems() {
         assert_eq!(places(&found), [None, Some((5.0, 2.0)), Some((7.0, 4.0))]);
         assert_eq!(found.axes[2].unit.as_deref(), Some("micrometer"));
     }
+    // As in the examples of 0.6rc0, July 2026.
+    let found = of(
+        json!([{"type": "scale", "scale": [1, 2, 4], "input": {"path": "s/1"}, "output": {"name": "physical"}}]),
+    );
+    assert_eq!(places(&found), [None, Some((0.0, 2.0)), Some((0.0, 4.0))]);
     let found = of(json!([{"type": "scale", "scale": [1, 2, 4], "output": "physical"}]));
     assert_eq!(places(&found), [None, Some((0.0, 2.0)), Some((0.0, 4.0))]);
     let found = of(json!([{"type": "identity", "output": "physical"}]));
@@ -113,6 +118,35 @@ fn multiscales_with_coordinate_systems() {
         json!({}),
     ] {
         assert_eq!(places(&of(unknown.clone())), [None; 3], "{unknown}");
+    }
+}
+
+/// As in the examples of zarr-conventions/multiscales and zarr-conventions/spatial: levels that are groups, or arrays.
+#[test]
+fn levels_of_geozarr() {
+    let layout = json!([
+        {"asset": "r10m", "transform": {"scale": [1.0, 1.0], "translation": [0.0, 0.0]}, "spatial:shape": [1200, 1200]},
+        {"asset": "r20m", "derived_from": "r10m", "transform": {"scale": [2.0, 2.0], "translation": [0.0, 0.0]},
+            "spatial:transform": [20.0, 0.0, 500000.0, 0.0, -20.0, 5000000.0]},
+        {"asset": "r60m", "derived_from": "r10m", "transform": {"scale": [6.0, 6.0], "translation": [0.0, 0.0]}},
+    ]);
+    let whole = group(json!({"multiscales": {"layout": layout},
+        "spatial:transform": [10.0, 0.0, 500000.0, 0.0, -10.0, 5000000.0]}));
+    let field = || document(&[3, 4], "float32", json!({"dimension_names": ["Y", "X"]}));
+    let of = |level: &str, is_group: bool| {
+        let (folder, array) = (format!("m/{level}"), format!("m/{level}/b"));
+        let documents = if is_group {
+            vec![("m", whole.clone()), (folder.as_str(), group(json!({}))), (array.as_str(), field())]
+        } else {
+            vec![("m", whole.clone()), (folder.as_str(), field())]
+        };
+        places(&geometry(&documents, if is_group { &array } else { &folder }))
+    };
+    for is_group in [true, false] {
+        assert_eq!(of("r10m", is_group), [Some((4_999_995.0, -10.0)), Some((500_005.0, 10.0))]);
+        assert_eq!(of("r20m", is_group), [Some((4_999_990.0, -20.0)), Some((500_010.0, 20.0))]);
+        assert_eq!(of("r60m", is_group), [None, None], "the transform of the group is that of the full size");
+        assert_eq!(of("r2", is_group), [None, None]);
     }
 }
 

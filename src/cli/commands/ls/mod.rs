@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::{Map, Value};
 use zarrfs::array::{Engine, Layout};
 use zarrfs::error::Result;
-use zarrfs::formats::json;
+use zarrfs::formats::{json, positions};
 use zarrfs::hierarchy::{Node, Tree};
 use zarrfs::store::overlay::Access;
 
@@ -112,7 +112,11 @@ impl Arguments {
                 let mut rows = Vec::new();
                 self.visit(listing, selection, &mut |path, node| {
                     is_all &= node.is_ok();
-                    rows.push(Description::new(&engine, store, path, node));
+                    let mut row = Description::new(&engine, store, path, node);
+                    if self.long {
+                        name_axes(&engine, &listing.tree, (path, node), &mut row);
+                    }
+                    rows.push(row);
                     Ok(Reader::Reads)
                 })?;
                 let text = table::table(&store.describe(), &rows, style);
@@ -245,6 +249,17 @@ fn outcome(is_all: bool) -> Outcome {
 fn sidecar(engine: &Arc<Engine>, tree: &Tree, path: &str, node: &Result<Node>) -> Map<String, Value> {
     let Ok(node) = node else { return Map::new() };
     with_subject(engine, tree, (path, node), Layout::default(), json::members).unwrap_or_default()
+}
+
+/// Gives an array the names of its axes that only a group above has, as in OME-Zarr before 0.5.
+fn name_axes(engine: &Arc<Engine>, tree: &Tree, (path, node): (&str, &Result<Node>), row: &mut Description) {
+    let (Ok(node), Some(array)) = (node, &mut row.array) else { return };
+    if array.dimension_names.is_some() {
+        return;
+    }
+    let axes = with_subject(engine, tree, (path, node), Layout::default(), positions::for_subject);
+    let names: Vec<Option<String>> = axes.into_iter().map(|axis| axis.name).collect();
+    array.dimension_names = names.iter().any(Option::is_some).then_some(names);
 }
 
 /// Returns whether a path is a node or below it.
