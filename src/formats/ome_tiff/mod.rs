@@ -78,11 +78,11 @@ fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
     let reservation = reserve(subject, &header)?;
     let mut end = header.len() as u64;
     let mut segments = vec![Segment::Bytes(header)];
-    for (level, &start) in image.levels.iter().zip(&layout.starts) {
+    for (number, (level, &start)) in image.levels.iter().zip(&layout.starts).enumerate() {
         segments.push(Segment::Zeros(start.saturating_sub(end)));
         let array = subject.surroundings.open_array(&level.path)?;
         let whole = subject.segment(&level.path, array, level.size_bytes)?;
-        let gap = if std::ptr::eq(level, &image.levels[0]) { layout.gap_bytes } else { 0 };
+        let gap = if number == 0 { layout.gap_bytes } else { 0 };
         match whole {
             Segment::Array { array, range } if gap > 0 => {
                 let first = range.start..range.start + image.plane_bytes(level);
