@@ -30,8 +30,8 @@ pub use process::{
     Capabilities, Fork, ProcessEnd, SignalSet, adopt_descriptor, capabilities, child_end, effective_ids,
     exit_at_once, fork, has_ended, inherited_descriptors, keep_on_exec, keep_only, leave_descriptors,
     leave_session, log_to_system, make_room_for_descriptors, mount, name_thread, never_wait, open_process,
-    raise_descriptor_limit, real_ids, redirect, replace_descriptor, set_capabilities, signal_child,
-    signal_process, umask, unmount, wait_any_readable, wait_for_event, wait_readable,
+    raise_descriptor_limit, real_ids, record_faults, redirect, replace_descriptor, set_capabilities,
+    signal_child, signal_process, umask, unmount, wait_any_readable, wait_for_event, wait_readable,
 };
 pub use processor::{has_wide_registers, wide};
 pub use shared_memory::{SharedBytes, SharedMemory};

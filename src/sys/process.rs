@@ -5,7 +5,9 @@
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicI64, Ordering};
 use std::time::Duration;
 
 use super::check;
@@ -315,6 +317,58 @@ impl SignalSet {
         // SAFETY: the set and the time are initialised; nothing but the number of the signal is asked for.
         let signal = unsafe { libc::sigtimedwait(&raw const self.0, std::ptr::null_mut(), &raw const limit) };
         (signal > 0).then_some(signal)
+    }
+}
+
+/// The signals by which a process ends because of a fault in it, or because it does not respond (SIGABRT of a service manager's watchdog).
+const FAULTS: [i32; 7] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGABRT, libc::SIGILL, libc::SIGFPE, libc::SIGSYS, libc::SIGTRAP];
+/// Where [`record_faults`] records.
+static FAULT_FILE: AtomicI32 = AtomicI32::new(-1);
+static FAULT_AT: AtomicI64 = AtomicI64::new(0);
+/// What was done on each of these signals before.
+static FORMER_ACTIONS: OnceLock<[libc::sigaction; FAULTS.len()]> = OnceLock::new();
+
+/// Writes a byte 1 at an offset of a file if this process ends by a signal that a fault causes. To be called once.
+pub fn record_faults(file: OwnedFd, offset: i64) -> io::Result<()> {
+    FAULT_AT.store(offset, Ordering::Release);
+    FAULT_FILE.store(file.into_raw_fd(), Ordering::Release);
+    // SAFETY: sigaction is a struct of integers and of pointers to functions that may be null.
+    let mut former: [libc::sigaction; FAULTS.len()] = unsafe { std::mem::zeroed() };
+    for (signal, action) in FAULTS.into_iter().zip(&mut former) {
+        // SAFETY: no new action is given, and `action` is writable.
+        check(unsafe { libc::sigaction(signal, std::ptr::null(), action) })?;
+    }
+    let _ = FORMER_ACTIONS.set(former);
+    for signal in FAULTS {
+        // SAFETY: as above.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = record_fault;
+        action.sa_sigaction = handler as *const () as usize;
+        // A stack that has overflowed has no room for the handler. The standard library gives each thread another one.
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        // SAFETY: the handler only calls what signal-safety(7) allows, and it lives as long as the process.
+        check(unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) })?;
+    }
+    Ok(())
+}
+
+/// Records the fault, and leaves the rest to what was there before: the instruction is tried again, or the signal is sent again.
+extern "C" fn record_fault(signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    let mark = [1u8];
+    let former = FORMER_ACTIONS.get().zip(FAULTS.iter().position(|&fault| fault == signal));
+    // SAFETY: the file is never closed, and the bytes are readable. The former action is one that the kernel has returned. The kernel
+    // gives the handler an info. All calls are allowed in a handler of signals (signal-safety(7)).
+    unsafe {
+        let at = FAULT_AT.load(Ordering::Acquire);
+        libc::pwrite(FAULT_FILE.load(Ordering::Acquire), mark.as_ptr().cast(), mark.len(), at);
+        // Nothing repeats a signal that a process has sent, and the standard library would take it for handled.
+        if info.is_null() || (*info).si_code <= 0 {
+            libc::signal(signal, libc::SIG_DFL);
+            libc::raise(signal);
+        } else if let Some(action) = former.and_then(|(actions, position)| actions.get(position)) {
+            libc::sigaction(signal, action, std::ptr::null_mut());
+        }
     }
 }
 

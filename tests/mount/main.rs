@@ -30,6 +30,8 @@ mod references;
 mod replaced;
 mod restarts;
 mod restarts_at_calls;
+#[cfg(feature = "remote")]
+mod restarts_in_hand;
 mod restarts_in_need;
 mod restarts_of_writers;
 mod scale;
@@ -40,6 +42,7 @@ mod systemd;
 mod tour;
 mod truncation;
 mod unmounting;
+mod upgrades;
 mod users;
 mod watching;
 mod write_counts;

@@ -446,3 +446,106 @@ fn restart_changes_to_the_program_on_the_disk() {
     drop(file);
     end(&place, &[daemon, keeper]);
 }
+
+/// The next daemon answers before it has opened the files: each is opened at its first request.
+#[test]
+fn a_restart_with_many_inodes_and_open_files_keeps_them_all() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.put("zarr.json", r#"{"zarr_format":3,"node_type":"group","attributes":{}}"#);
+    let (arrays, handles) = level::pick((300, 50), (10_000, 1000));
+    let document = array_document(10, 7, "uint8");
+    for array in 0..arrays {
+        place.put(&format!("a{array}/zarr.json"), &document);
+    }
+    place.mount(&["--keeper"]);
+    if !has_keepers(&place) {
+        return;
+    }
+    // In processes of their own: a program that this one starts would get copies of the descriptors.
+    let script = "import os, sys, time
+names = sorted(name for name in os.listdir('mnt') if not name.endswith('.json'))
+numbers = {name: os.stat('mnt/' + name).st_ino for name in names}
+files = [os.open('mnt/' + name, os.O_RDONLY) for name in names[:int(sys.argv[1])]]
+print(len(numbers), flush=True)
+sys.stdin.readline()
+begun = time.monotonic()
+first = os.pread(files[0], 100, 5000)
+waited = time.monotonic() - begun
+assert first == bytes([7]) * 100
+assert all(os.pread(file, 10000, 0) == bytes([7]) * 10000 for file in files)
+assert {name: os.stat('mnt/' + name).st_ino for name in names} == numbers
+print(f'{len(numbers)} inodes, {len(files)} open files: the first byte after {1000 * waited:.0f} ms, all after {time.monotonic() - begun:.2f} s')";
+    let mut program = Command::new("python3");
+    program.args(["-c", script, &handles.to_string()]).current_dir(place.folder.path());
+    let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), arrays.to_string());
+    let (daemon, keeper) = (place.daemon(), keeper(&place).unwrap());
+    signal(daemon, "KILL");
+    writeln!(program.stdin.as_mut().unwrap()).unwrap();
+    println!("{}", lines.next().unwrap().unwrap());
+    assert!(program.wait().unwrap().success());
+    let daemon = next_daemon(&place, daemon);
+    end(&place, &[daemon, keeper]);
+}
+
+/// A file that becomes an array while it is written is lost with its daemon, and the program learns that. Nothing is left of the array.
+#[test]
+fn a_long_npy_file_that_loses_its_daemon_is_an_error_and_leaves_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.put("zarr.json", r#"{"zarr_format":3,"node_type":"group","attributes":{}}"#);
+    place.mount(&["--keeper", "--create"]);
+    if !has_keepers(&place) {
+        return;
+    }
+    let header = format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (20971520,), }");
+    let whole = [b"\x93NUMPY\x01\x00\x76\x00".as_slice(), header.as_bytes(), &[9; 20 << 20]].concat();
+    let script = "import errno, sys
+data = sys.stdin.buffer.read()
+file = open('mnt/long.npy', 'wb', buffering=0)
+for at in range(0, 18 << 20, 1 << 20):
+    file.write(data[at:at + (1 << 20)])
+print('written', flush=True)
+open('go').read()
+try:
+    file.write(data[18 << 20:])
+    file.close()
+    print(0)
+except OSError as error:
+    print(error.errno)
+    try:
+        file.close()
+    except OSError as error:
+        assert error.errno == errno.ESTALE, error
+with open('mnt/long.npy', 'wb') as file:
+    file.write(data)
+print('again', flush=True)";
+    let go = place.folder.path().join("go");
+    assert!(Command::new("mkfifo").arg(&go).status().unwrap().success());
+    let mut program = Command::new("python3");
+    program.args(["-c", script]).current_dir(place.folder.path());
+    let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    program.stdin.take().unwrap().write_all(&whole).unwrap();
+    let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "written");
+    let (daemon, keeper) = (place.daemon(), keeper(&place).unwrap());
+    signal(daemon, "KILL");
+    let daemon = next_daemon(&place, daemon);
+    assert!(!place.path("long").exists() && !place.store().join("long").exists());
+    fs::write(&go, "").unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), libc::ESTALE.to_string());
+    assert_eq!(lines.next().unwrap().unwrap(), "again");
+    assert!(program.wait().unwrap().success());
+    assert!(fs::read(place.path("long")).unwrap() == [9; 20 << 20]);
+    end(&place, &[daemon, keeper]);
+    let left = fs::read_dir(place.store()).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut left: Vec<_> = left.map(|name| name.into_string().unwrap()).collect();
+    left.sort();
+    assert_eq!(left, ["long", "zarr.json"]);
+}

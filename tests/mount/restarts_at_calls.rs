@@ -9,6 +9,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::restarts::{end, has_keepers, keeper, some};
 use crate::support::faulty::compiled;
+use crate::support::misbehaving::{BUCKET, Service};
 use crate::support::place::*;
 use crate::support::{level, say, skip};
 
@@ -97,11 +98,37 @@ struct Outcome {
     store: BTreeMap<String, Vec<u8>>,
 }
 
-/// Has a program act while the daemon is killed at a call; with `of_next`, the daemon is killed at once, and the next one at its call. `None` if this is
-/// not possible here.
-fn act(killer: &Path, act: &str, call: u64, of_next: bool) -> Option<Outcome> {
-    let place = place();
-    place.mount(&["--keeper", "--writable", "--create", "--delete"]);
+/// Where the store is, and which daemon is killed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kills {
+    /// The store is a folder.
+    InFolder,
+    /// It is in a bucket of a service.
+    InBucket,
+    /// The store is a folder. The daemon is killed at once, and the next one at its call.
+    NextInFolder,
+}
+
+/// Mounts. Returns the service that has the store, if it is in a bucket.
+fn mount(place: &Place, kills: Kills) -> Option<Service> {
+    let options = ["--keeper", "--writable", "--create", "--delete"];
+    if kills != Kills::InBucket {
+        place.mount(&options);
+        return None;
+    }
+    let service = Service::start(place.folder.path());
+    let (mut command, mountpoint) = (Command::new(PROGRAM), place.mountpoint());
+    command.arg("mount").args(options).args(["--no-sign-request", "--endpoint-url", &service.endpoint()]);
+    command.arg(format!("s3://{BUCKET}/store.zarr")).arg(mountpoint).env("AWS_PROFILE", "");
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(service)
+}
+
+/// Has a program act while a daemon is killed at a call. `None` if this is not possible here.
+fn act(killer: &Path, act: &str, call: u64, kills: Kills) -> Option<Outcome> {
+    let (place, of_next) = (place(), kills == Kills::NextInFolder);
+    let service = mount(&place, kills);
     if !has_keepers(&place) {
         return None;
     }
@@ -131,19 +158,23 @@ fn act(killer: &Path, act: &str, call: u64, of_next: bool) -> Option<Outcome> {
     let last = place.daemon();
     assert_eq!(last != daemon, of_next || call.is_some(), "{what}");
     end(&place, &[last, keeper]);
-    Some(Outcome { call, calls, store: content(&place.store()) })
+    let mut store = content(&place.store());
+    // A bucket has no folders.
+    store.retain(|path, _| service.is_none() || !path.ends_with('/'));
+    Some(Outcome { call, calls, store })
 }
 
 /// Kills at the calls of one act.
-fn kill_at_calls(killer: &Path, name: &str, of_next: bool, kills: u64) -> Option<()> {
-    let Outcome { calls, store, .. } = act(killer, name, NEVER, of_next)?;
-    let last = calls.min(MAX_CALL);
+fn kill_at_calls(killer: &Path, name: &str, which: Kills, kills: u64) -> Option<()> {
+    let Outcome { calls, store, .. } = act(killer, name, NEVER, which)?;
+    // A request to a service takes many.
+    let last = if which == Kills::InBucket { calls } else { calls.min(MAX_CALL) };
     let kills = kills.min(last);
     let mut died_in = BTreeMap::new();
     for kill in 0..kills {
         let (start, end) = (1 + kill * last / kills, 1 + (kill + 1) * last / kills);
         let call = some(start..end, kill);
-        let outcome = act(killer, name, call, of_next)?;
+        let outcome = act(killer, name, call, which)?;
         let Some(number) = outcome.call else { continue };
         *died_in.entry(number).or_insert(0u64) += 1;
         for (path, bytes) in &store {
@@ -169,11 +200,36 @@ fn a_kill_at_any_call_of_a_request_is_noticed_by_nobody() {
         return;
     }
     let kills = level::count("ZARRFS_CALL_KILLS", 2, 12);
-    for name in ACTS.iter().filter(|name| level::is_in_sample(name, 3)) {
-        if kill_at_calls(&killer, name, false, kills).is_none() {
+    for name in acts().filter(|name| level::is_in_sample(name, 3)) {
+        if kill_at_calls(&killer, name, Kills::InFolder, kills).is_none() {
             return;
         }
     }
+}
+
+/// The bug: close(2) of a new sidecar failed with EINVAL if the daemon was killed between the put of the array's document and its reply.
+#[cfg(feature = "remote")]
+#[test]
+fn a_kill_at_any_call_of_a_request_to_an_object_store_is_noticed_by_nobody() {
+    let Some(killer) = compiled("kill_at_call.c", &[], "kills at system calls") else { return };
+    if !can_mount() {
+        return;
+    }
+    let kills = level::count("ZARRFS_CALL_KILLS", 3, 12);
+    // Objects have no other name.
+    for name in acts().filter(|name| *name != "rename" && level::is_in_sample(&format!("{name} at S3"), 6)) {
+        if kill_at_calls(&killer, name, Kills::InBucket, kills).is_none() {
+            return;
+        }
+    }
+}
+
+/// What programs do, or only what `ZARRFS_ACTS` names.
+fn acts() -> impl Iterator<Item = &'static str> {
+    let named = std::env::var("ZARRFS_ACTS").ok();
+    let is_named =
+        move |act: &&str| named.as_ref().is_none_or(|named| named.split(',').any(|name| name == *act));
+    ACTS.into_iter().filter(is_named)
 }
 
 #[test]
@@ -181,6 +237,6 @@ fn a_kill_at_any_call_of_the_next_daemon_is_noticed_by_nobody() {
     let Some(killer) = compiled("kill_at_call.c", &[], "kills at system calls") else { return };
     if can_mount() {
         let kills = level::count("ZARRFS_CALL_KILLS", 4, 30);
-        let _ = kill_at_calls(&killer, "continue", true, kills);
+        let _ = kill_at_calls(&killer, "continue", Kills::NextInFolder, kills);
     }
 }

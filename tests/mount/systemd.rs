@@ -103,19 +103,24 @@ fn a_daemon_says_which_process_it_is() {
 }
 
 /// A service with a manager that stores descriptors.
-struct Service {
+pub struct Service {
     manager: Child,
     commands: ChildStdin,
     replies: BufReader<ChildStdout>,
 }
 
 impl Service {
-    fn new(place: &Place, options: &[&str], variables: &[(&str, &str)]) -> Self {
+    pub fn new(place: &Place, options: &[&str], variables: &[(&str, &str)]) -> Self {
+        Self::at(place.store().to_str().unwrap(), place, options, variables)
+    }
+
+    /// One that mounts something else than the store of the place.
+    pub fn at(location: &str, place: &Place, options: &[&str], variables: &[(&str, &str)]) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/manager.py");
         let name = format!("zarrfs-test-{}", place.folder.path().file_name().unwrap().display());
         let mut command = Command::new("python3");
         command.arg(script).arg(name).arg(PROGRAM).args(["mount", "--foreground"]).args(options);
-        command.arg(place.store()).arg(place.mountpoint());
+        command.arg(location).arg(place.mountpoint());
         command.env("FDSTORE", "100").envs(variables.iter().copied());
         let mut manager = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (commands, replies) = (manager.stdin.take().unwrap(), manager.stdout.take().unwrap());
@@ -123,14 +128,14 @@ impl Service {
     }
 
     /// Has the manager carry out a command. Returns its reply.
-    fn ask(&mut self, command: &str) -> String {
+    pub fn ask(&mut self, command: &str) -> String {
         writeln!(self.commands, "{command}").unwrap();
         let mut reply = String::new();
         self.replies.read_line(&mut reply).unwrap();
         reply.trim_end().to_owned()
     }
 
-    fn start(&mut self) {
+    pub fn start(&mut self) {
         self.ask("start");
         self.ask("hear READY=1");
     }
@@ -145,7 +150,7 @@ impl Drop for Service {
 }
 
 /// Whether the kernel can continue a session of this service, which has started.
-fn is_stored(service: &mut Service) -> bool {
+pub fn is_stored(service: &mut Service) -> bool {
     let has = !service.ask("stored").is_empty();
     if !has {
         skip("a service that goes on without its daemon", "the kernel is older than Linux 6.9", false);

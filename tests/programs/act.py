@@ -93,7 +93,9 @@ def act_rmdir():
 def act_unlink():
     yield
     os.unlink(path("rows"))
-    assert not os.path.exists(path("rows")) and not os.path.exists("store.zarr/rows")
+    # A service of object stores may leave folders.
+    left = [name for _, _, names in os.walk("store.zarr/rows") for name in names]
+    assert not os.path.exists(path("rows")) and not left, left
 
 
 def act_declare():

@@ -121,6 +121,11 @@ impl ArrayWriter {
         })
     }
 
+    /// Keeps the array out of the log of unstored bytes: no other process continues it. To be called before it is written to.
+    pub fn record_nothing(&self) {
+        self.dirty.recorder().record_nothing();
+    }
+
     /// Ends one writer. After the last one, the lock is released once nothing is dirty.
     pub fn close_for_writing(&self) {
         self.write_back.session.close();

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::{NewNode, Place};
+use super::{AnnouncePut, NewNode, Place};
 use crate::array::{Array, Engine, Layout};
 use crate::error::{Error, Result};
 use crate::metadata::author::NodeDocument;
@@ -29,6 +29,19 @@ impl NewArray {
         documents: Vec<NodeDocument>,
         layout: Layout,
     ) -> Result<Self> {
+        Self::begin_announced(engine, store, place, documents, layout, None)
+    }
+
+    /// Does [`NewArray::begin`]. In a store without folders, `announce` gets the mark of each document before it is put, so that another process
+    /// can take the array back if this one dies ([`take_back`](super::take_back)).
+    pub fn begin_announced(
+        engine: &Arc<Engine>,
+        store: &Arc<dyn Store>,
+        place: &Place,
+        documents: Vec<NodeDocument>,
+        layout: Layout,
+        announce: Option<AnnouncePut<'_>>,
+    ) -> Result<Self> {
         let path = place.path.clone();
         let metadata = match documents.last() {
             Some(main) => parse_array(&join(&path, main.name), main.text.as_bytes())?,
@@ -39,13 +52,20 @@ impl NewArray {
         drop(Array::open(engine, store, &path, Arc::new(metadata), layout)?);
         let main = documents.last().cloned();
         let mut node = NewNode::begin(store, place, documents)?;
-        let written_at = node.path_for_chunks()?.to_owned();
+        let written_at = node.path_for_chunks(announce)?.to_owned();
         let stale = || Error::Stale { key: written_at.clone() };
         let main = main.ok_or_else(stale)?;
         let metadata = parse_array(&join(&written_at, main.name), main.text.as_bytes())?.ok_or_else(stale)?;
         let array = Array::open(engine, store, &written_at, Arc::new(metadata), layout)?;
+        // Another process does not continue it.
+        array.writer().record_nothing();
         array.writer().open_for_writing()?;
         Ok(NewArray { node: Some(node), array, written_at, path })
+    }
+
+    /// Returns whether no reader sees it before [`NewArray::publish`]: in a store with folders, it has another path until then.
+    pub fn is_hidden(&self) -> bool {
+        self.written_at != self.path
     }
 
     /// Returns the array, to write its elements.

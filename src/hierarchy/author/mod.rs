@@ -22,7 +22,6 @@ mod place;
 mod resize;
 mod writers;
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::attributes::remove_leftovers;
@@ -33,13 +32,14 @@ use crate::metadata::ZarrFormat;
 use crate::metadata::author::NodeDocument;
 use crate::store::overlay::OverlayStore;
 use crate::store::{
-    Info, ObjectPart, ObjectVersion, Precondition, PutOptions, StagedFolder, Store, Writer, join,
+    Announce, Info, ObjectPart, ObjectVersion, Precondition, PutOptions, StagedFolder, Store, Writer, join,
 };
 pub use content::NewArray;
 pub use dimensions::{dimension_names, has_named_siblings};
 use interrupted::end_interrupted;
 pub use lengths::{LengthChange, NewLengths, ResizedArray};
 pub use new_tree::NewTree;
+pub use objects::{AnnouncePut, DocumentPut, take_back};
 pub use permissions::{give_all, give_group};
 pub use place::{Place, check_name, names};
 use place::{refuse_n5, writer};
@@ -80,16 +80,16 @@ impl NewNode {
         let (put, below) = (Vec::new(), Vec::new());
         let node = NewNode { store, path, staged, documents, like, put, below, is_published: false };
         if let Some(staged) = &node.staged {
-            node.put_documents(&staged.key, Precondition::Any)?;
+            node.put_documents(&staged.key, Precondition::Any, None)?;
         }
         Ok(node)
     }
 
     /// Returns the path that the chunks of the node have before [`NewNode::publish`]. In a store without folders that is the node's own
-    /// path, and its documents are written now.
-    pub fn path_for_chunks(&mut self) -> Result<&str> {
+    /// path, and its documents are written now. `announce` gets the mark of each before.
+    pub fn path_for_chunks(&mut self, announce: Option<AnnouncePut<'_>>) -> Result<&str> {
         if self.staged.is_none() {
-            self.put = self.put_documents(&self.path, Precondition::Missing)?;
+            self.put = self.put_documents(&self.path, Precondition::Missing, announce)?;
         }
         if let Some(staged) = &mut self.staged {
             // The array that is written there has its own lock.
@@ -117,7 +117,7 @@ impl NewNode {
                 renamed.map_err(|error| place::taken(error, &self.path))?;
             }
             None if self.put.is_empty() => {
-                self.put = self.put_documents(&self.path, Precondition::Missing)?;
+                self.put = self.put_documents(&self.path, Precondition::Missing, None)?;
             }
             None => {}
         }
@@ -140,7 +140,7 @@ impl NewNode {
         let store = self.store.as_ref();
         let removed = copies::remove(store, writer, &self.path).and_then(|()| match &self.staged {
             Some(_) => remove_without_copies(store, &self.path),
-            None => self.remove_objects(writer),
+            None => objects::remove_put(store, writer, &self.path, &self.put),
         });
         if let Err(error) = removed {
             log::warn!(
@@ -150,27 +150,12 @@ impl NewNode {
         }
     }
 
-    /// Removes the objects at the node's path. The documents go last, because they keep the name: without them another program could create
-    /// a node there, whose objects must not be removed.
-    fn remove_objects(&self, writer: &dyn Writer) -> Result<()> {
-        for (key, version) in &self.put {
-            let now = || Ok(self.store.head_object(key)?.map(|info| info.version));
-            Precondition::Version(*version).check(key, now)?;
-        }
-        remove_below(self.store.as_ref(), writer, &self.path, &|key| {
-            !self.put.iter().any(|(put, _)| put == key)
-        })?;
-        for (key, version) in self.put.iter().rev() {
-            writer.delete(key, Precondition::Version(*version))?;
-        }
-        Ok(())
-    }
-
     /// Writes the documents, the main one last. Returns their keys and versions.
     fn put_documents(
         &self,
         folder: &str,
         precondition: Precondition,
+        announce: Option<AnnouncePut<'_>>,
     ) -> Result<Vec<(String, ObjectVersion)>> {
         let writer = writer(self.store.as_ref())?;
         // Missing folders are created, except above the group.
@@ -179,7 +164,9 @@ impl NewNode {
         let mut put_all = || {
             for document in &self.documents {
                 let key = join(folder, document.name);
-                let options = PutOptions { precondition, ..PutOptions::new(within, &self.like) };
+                let send = |mark| announce.map_or(Ok(()), |announce| announce(&key, mark));
+                let announce = announce.is_some().then_some(Announce(&send));
+                let options = PutOptions { precondition, announce, ..PutOptions::new(within, &self.like) };
                 let put = writer.put(&key, &[ObjectPart::Bytes(document.text.as_bytes())], &options);
                 let version = put.map_err(|error| place::taken(error, &self.path))?;
                 versions.push((key.clone(), version));
@@ -208,7 +195,9 @@ impl Drop for NewNode {
         let Some(writer) = self.store.writer() else { return };
         let removed = match &self.staged {
             Some(staged) => writer.remove_folder(&staged.key).map(drop),
-            None if !self.put.is_empty() => self.remove_objects(writer),
+            None if !self.put.is_empty() => {
+                objects::remove_put(self.store.as_ref(), writer, &self.path, &self.put)
+            }
             None => Ok(()),
         };
         if let Err(error) = removed {
@@ -251,30 +240,6 @@ pub fn remove_without_copies(store: &dyn Store, path: &str) -> Result<()> {
         return writer.sync(&[path.to_owned()], parent(path).unwrap_or(""));
     }
     objects::remove(store, writer, path)
-}
-
-/// Removes the objects below a folder, at any depth, whose keys satisfy `is_removed`.
-fn remove_below(
-    store: &dyn Store,
-    writer: &dyn Writer,
-    folder: &str,
-    is_removed: &dyn Fn(&str) -> bool,
-) -> Result<()> {
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        let mut outcome = Ok(());
-        store.each_name(&folder, &mut |entry| {
-            let key = join(&folder, &entry.name);
-            if entry.is_folder {
-                folders.push(key);
-            } else if is_removed(&key) {
-                outcome = writer.delete(&key, Precondition::Any).map(drop);
-            }
-            if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
-        outcome?;
-    }
-    Ok(())
 }
 
 /// Returns the format of the node at a path; `None` for a group without a document.

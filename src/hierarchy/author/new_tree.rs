@@ -31,7 +31,7 @@ impl NewTree {
         let written_at = match &node.staged {
             // Its lock stays, because only parts of the tree have their own.
             Some(staged) => staged.key.clone(),
-            None => node.path_for_chunks()?.to_owned(),
+            None => node.path_for_chunks(None)?.to_owned(),
         };
         Ok(NewTree {
             node: Some(node),

@@ -3,11 +3,19 @@
 //! Another program may create a node of the same name as soon as the documents are gone. So the objects are listed with their versions
 //! before the documents are deleted, and only these versions are deleted. Writers that do not yet know that the array is gone may add
 //! objects. These are deleted as long as there is no document at the path: a new node has one before its chunks.
+//!
+//! The documents of a new node are at its path while its elements are written. So a process that dies leaves a node that is not complete. It has
+//! recorded the marks of its documents before it put them ([`AnnouncePut`]), and another process takes the node back ([`take_back`]). Only a document
+//! with such a mark is removed, and only in the version that has it. The rest of the node is removed only if no other program's document makes
+//! a node at this path.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
+use super::copies;
+use super::place::writer;
 use crate::error::{Error, Result};
-use crate::store::{ObjectVersion, Precondition, Store, Writer, join};
+use crate::store::{ObjectVersion, Precondition, Store, VersionDigest, Writer, join};
 
 /// The names of a node's documents. A document that makes a node comes before the others.
 const DOCUMENTS: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
@@ -106,6 +114,99 @@ fn versions(store: &dyn Store, keys: &[String]) -> Result<Vec<Listed>> {
         }
     }
     Ok(listed)
+}
+
+/// A callback that gets the key and the mark of a document before it is put at the path of a new node. An error from it ends the put.
+pub type AnnouncePut<'a> = &'a (dyn Fn(&str, VersionDigest) -> Result<()> + Sync);
+
+/// A document that a process may have put before it died.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DocumentPut {
+    /// Its key.
+    pub key: String,
+    /// The mark of the put.
+    pub mark: VersionDigest,
+}
+
+/// Removes a node that a process has not completed, if some of these documents are still the ones that it has put. Returns whether anything
+/// was removed.
+pub fn take_back(store: &Arc<dyn Store>, path: &str, puts: &[DocumentPut]) -> Result<bool> {
+    let (store, writer) = (store.as_ref(), writer(store.as_ref())?);
+    let mut ours = Vec::new();
+    for DocumentPut { key, mark } in puts {
+        if let Some(found) = store.head_object(key)?
+            && writer.has_mark(key, found.version, *mark)?
+        {
+            ours.push((key.clone(), found.version));
+        }
+    }
+    if ours.is_empty() {
+        return Ok(false);
+    }
+    log::warn!("{path}: a daemon that has died had not completed it: it is removed");
+    let is_ours = |key: &str| ours.iter().any(|(of_ours, _)| of_ours == key);
+    if makes_node(store, path)?.iter().all(|key| is_ours(key)) {
+        copies::remove(store, writer, path)?;
+        remove_put(store, writer, path, &ours)?;
+        return Ok(true);
+    }
+    for (key, version) in &ours {
+        match writer.delete(key, Precondition::Version(*version)) {
+            Ok(_) | Err(Error::Changed { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+/// Returns the keys of the documents at a path that make a node.
+fn makes_node(store: &dyn Store, path: &str) -> Result<Vec<String>> {
+    let keys: Vec<String> =
+        DOCUMENTS.iter().take(NODE_DOCUMENTS).map(|document| join(path, document)).collect();
+    Ok(versions(store, &keys)?.into_iter().map(|found| found.key).collect())
+}
+
+/// Removes the objects at the path of a node with these documents, unless one of them has changed. The documents go last, because they keep the
+/// name: without them another program could create a node there, whose objects must not be removed.
+pub(super) fn remove_put(
+    store: &dyn Store,
+    writer: &dyn Writer,
+    path: &str,
+    put: &[(String, ObjectVersion)],
+) -> Result<()> {
+    for (key, version) in put {
+        let now = || Ok(store.head_object(key)?.map(|info| info.version));
+        Precondition::Version(*version).check(key, now)?;
+    }
+    remove_below(store, writer, path, &|key| !put.iter().any(|(put, _)| put == key))?;
+    for (key, version) in put.iter().rev() {
+        writer.delete(key, Precondition::Version(*version))?;
+    }
+    Ok(())
+}
+
+/// Removes the objects below a folder, at any depth, whose keys satisfy `is_removed`.
+fn remove_below(
+    store: &dyn Store,
+    writer: &dyn Writer,
+    folder: &str,
+    is_removed: &dyn Fn(&str) -> bool,
+) -> Result<()> {
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let mut outcome = Ok(());
+        store.each_name(&folder, &mut |entry| {
+            let key = join(&folder, &entry.name);
+            if entry.is_folder {
+                folders.push(key);
+            } else if is_removed(&key) {
+                outcome = writer.delete(&key, Precondition::Any).map(drop);
+            }
+            if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        outcome?;
+    }
+    Ok(())
 }
 
 /// Returns the documents of a node.

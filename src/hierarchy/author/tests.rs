@@ -70,11 +70,11 @@ fn a_node_that_is_not_published_is_removed() {
     let place = Place::find(&store, "a").unwrap();
     let mut node = NewNode::begin(&store, &place, documents(&[5])).unwrap();
     assert!(!has(&store, "a"));
-    assert_eq!(node.path_for_chunks().unwrap(), "a");
+    assert_eq!(node.path_for_chunks(None).unwrap(), "a");
     drop(node);
     assert!(!has(&store, "a") && store.list("a").unwrap().is_empty());
     let mut node = NewNode::begin(&store, &place, documents(&[5])).unwrap();
-    node.path_for_chunks().unwrap();
+    node.path_for_chunks(None).unwrap();
     node.publish().unwrap();
     assert!(has(&store, "a"));
 }

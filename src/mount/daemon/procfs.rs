@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -123,6 +124,39 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The command name in parentheses may contain anything; field 22 is the 20th after it.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// The number of processes that the system has ended for want of memory (`oom_kill` in /proc/vmstat). They get SIGKILL, as if somebody had sent it.
+pub struct MemoryKills {
+    file: Option<File>,
+    last: u64,
+}
+
+impl MemoryKills {
+    /// Begins to count.
+    pub fn open() -> Self {
+        let mut kills = MemoryKills { file: File::open("/proc/vmstat").ok(), last: 0 };
+        kills.last = kills.count();
+        kills
+    }
+
+    /// Returns how many there were since the system started; 0 where that is not known. Opens no file.
+    pub fn count(&self) -> u64 {
+        let (mut text, mut part) = (Vec::new(), [0; 4096]);
+        while let Some(file) = &self.file
+            && let Ok(length @ 1..) = file.read_at(&mut part, text.len() as u64)
+        {
+            text.extend_from_slice(part.get(..length).unwrap_or_default());
+        }
+        let text = String::from_utf8_lossy(&text);
+        text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok()).unwrap_or(0)
+    }
+
+    /// Returns whether there was one since the last call, or since the beginning.
+    pub fn have_risen(&mut self) -> bool {
+        let count = self.count();
+        std::mem::replace(&mut self.last, count) < count
+    }
 }
 
 /// Runs a call that may hang on its own thread. Returns `None` if it has not returned within `timeout`.

@@ -515,7 +515,7 @@ fn resume_session(fuse: Fuse, mount: &ActiveMount, former: &FormerSession) -> Re
     if let Ok(Some(entry)) = mount_at(mount.mountpoint()) {
         mount.note_entry(&entry);
     }
-    let resent = ResentRequests::new(journal.clone(), state.resent.clone(), call.severity);
+    let resent = ResentRequests::new(journal.clone(), state, call.severity);
     let config = session_config();
     let session = handshake::resume(fuse.continuing(resent), &call.device, handshake, config);
     mount.set_keeper(call.keeper.clone());

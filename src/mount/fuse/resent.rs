@@ -1,7 +1,7 @@
 //! Requests that a dead daemon had received and not answered. The kernel sends them again to the next daemon.
 //!
 //! A request that ended one daemon may end every daemon. So each request that comes again is recorded, and a request that was being
-//! handled at two crashes fails with EIO. A request that comes for the first time only costs a comparison.
+//! handled at two crashes, or at eight kills for want of memory, fails with EIO. A request that comes for the first time only costs a comparison.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,35 +9,42 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::mount::journal::Journal;
-use crate::mount::journal::record::{CRASH, IS_RESENT, Record};
+use crate::mount::journal::record::{CRASH, FATAL, IS_RESENT, Record};
+use crate::mount::journal::state::SessionState;
 
 /// The requests that have come again.
 pub struct ResentRequests {
     journal: Arc<Journal>,
-    /// The severity of all deaths of daemons.
+    /// The severity of all deaths of daemons, and of all but the last.
     severity: u64,
-    /// By number, with the severity of all deaths before it came again for the first time.
+    former_severity: u64,
+    /// By number, with the severity of all deaths before it came for the first time.
     seen: Mutex<BTreeMap<u64, u64>>,
 }
 
 impl ResentRequests {
     /// Takes the requests that the journal has, after deaths of daemons with this severity.
-    pub fn new(journal: Arc<Journal>, seen: BTreeMap<u64, u64>, severity: u64) -> Self {
-        ResentRequests { journal, severity, seen: Mutex::new(seen) }
+    pub fn new(journal: Arc<Journal>, state: &SessionState, severity: u64) -> Self {
+        // A version that does not record it has counted each death as a crash, or as less.
+        let former_severity = state.severity.unwrap_or(severity.saturating_sub(CRASH));
+        journal.append(&Record::Continued { severity });
+        ResentRequests { journal, severity, former_severity, seen: Mutex::new(state.resent.clone()) }
     }
 
-    /// Returns whether the request with this number was being handled at two crashes, or at many kills. Records a request that comes again.
+    /// Returns whether the request with this number was being handled at two crashes, or at many kills for want of memory. Records a request that comes again.
     pub(super) fn was_fatal(&self, unique: u64, name: &str) -> bool {
         if unique & IS_RESENT == 0 {
             return false;
         }
         let mut seen = self.seen.lock();
-        let before = *seen.entry(unique).or_insert(self.severity);
-        if before + CRASH <= self.severity {
-            log::error!("a {name} request was in hand when several daemons died: it fails with an I/O error");
+        let before = *seen.entry(unique).or_insert(self.former_severity);
+        if before.saturating_add(FATAL) <= self.severity {
+            log::error!(
+                "a {name} request was in hand when several daemons crashed: it fails with an I/O error"
+            );
             return true;
         }
-        self.journal.append(&Record::Resent { unique, severity: self.severity });
+        self.journal.append(&Record::Resent { unique, severity: before });
         false
     }
 }
@@ -48,7 +55,7 @@ mod tests {
     use std::fs::File;
 
     use super::*;
-    use crate::mount::journal::record::KILL;
+    use crate::mount::journal::record::MEMORY_KILL;
     use crate::sys;
 
     #[test]
@@ -57,18 +64,25 @@ mod tests {
         Journal::create(file.try_clone().unwrap()).unwrap();
         let after = |severity| {
             let (journal, state) = Journal::open(file.try_clone().unwrap()).unwrap();
-            ResentRequests::new(Arc::new(journal), state.resent, severity)
+            ResentRequests::new(Arc::new(journal), &state, severity)
         };
-        let first = after(CRASH);
+        let first = after(0);
         assert!(!first.was_fatal(8, "read") && !first.was_fatal(IS_RESENT | 8, "read"));
-        // A daemon that was replaced has not died.
+        // A kill, or a daemon that was replaced, does not count.
+        for _ in 0..20 {
+            assert!(!after(0).was_fatal(IS_RESENT | 8, "read"));
+        }
         assert!(!after(CRASH).was_fatal(IS_RESENT | 8, "read"));
-        // Somebody kills daemons, for which the request is not to blame.
-        for kills in 1..CRASH {
-            assert!(!after(CRASH + kills * KILL).was_fatal(IS_RESENT | 8, "read"));
+        assert!(!after(CRASH).was_fatal(IS_RESENT | 8, "read"));
+        // Memory is short, which the request need not have caused.
+        for kills in 1..4 {
+            assert!(!after(CRASH + kills * MEMORY_KILL).was_fatal(IS_RESENT | 8, "read"));
         }
         let second = after(2 * CRASH);
         assert!(second.was_fatal(IS_RESENT | 8, "read") && !second.was_fatal(IS_RESENT | 10, "read"));
-        assert!(after(3 * CRASH).was_fatal(IS_RESENT | 10, "read"));
+        assert!(!after(2 * CRASH).was_fatal(IS_RESENT | 12, "read"));
+        assert!(!after(3 * CRASH).was_fatal(IS_RESENT | 10, "read"));
+        let last = after(4 * CRASH);
+        assert!(last.was_fatal(IS_RESENT | 10, "read") && last.was_fatal(IS_RESENT | 12, "read"));
     }
 }

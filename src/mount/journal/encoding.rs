@@ -1,13 +1,14 @@
 //! The bytes of a record: a tag, then the fields, numbers in eight bytes and texts with their length.
 //!
 //! Another version of this program may continue a session, so a tag keeps its meaning and its fields. A record that needs other fields
-//! gets a new tag, or the format another number (`FORMAT` in `mod.rs`). Uses `record.rs`, and `store` for the readers of an array.
+//! gets a new tag, or the format another number (`FORMAT` in `mod.rs`). Uses `record.rs`, and `store` for the readers of an array and the
+//! marks of documents.
 
 use crate::mount::journal::record::{
     Content, DraftChange, LossReports, NameRecord, OpenForWriting, OpenRecord, Record, ScratchRecord,
     WrittenEndRecord,
 };
-use crate::store::Readers;
+use crate::store::{Readers, VersionDigest};
 
 impl Record {
     /// Appends its bytes.
@@ -86,6 +87,12 @@ impl Record {
             Record::ScratchEnded { number } => {
                 fields.tag(20).number(*number);
             }
+            Record::Continued { severity } => {
+                fields.tag(23).number(*severity);
+            }
+            Record::ScratchPut { number, key, mark } => {
+                fields.tag(22).number(*number).bytes(key.as_bytes()).bytes(mark.to_string().as_bytes());
+            }
             Record::Loss { handle, unreported: LossReports { by_fsync, by_close } } => {
                 fields.tag(21).number(*handle).number((*by_fsync).into()).number((*by_close).into());
             }
@@ -153,6 +160,12 @@ impl Record {
             16 => Record::NamesRemoved { group: fields.text()? },
             19 => Record::ScratchPromoted { number: fields.number()? },
             20 => Record::ScratchEnded { number: fields.number()? },
+            23 => Record::Continued { severity: fields.number()? },
+            22 => Record::ScratchPut {
+                number: fields.number()?,
+                key: fields.text()?,
+                mark: VersionDigest::parse(&fields.text()?)?,
+            },
             18 => Record::Sized { number: fields.number()?, size_bytes: fields.number()? },
             21 => Record::Loss {
                 handle: fields.number()?,
@@ -304,6 +317,7 @@ impl Reader<'_> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -329,6 +343,7 @@ mod tests {
             Record::Released { handle: 3 },
             Record::LastNumbers { transient: 1, handle: 2 },
             Record::Resent { unique: 1 << 63, severity: 1 },
+            Record::Continued { severity: 9 },
             Record::Loss { handle: 7, unreported: LossReports { by_fsync: false, by_close: true } },
             Record::Delivered { handle: 3, unique: 8 },
             Record::WrittenEnd {
@@ -343,6 +358,7 @@ mod tests {
             Record::Begun { unique: 10 },
             Record::Scratch { number: 3, file: ScratchRecord { mode: 0o600, uid: 1, gid: 2, thread: 3 } },
             Record::ScratchPromoted { number: 3 },
+            Record::ScratchPut { number: 3, key: text(), mark: VersionDigest::parse("f3").unwrap() },
             Record::ScratchEnded { number: 3 },
             Record::Name { group: text(), name: text(), entry: NameRecord::File(3) },
             Record::Name { group: text(), name: text(), entry: NameRecord::Expected(7) },

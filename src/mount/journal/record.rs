@@ -1,16 +1,19 @@
 //! The records of a session's journal. `encoding.rs` has their bytes, and `state.rs` the tables that they add up to.
 //! Uses `store` for the readers of an array.
 
-use crate::store::Readers;
+use crate::store::{Readers, VersionDigest};
 
 /// The highest bit of a request's number: a daemon died before it answered the request, and the kernel sends it again (FUSE_UNIQUE_RESEND).
 pub const IS_RESENT: u64 = 1 << 63;
 
-/// The severity of a death by a signal other than SIGKILL: one of the requests that the daemon was handling may have caused it.
+/// The severity of a death by a fault: one of the requests that the daemon was handling may have caused it. Somebody who kills daemons is not a
+/// fault, however often that happens.
 pub const CRASH: u64 = 8;
-/// The severity of a death by SIGKILL, which comes from outside. Only many of them count against a request: the kernel also sends
-/// it to a process that takes too much memory.
-pub const KILL: u64 = 1;
+/// The severity of a kill while the system ended processes for want of memory. A request that needs too much has caused it if that happens again
+/// and again.
+pub const MEMORY_KILL: u64 = 2;
+/// The severity of all deaths from which on a request that was being handled at each of them fails.
+pub const FATAL: u64 = 2 * CRASH;
 
 /// The content of a file that was open, and how it is made again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -232,6 +235,15 @@ pub enum Record {
         /// Its number.
         number: u64,
     },
+    /// A document of the node that is made of a scratch file is about to be put at the node's path.
+    ScratchPut {
+        /// The number of the file.
+        number: u64,
+        /// The key of the document.
+        key: String,
+        /// The mark of the put.
+        mark: VersionDigest,
+    },
     /// A node has the bytes of a scratch file now.
     ScratchEnded {
         /// Its number.
@@ -274,6 +286,11 @@ pub enum Record {
     Resent {
         /// Its number.
         unique: u64,
+        /// The severity of all deaths of daemons before it was received for the first time.
+        severity: u64,
+    },
+    /// Another daemon continues the session.
+    Continued {
         /// The severity of all deaths of daemons by then.
         severity: u64,
     },

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::mount::journal::record::{
-    CRASH, DraftChange, LossReports, NameRecord, OpenRecord, Record, ScratchRecord, WrittenEndRecord,
+    DraftChange, FATAL, LossReports, NameRecord, OpenRecord, Record, ScratchRecord, WrittenEndRecord,
 };
+use crate::store::VersionDigest;
 
 /// An inode that the kernel may know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,8 +48,10 @@ pub struct SessionState {
     pub last_transient: u64,
     /// The highest handle.
     pub last_handle: u64,
-    /// Requests that were received again, each with the severity of all deaths by then.
+    /// Requests that were received again, each with the severity of all deaths before it was received for the first time.
     pub resent: BTreeMap<u64, u64>,
+    /// The severity of all deaths before the last daemon, if another one was before it.
+    pub severity: Option<u64>,
     /// For each handle that may write, the request that gave it to the kernel.
     pub delivered: BTreeMap<u64, u64>,
     /// What handles have not reported yet of bytes that are lost, by handle.
@@ -61,6 +64,8 @@ pub struct SessionState {
     pub scratch: BTreeMap<u64, ScratchRecord>,
     /// The ones that nodes were about to be made of.
     pub promoted_scratch: BTreeSet<u64>,
+    /// The documents that were about to be put for nodes that are made of scratch files, by number: their keys and marks.
+    pub scratch_puts: BTreeMap<u64, Vec<(String, VersionDigest)>>,
     /// Those with bytes that a node has now.
     pub ended_scratch: BTreeSet<u64>,
     /// The names that the store does not have, by group.
@@ -134,7 +139,11 @@ impl SessionState {
             Record::ScratchPromoted { number } => {
                 self.promoted_scratch.insert(number);
             }
+            Record::ScratchPut { number, key, mark } => {
+                self.scratch_puts.entry(number).or_default().push((key, mark));
+            }
             Record::ScratchEnded { number } => {
+                self.scratch_puts.remove(&number);
                 self.ended_scratch.insert(number);
             }
             Record::Draft { inode, change: DraftChange::Ended } => {
@@ -158,9 +167,10 @@ impl SessionState {
             }
             Record::Resent { unique, severity } => {
                 // A request that would be fatal by now was answered, or it would have come again.
-                self.resent.retain(|_, before| *before + CRASH >= severity);
+                self.resent.retain(|_, before| before.saturating_add(FATAL) >= severity);
                 self.resent.entry(unique).or_insert(severity);
             }
+            Record::Continued { severity } => self.severity = Some(severity),
         }
     }
 
@@ -200,7 +210,10 @@ impl SessionState {
             let promoted =
                 self.promoted_scratch.contains(&number).then_some(Record::ScratchPromoted { number });
             let ended = self.ended_scratch.contains(&number).then_some(Record::ScratchEnded { number });
-            std::iter::once(Record::Scratch { number, file }).chain(promoted).chain(ended)
+            let puts = self.scratch_puts.get(&number).into_iter().flatten();
+            let puts =
+                puts.map(move |(key, mark)| Record::ScratchPut { number, key: key.clone(), mark: *mark });
+            std::iter::once(Record::Scratch { number, file }).chain(promoted).chain(puts).chain(ended)
         })
     }
 
@@ -220,6 +233,7 @@ impl SessionState {
         let last = Record::LastNumbers { transient: self.last_transient, handle: self.last_handle };
         let open = self.open.values().cloned().map(Record::Opened);
         let resent = self.resent.iter().map(|(&unique, &severity)| Record::Resent { unique, severity });
+        let continued = self.severity.map(|severity| Record::Continued { severity });
         let delivered = self.delivered.iter().map(|(&handle, &unique)| Record::Delivered { handle, unique });
         let losses = self.losses.iter().map(|(&handle, &unreported)| Record::Loss { handle, unreported });
         let ends = self.written_ends.iter().map(|(&inode, &end)| Record::WrittenEnd { inode, end });
@@ -237,12 +251,20 @@ impl SessionState {
             changes.iter().map(move |change| Record::Draft { inode, change: change.clone() })
         });
         let scratch = self.scratch_in_use().chain(names).chain(drafts);
-        tables.chain(resent).chain(delivered).chain(losses).chain(ends).chain(begun).chain(scratch)
+        tables
+            .chain(resent)
+            .chain(continued)
+            .chain(delivered)
+            .chain(losses)
+            .chain(ends)
+            .chain(begun)
+            .chain(scratch)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::mount::journal::record::Content;
 
@@ -262,6 +284,7 @@ mod tests {
             name: name.to_owned(),
             entry,
         };
+        let mark = VersionDigest::parse("1f").unwrap();
         let mut state = SessionState::default();
         for record in [
             Record::Session { mountpoint: b"/mnt".to_vec(), request: vec![1], reply: vec![2] },
@@ -278,6 +301,7 @@ mod tests {
             opened(6),
             Record::Released { handle: 6 },
             Record::Resent { unique: 9, severity: 1 },
+            Record::Continued { severity: 8 },
             Record::Delivered { handle: 5, unique: 12 },
             Record::Delivered { handle: 6, unique: 14 },
             Record::Released { handle: 6 },
@@ -290,6 +314,9 @@ mod tests {
             name("a", "x", NameRecord::File(1)),
             Record::ScratchPromoted { number: 1 },
             Record::ScratchEnded { number: 1 },
+            Record::Scratch { number: 2, file: ScratchRecord { mode: 1, uid: 2, gid: 3, thread: 4 } },
+            name("a", "x.json", NameRecord::File(2)),
+            Record::ScratchPut { number: 2, key: "a/x/zarr.json".to_owned(), mark },
             Record::Draft { inode: 2, change: DraftChange::Resize(0) },
             Record::Draft { inode: 2, change: DraftChange::Ended },
             Record::Draft { inode: 3, change: DraftChange::Write { offset: 0, bytes: vec![7] } },

@@ -441,6 +441,50 @@ mod tests {
         assert!(log.old_segments(0).is_none());
     }
 
+    /// Adds records, each of which fills a segment and is kept, until the log has this many segments.
+    fn fill(log: &Arc<UnstoredLog>, segments: u64, kept: &mut Vec<Recorded>) {
+        while log.state.lock().segments.count() < segments {
+            let payload = vec![7; log.file.segment_bytes() as usize * 3 / 4];
+            kept.push(log.add(bytes_at(0), &payload, &describe).unwrap());
+        }
+    }
+
+    #[test]
+    fn chunks_are_recorded_again_where_the_log_is_longer_than_its_limit_and_than_twice_what_is_dirty() {
+        let log = Arc::new(UnstoredLog::create(memory(), LIMIT_BYTES).unwrap());
+        let (segment_bytes, mut kept) = (log.file.segment_bytes(), Vec::new());
+        let of_limit = LIMIT_BYTES / segment_bytes;
+        fill(&log, of_limit, &mut kept);
+        assert_eq!(log.old_segments(0), None, "it is as long as it may be");
+        fill(&log, of_limit + 1, &mut kept);
+        let count = of_limit + 1;
+        let first = kept.first().unwrap().segment().number();
+        assert_eq!(log.old_segments(0), Some(first + count / 2), "the older half");
+        let most = count * segment_bytes / 2 - 2 * segment_bytes;
+        assert_eq!(log.old_segments(most), None, "most of it is needed");
+        assert_eq!(log.old_segments(most - 1), Some(first + count / 2));
+        // The limit of a small log has at least these segments.
+        let small = Arc::new(UnstoredLog::create(memory(), 1).unwrap());
+        let mut kept = Vec::new();
+        fill(&small, MIN_SEGMENTS, &mut kept);
+        assert_eq!(small.old_segments(0), None);
+        fill(&small, MIN_SEGMENTS + 3, &mut kept);
+        assert!(small.old_segments(0).is_some());
+    }
+
+    #[test]
+    fn a_log_that_is_eight_times_too_long_takes_no_more_until_something_is_stored() {
+        let log = Arc::new(UnstoredLog::create(memory(), 1).unwrap());
+        let mut kept = Vec::new();
+        fill(&log, MOST_LIMITS * MIN_SEGMENTS + 1, &mut kept);
+        let refused = log.add(bytes_at(0), &[1], &describe).err().unwrap();
+        assert!(refused.to_string().contains("too much is written that is not stored"), "{refused}");
+        // The second record begins in the first segment, too.
+        kept.drain(..2);
+        log.free();
+        drop(log.add(bytes_at(0), &[1], &describe).unwrap());
+    }
+
     #[test]
     fn another_daemon_finds_what_counts() {
         let file = memory();

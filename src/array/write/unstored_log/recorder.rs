@@ -21,6 +21,8 @@ pub struct ChunkRecorder {
     number: Arc<OnceLock<u64>>,
     /// Whether the log says that bytes are not recorded. Shared likewise.
     mark: Arc<UnstoredMark>,
+    /// Set if nothing is recorded. Shared likewise.
+    is_left_out: Arc<OnceLock<()>>,
 }
 
 /// What the log has of a write.
@@ -54,6 +56,7 @@ impl ChunkRecorder {
             resources: Arc::clone(resources),
             number: Arc::new(OnceLock::new()),
             mark: Arc::default(),
+            is_left_out: Arc::new(OnceLock::new()),
         }
     }
 
@@ -64,7 +67,13 @@ impl ChunkRecorder {
             resources: Arc::clone(&self.resources),
             number: Arc::clone(&self.number),
             mark: Arc::clone(&self.mark),
+            is_left_out: Arc::clone(&self.is_left_out),
         }
+    }
+
+    /// Records nothing from now on.
+    pub fn record_nothing(&self) {
+        let _ = self.is_left_out.set(());
     }
 
     /// Continues the records of an array of a former daemon.
@@ -83,7 +92,7 @@ impl ChunkRecorder {
     }
 
     fn log(&self) -> Option<&Arc<UnstoredLog>> {
-        self.resources.unstored_log()
+        self.resources.unstored_log().filter(|_| self.is_left_out.get().is_none())
     }
 
     fn add(&self, log: &Arc<UnstoredLog>, header: Header, payload: &[u8]) -> Result<Recorded> {

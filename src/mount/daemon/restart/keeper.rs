@@ -26,13 +26,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::mount::daemon::procfs::start_ticks;
+use crate::mount::daemon::procfs::{MemoryKills, start_ticks};
 use crate::mount::daemon::restart::holder::{self, HeldFiles, KeeperHolder, MAX_HELD, OTHER_DESCRIPTORS};
 use crate::mount::daemon::restart::mark;
 use crate::mount::daemon::restart::service::{Found, StoredSession};
 use crate::mount::fs::KeeperInfo;
 use crate::mount::journal::held::{HeldDescriptors, SessionDescriptors, UNSTORED};
-use crate::mount::journal::record::{CRASH, KILL};
+use crate::mount::journal::record::{CRASH, MEMORY_KILL};
 use crate::mount::options::Options;
 use crate::sys::{self, Fork, ProcessEnd, SignalSet};
 
@@ -149,10 +149,8 @@ pub struct NextCall {
 
 impl From<Found> for NextCall {
     fn from(found: Found) -> Self {
-        let Found { device, journal, held, deaths, is_over, stored } = found;
+        let Found { device, journal, held, severity, is_over, stored } = found;
         let keeper = Keeper::ServiceManager(stored.clone());
-        // A service manager does not say how a daemon has died.
-        let severity = deaths.saturating_mul(CRASH / 2);
         let descriptors = SessionDescriptors::new(stored, held);
         NextCall { device, journal, descriptors, severity, is_over, keeper }
     }
@@ -241,7 +239,18 @@ pub fn keep(mut report: PipeWriter, stores_first: bool) -> Result<Daemon> {
     let begun = Beginning::new().inspect_err(|error| {
         let _ = report.write_all(error.to_string().as_bytes());
     })?;
-    let Beginning { journal, held, folder, program, signals, device_from, device_to, reader, writer } = begun;
+    let Beginning {
+        journal,
+        held,
+        folder,
+        program,
+        memory_kills,
+        signals,
+        device_from,
+        device_to,
+        reader,
+        writer,
+    } = begun;
     let pid = std::process::id();
     let keeper = KeeperInfo { pid, start_ticks: start_ticks(pid) };
     let child = match sys::fork().map_err(cannot_start)? {
@@ -266,6 +275,7 @@ pub fn keep(mut report: PipeWriter, stores_first: bool) -> Result<Daemon> {
         program,
         signal_file: signals.descriptor().map_err(cannot_start)?,
         signals,
+        memory_kills,
         tokens: MAX_DEATHS,
         counted_at: Instant::now(),
         short_lives: 0,
@@ -294,6 +304,7 @@ struct Beginning {
     held: HeldFiles,
     folder: PathBuf,
     program: PathBuf,
+    memory_kills: MemoryKills,
     signals: SignalSet,
     device_from: UnixStream,
     device_to: UnixStream,
@@ -315,6 +326,7 @@ impl Beginning {
             journal: sys::memory_file(c"zarrfs-session").map_err(cannot_start)?,
             folder: env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
             program: env::current_exe().map_err(cannot_start)?,
+            memory_kills: MemoryKills::open(),
             signals: SignalSet::block(&signals).map_err(cannot_start)?,
             device_from,
             device_to,
@@ -389,6 +401,8 @@ struct Kept {
     signals: SignalSet,
     /// Readable when one of these signals has arrived.
     signal_file: OwnedFd,
+    /// Counts the processes that the system has ended for want of memory.
+    memory_kills: MemoryKills,
     /// How many more daemons may die, as of `counted_at`.
     tokens: f64,
     counted_at: Instant,
@@ -414,8 +428,7 @@ impl Kept {
                     if is_planned {
                         return;
                     }
-                    let severity = if signal == libc::SIGKILL { KILL } else { CRASH };
-                    self.severity += severity;
+                    self.severity += self.severity_of(signal);
                     self.count_death(daemon.since.elapsed(), &format!("was ended by signal {signal}"));
                     return;
                 }
@@ -435,6 +448,17 @@ impl Kept {
                 let is_sent = sys::signal_child(daemon.pid, signal).is_ok();
                 is_planned = is_sent && !self.stores_first;
             }
+        }
+    }
+
+    /// Returns how much a death by a signal says against the requests that the daemon was handling.
+    fn severity_of(&mut self, signal: i32) -> u64 {
+        let is_for_memory = self.memory_kills.have_risen();
+        match signal {
+            libc::SIGKILL if is_for_memory => MEMORY_KILL,
+            // Somebody has sent it.
+            libc::SIGKILL | libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT => 0,
+            _ => CRASH,
         }
     }
 

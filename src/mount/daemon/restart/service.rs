@@ -19,9 +19,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
+use crate::mount::daemon::procfs::MemoryKills;
 use crate::mount::daemon::restart::holder::MAX_HELD;
 use crate::mount::daemon::service_manager::sd_notify;
 use crate::mount::journal::held::{DescriptorHolder, HeldDescriptors, is_valid_name};
+use crate::mount::journal::record::{CRASH, MEMORY_KILL};
 use crate::sys;
 
 /// How many descriptors the service manager stores for this service (systemd 254 sets it, and the unit for older ones).
@@ -34,9 +36,16 @@ const JOURNAL: &str = "zarrfs.journal";
 const DEATHS: &str = "zarrfs.deaths";
 /// The most bytes of all names: the service manager passes them in one variable, which Linux limits to 128 KiB.
 const MAX_NAMES_BYTES: usize = 100 << 10;
-/// Where the file with the count of deaths has the count, and the way the last daemon ended.
-const COUNT_AT: u64 = 0;
+/// Where the file about deaths has the way the last daemon ended.
 const END_AT: u64 = 8;
+/// Where it has a byte that a daemon sets when it ends by a fault of its own (a service manager does not say how a daemon ended).
+const FAULT_AT: u64 = 9;
+/// Where it has the severity of all deaths.
+const SEVERITY_AT: u64 = 16;
+/// Where it has how many processes the system had ended for want of memory when the last daemon began.
+const MEMORY_KILLS_AT: u64 = 24;
+/// Its length. Another version of this program may have made a shorter one.
+const DEATHS_BYTES: usize = 32;
 /// It died.
 const DIED: u8 = 0;
 /// It left the session to the next one.
@@ -58,8 +67,8 @@ pub struct Found {
     pub journal: OwnedFd,
     /// What else is held.
     pub held: HeldDescriptors,
-    /// How many daemons of the session have died.
-    pub deaths: u64,
+    /// The severity of all deaths of daemons in this session.
+    pub severity: u64,
     /// The session cannot be continued, but may have unstored bytes: the mount has ended, or the last daemon gave up.
     pub is_over: bool,
     /// What is stored.
@@ -107,10 +116,11 @@ pub fn take_session() -> Result<Option<Found>> {
         return Ok(None);
     };
     let stored = StoredSession { store, deaths: File::from(deaths) };
-    let (deaths, has_given_up) = stored.count_death().map_err(failed)?;
+    let (severity, has_given_up) = stored.count_death().map_err(failed)?;
+    stored.record_faults();
     // If the mount was unmounted while no daemon ran, its device is no longer connected.
     let is_over = has_given_up || sys::has_ended(device.as_fd());
-    Ok(Some(Found { device, journal, held, deaths, is_over, stored: Arc::new(stored) }))
+    Ok(Some(Found { device, journal, held, severity, is_over, stored: Arc::new(stored) }))
 }
 
 /// Empties the store because this program cannot even start: the mount ends.
@@ -124,8 +134,11 @@ impl StoredSession {
     /// Creates a session with nothing in the store.
     pub fn new() -> io::Result<Self> {
         let deaths = File::from(sys::memory_file(c"zarrfs-deaths")?);
-        deaths.write_all_at(&[0; 9], COUNT_AT)?;
-        Ok(StoredSession { store: DescriptorStore::new(std::iter::empty()), deaths })
+        deaths.write_all_at(&[0; DEATHS_BYTES], 0)?;
+        let stored = StoredSession { store: DescriptorStore::new(std::iter::empty()), deaths };
+        stored.write_number(MEMORY_KILLS_AT, MemoryKills::open().count())?;
+        stored.record_faults();
+        Ok(stored)
     }
 
     /// Stores the descriptors that the next daemon needs.
@@ -157,17 +170,41 @@ impl StoredSession {
         self.store.forget();
     }
 
-    /// Counts the end of the daemon before, if it died. Returns the number of deaths, and whether a daemon has given up.
-    fn count_death(&self) -> io::Result<(u64, bool)> {
-        let (mut count, mut end) = ([0; 8], [DIED]);
-        self.deaths.read_exact_at(&mut count, COUNT_AT)?;
-        self.deaths.read_exact_at(&mut end, END_AT)?;
-        let count = u64::from_le_bytes(count).saturating_add(u64::from(end == [DIED]));
-        self.deaths.write_all_at(&count.to_le_bytes(), COUNT_AT)?;
-        if end == [LEFT] {
-            self.deaths.write_all_at(&[DIED], END_AT)?;
+    /// Has the end of this process recorded, if a fault ends it.
+    fn record_faults(&self) {
+        let recorded =
+            self.deaths.try_clone().and_then(|file| sys::record_faults(file.into(), FAULT_AT as i64));
+        if let Err(error) = recorded {
+            log::warn!("a crash of this process will not be recorded: {error}");
         }
-        Ok((count, end == [GAVE_UP]))
+    }
+
+    fn write_number(&self, at: u64, number: u64) -> io::Result<()> {
+        self.deaths.write_all_at(&number.to_le_bytes(), at)
+    }
+
+    /// Counts the end of the daemon before, if it died. Returns the severity of all deaths, and whether a daemon has given up.
+    fn count_death(&self) -> io::Result<(u64, bool)> {
+        let mut bytes = [0; DEATHS_BYTES];
+        let length = self.deaths.read_at(&mut bytes, 0)?;
+        let number = |at: u64| {
+            let bytes = usize::try_from(at).ok().and_then(|at| bytes.get(at..at + 8)?.try_into().ok());
+            bytes.map_or(0, u64::from_le_bytes)
+        };
+        let byte = |at: u64| usize::try_from(at).ok().and_then(|at| bytes.get(at).copied()).unwrap_or(0);
+        let (end, memory_kills) = (byte(END_AT), MemoryKills::open().count());
+        let has_more_kills = length == DEATHS_BYTES && memory_kills > number(MEMORY_KILLS_AT);
+        let severity = match end {
+            _ if byte(FAULT_AT) != 0 => CRASH,
+            DIED if has_more_kills => MEMORY_KILL,
+            // Somebody has killed it, or it could not start.
+            _ => 0,
+        };
+        let severity = number(SEVERITY_AT).saturating_add(severity);
+        self.write_number(SEVERITY_AT, severity)?;
+        self.write_number(MEMORY_KILLS_AT, memory_kills)?;
+        self.deaths.write_all_at(&[if end == LEFT { DIED } else { end }, 0], END_AT)?;
+        Ok((severity, end == GAVE_UP))
     }
 }
 
@@ -226,5 +263,37 @@ impl DescriptorStore {
         self.remove(DEVICE);
         let names: Vec<String> = self.names.lock().iter().cloned().collect();
         names.iter().for_each(|name| self.remove(name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn stored(length: usize) -> StoredSession {
+        let deaths = File::from(sys::memory_file(c"zarrfs-test").unwrap());
+        deaths.write_all_at(&vec![0; length], 0).unwrap();
+        StoredSession { store: DescriptorStore::new(std::iter::empty()), deaths }
+    }
+
+    #[test]
+    fn only_a_fault_counts_and_the_want_of_memory_a_little() {
+        let session = stored(DEATHS_BYTES);
+        // As if the count had not risen since.
+        session.write_number(MEMORY_KILLS_AT, u64::MAX).unwrap();
+        assert_eq!(session.count_death().unwrap(), (0, false), "somebody has killed it");
+        for severity in [CRASH, 2 * CRASH] {
+            session.deaths.write_all_at(&[1], FAULT_AT).unwrap();
+            assert_eq!(session.count_death().unwrap(), (severity, false));
+        }
+        session.plan_end();
+        session.write_number(MEMORY_KILLS_AT, u64::MAX).unwrap();
+        assert_eq!(session.count_death().unwrap(), (2 * CRASH, false));
+        session.give_up();
+        session.write_number(MEMORY_KILLS_AT, u64::MAX).unwrap();
+        assert_eq!(session.count_death().unwrap(), (2 * CRASH, true));
+        // A version before this one has made the file.
+        assert_eq!(stored(9).count_death().unwrap(), (0, false));
     }
 }

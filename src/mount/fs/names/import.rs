@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::array::{Engine, Layout, Order};
 use crate::error::Error;
 use crate::formats::npy;
-use crate::hierarchy::author::{NewArray, Place, dimension_names};
+use crate::hierarchy::author::{AnnouncePut, NewArray, Place, dimension_names};
 use crate::metadata::ZarrFormat;
 use crate::metadata::author::{ArraySpec, ElementType, NodeDocument};
 use crate::mount::fs::error::{Failure, FsResult};
@@ -31,15 +31,17 @@ pub struct NpyImport {
 }
 
 impl NpyImport {
-    /// Begins an array at a place with the start of the file.
+    /// Begins an array at a place with the start of the file. `announce` gets the marks of its documents, if they are put at its path.
     pub fn begin(
         engine: &Arc<Engine>,
         store: &Arc<dyn Store>,
         place: &Place,
         start: &[u8],
+        announce: AnnouncePut<'_>,
     ) -> FsResult<Self> {
         let header = NpyHeader::read(store, place, start)?;
-        let new = NewArray::begin(engine, store, place, header.documents, header.layout)?;
+        let (documents, layout) = (header.documents, header.layout);
+        let new = NewArray::begin_announced(engine, store, place, documents, layout, Some(announce))?;
         let length = usize::try_from(header.bytes).unwrap_or(usize::MAX);
         let (bytes, elements) = start.split_at_checked(length).unwrap_or((start, &[]));
         let total = header.bytes.saturating_add(new.array().size_bytes());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::array::{Engine, Order};
 use crate::error::Error;
-use crate::hierarchy::author::{NewArray, Place};
+use crate::hierarchy::author::{self, AnnouncePut, NewArray, Place};
 use crate::metadata::author::declared;
 use crate::metadata::{MAX_DOCUMENT_BYTES, ZarrFormat};
 use crate::mount::fs::entity::Entity;
@@ -95,7 +95,18 @@ impl Promotions {
             return None;
         };
         let place = self.new_place(file, NodeName { group: &group, name: stem }).ok()?;
-        NpyImport::begin(&self.engine, self.nodes.store(), &place, start).ok()
+        self.announcing(file, |announce| {
+            NpyImport::begin(&self.engine, self.nodes.store(), &place, start, announce)
+        })
+        .ok()
+    }
+
+    /// Makes an array of a file, with a callback that records the marks of its documents.
+    fn announcing<T>(&self, file: &ScratchFile, make: impl FnOnce(AnnouncePut<'_>) -> T) -> T {
+        make(&|key, mark| {
+            self.names.record_put(file, key, mark);
+            Ok(())
+        })
     }
 
     /// Promotes a scratch file to what its name says, when it is closed. A file that has more than `writers` is left to the close of
@@ -115,6 +126,7 @@ impl Promotions {
         if self.finish_former(file, NodeName { group: &group, name: &name })? {
             return Ok(());
         }
+        self.take_back_former(file)?;
         let edited = self.hidden_sidecar(&group, &name)?;
         let kind = promoted_kind(&name).filter(|_| self.options.create);
         if edited.is_none() && kind.is_none() {
@@ -128,16 +140,17 @@ impl Promotions {
         if let Some(checked) = file.begin_check() {
             return checked;
         }
-        let made = match (edited, kind) {
-            (Some(edited), _) => self.edit(file, &mut content, &edited, file.caller()),
+        let mut make = || match (&edited, kind) {
+            (Some(edited), _) => self.edit(file, &mut content, edited, file.caller()),
             (None, Some(kind)) => self.make(file, &mut content, &group, kind),
             (None, None) => Ok(()),
         };
-        drop(content);
-        // An object store may carry out the last request of a daemon after its death, so the node can exist only by now.
-        if made.is_err() && self.finish_former(file, NodeName { group: &group, name: &name })? {
-            return Ok(());
+        let mut made = make();
+        // An object store may carry out the last request of a daemon after its death, so the document can be there only by now.
+        if made.is_err() && self.take_back_former(file)? {
+            made = make();
         }
+        drop(content);
         match made {
             Ok(()) => {
                 file.record_check(None, None);
@@ -169,6 +182,33 @@ impl Promotions {
         file.end(&mut file.content());
         self.names.remove(name.group, name.name);
         Ok(true)
+    }
+
+    /// Removes what a daemon that has died may have put of the node that is made of a file. In a store without folders, that node is not hidden
+    /// before it is complete. Returns whether anything was removed.
+    fn take_back_former(&self, file: &ScratchFile) -> FsResult<bool> {
+        let puts = self.names.former_puts(file);
+        let Some((path, _)) = puts.first().and_then(|put| put.key.rsplit_once('/')) else { return Ok(false) };
+        let is_removed = author::take_back(self.nodes.store(), path, &puts)?;
+        self.nodes.forget(path);
+        Ok(is_removed)
+    }
+
+    /// Shows an array to all readers, and records that all of it is there, so that a daemon that continues this one does not make it again.
+    fn publish(
+        &self,
+        file: &ScratchFile,
+        is_hidden: bool,
+        publish: impl FnOnce() -> FsResult<()>,
+    ) -> FsResult<()> {
+        // One step completes a hidden array. Another one is at its path before it is complete.
+        if is_hidden {
+            self.names.record_promotion(file);
+            return publish();
+        }
+        publish()?;
+        self.names.record_promotion(file);
+        Ok(())
     }
 
     /// Returns the sidecar that a scratch file hides.
@@ -258,7 +298,11 @@ impl Promotions {
             layout.byte_order,
         );
         let documents = documents.map_err(usage_failure)?;
-        let new = NewArray::begin(&self.engine, self.nodes.store(), &place, documents, layout)?;
+        let new = self.announcing(file, |announce| {
+            let (engine, store) = (&self.engine, self.nodes.store());
+            NewArray::begin_announced(engine, store, &place, documents, layout, Some(announce))
+        })?;
+        let is_hidden = new.is_hidden();
         if let Some(elements) = &elements {
             // Locked before its size is compared: a write in between would be lost.
             let mut from = elements.content();
@@ -269,14 +313,12 @@ impl Promotions {
                 return Err(Failure::Error(Error::Usage(sentence)));
             }
             copy_elements(elements, &from, 0, &new)?;
-            self.names.record_promotion(file);
-            new.publish()?;
+            self.publish(file, is_hidden, || Ok(new.publish()?))?;
             elements.end(&mut from);
             drop(from);
             self.names.remove(node.group, node.name);
         } else {
-            self.names.record_promotion(file);
-            new.publish()?;
+            self.publish(file, is_hidden, || Ok(new.publish()?))?;
             self.names.expect(file.caller().thread, node.group, node.name);
         }
         file.end(content);
@@ -302,22 +344,22 @@ impl Promotions {
             // In a store without folders, the array has taken its place already.
             let place = if import.is_in_place() { None } else { Some(self.new_place(file, node)?) };
             if let ScratchContent::Import(import) = std::mem::replace(content, ScratchContent::Ended) {
-                self.names.record_promotion(file);
-                import.publish(place.as_ref())?;
+                self.publish(file, !import.is_in_place(), || import.publish(place.as_ref()))?;
             }
         } else {
             let place = self.new_place(file, node)?;
             let start = file.bytes(content, 0, MAX_HEADER_BYTES)?;
             let store = self.nodes.store();
-            let header = NpyHeader::read(store, &place, &start)?;
-            let new = NewArray::begin(&self.engine, store, &place, header.documents, header.layout)?;
-            let wanted = header.bytes.saturating_add(new.array().size_bytes());
+            let NpyHeader { bytes, documents, layout } = NpyHeader::read(store, &place, &start)?;
+            let new = self.announcing(file, |announce| {
+                NewArray::begin_announced(&self.engine, store, &place, documents, layout, Some(announce))
+            })?;
+            let wanted = bytes.saturating_add(new.array().size_bytes());
             if has != wanted {
                 return Err(incomplete(has, wanted));
             }
-            copy_elements(file, content, header.bytes, &new)?;
-            self.names.record_promotion(file);
-            new.publish()?;
+            copy_elements(file, content, bytes, &new)?;
+            self.publish(file, new.is_hidden(), || Ok(new.publish()?))?;
         }
         file.end(content);
         Ok(())

@@ -20,6 +20,7 @@ use crate::mount::fs::names::node_name::NodeName;
 use crate::mount::fs::names::scratch::{Caller, ScratchContent, ScratchFile};
 use crate::mount::fs::open_file::OpenFile;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
+use crate::mount::journal::record::IS_RESENT;
 
 /// The bytes that are copied at a time.
 const BLOCK_BYTES: u64 = 1 << 20;
@@ -56,7 +57,9 @@ impl NameChanges {
         if target.is_some() && keeps {
             return Err(Failure::Errno(libc::EEXIST));
         }
-        if target.as_ref() == Some(&source) {
+        // A daemon that has died may have given the file the other name, and nothing more.
+        let is_resent = caller.request & IS_RESENT != 0;
+        if target.as_ref() == Some(&source) && !(is_resent && matches!(source.kind, EntityKind::Scratch(_))) {
             return Ok(None);
         }
         let from = NodeName { group: &from_group, name: from.name };

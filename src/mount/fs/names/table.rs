@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::hierarchy::author::DocumentPut;
 use crate::mount::fs::attributes::{Attributes, Stat};
 use crate::mount::fs::entity::{Entity, EntityKind};
 use crate::mount::fs::error::{Failure, FsResult};
@@ -23,7 +24,7 @@ use crate::mount::journal::Journal;
 use crate::mount::journal::held::DescriptorHolder;
 use crate::mount::journal::record::{NameRecord, Record, ScratchRecord};
 use crate::mount::journal::state::SessionState;
-use crate::store::join;
+use crate::store::{VersionDigest, join};
 
 /// How long a name stays free for the file that takes its place.
 const VACANT_FOR: Duration = Duration::from_secs(10);
@@ -73,6 +74,8 @@ pub struct NameTable {
     session: OnceLock<Arc<KeptSession>>,
     /// The files that a daemon that has died was about to make nodes of.
     promoted: OnceLock<BTreeSet<u64>>,
+    /// The documents that such a daemon may have put at the paths of nodes, by the number of the file.
+    former_puts: Mutex<BTreeMap<u64, Vec<DocumentPut>>>,
     /// The files from before a restart of the daemon, until their handles are restored.
     restored: Mutex<Vec<Arc<ScratchFile>>>,
     /// Held by each change of names.
@@ -102,6 +105,7 @@ impl NameTable {
             },
             session: OnceLock::new(),
             promoted: OnceLock::new(),
+            former_puts: Mutex::default(),
             restored: Mutex::default(),
             changing: Mutex::default(),
         }
@@ -260,6 +264,10 @@ impl NameTable {
                 }
             }
         }
+        let put = |(key, mark): &(String, VersionDigest)| DocumentPut { key: key.clone(), mark: *mark };
+        let puts = state.scratch_puts.iter().filter(|(number, _)| !state.promoted_scratch.contains(number));
+        *self.former_puts.lock() =
+            puts.map(|(&number, puts)| (number, puts.iter().map(put).collect())).collect();
         // Files that are open and have no name live as long as their handles.
         *self.restored.lock() = files.into_values().collect();
     }
@@ -277,6 +285,27 @@ impl NameTable {
     /// Returns whether a daemon that has died was about to make a node of a file.
     pub fn was_promoted(&self, file: &ScratchFile) -> bool {
         self.promoted.get().is_some_and(|promoted| promoted.contains(&file.number()))
+    }
+
+    /// Records that a document of the node that is made of a file is about to be put at the node's path.
+    pub fn record_put(&self, file: &ScratchFile, key: &str, mark: VersionDigest) {
+        self.record(|| Record::ScratchPut { number: file.number(), key: key.to_owned(), mark });
+    }
+
+    /// Returns the documents that a daemon that has died may have put for the node that is made of a file.
+    pub fn former_puts(&self, file: &ScratchFile) -> Vec<DocumentPut> {
+        self.former_puts.lock().get(&file.number()).cloned().unwrap_or_default()
+    }
+
+    /// Passes on the documents that a daemon that has died may have put for nodes of which it had the bytes alone, each with the path of the node,
+    /// until `take_back` returns `true` for them. Returns whether none is left.
+    pub fn end_lost_puts(&self, take_back: impl Fn(&str, &[DocumentPut]) -> bool) -> bool {
+        let mut former_puts = self.former_puts.lock();
+        former_puts.retain(|&number, puts| {
+            let path = puts.first().and_then(|put| put.key.rsplit_once('/')).map(|(path, _)| path.to_owned());
+            self.by_number(number).is_some() || path.is_none_or(|path| !take_back(&path, puts))
+        });
+        former_puts.keys().all(|&number| self.by_number(number).is_some())
     }
 
     fn record(&self, record: impl FnOnce() -> Record) {

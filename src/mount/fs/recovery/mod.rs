@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 
 use crate::array::Engine;
 use crate::error::{Error, Result};
+use crate::hierarchy::author;
 use crate::mount::fs::entity::{Entity, EntityKind};
 use crate::mount::fs::error::Failure;
 use crate::mount::fs::inode::{FormerInode, Inode, InodeChange, InodeTable};
@@ -214,7 +215,12 @@ impl Recovery {
             }
         }
         self.parts.names.end_restoring();
-        let is_done = self.waiting.lock().is_empty() && self.parts.engine.former_paths().is_empty();
+        let is_clean = self.parts.names.end_lost_puts(|path, puts| {
+            let taken_back = author::take_back(&self.parts.store, path, puts);
+            taken_back.inspect_err(|error| log::warn!("/{path}: is not complete: {error}")).is_ok()
+        });
+        let is_done =
+            is_clean && self.waiting.lock().is_empty() && self.parts.engine.former_paths().is_empty();
         if is_done {
             self.report_losses();
         }
@@ -317,6 +323,9 @@ fn change_record(change: InodeChange<'_>) -> Record {
         InodeChange::Forgotten(number, count) => Record::Forgotten { number, count },
     }
 }
+
+#[cfg(test)]
+mod at_requests;
 
 #[cfg(test)]
 mod tests {
@@ -431,7 +440,7 @@ mod tests {
 
     /// Keeps descriptors for the next file system.
     #[derive(Default)]
-    struct Kept(Mutex<HeldDescriptors>);
+    pub(super) struct Kept(pub(super) Mutex<HeldDescriptors>);
 
     impl DescriptorHolder for Kept {
         fn hold(&self, name: &str, file: BorrowedFd<'_>) -> io::Result<()> {
@@ -444,7 +453,7 @@ mod tests {
         }
     }
 
-    fn write(fs: &FileSystem, handle: u64, offset: u64, data: &[u8]) -> FsResult<()> {
+    pub(super) fn write(fs: &FileSystem, handle: u64, offset: u64, data: &[u8]) -> FsResult<()> {
         let blocking = Blocking::Yes;
         let write = FileWrite { offset, data, is_page: false, blocking, request: 0 };
         fs.file(handle)?.write(write).map(|begun| drop(begun.finish()))
@@ -490,5 +499,28 @@ mod tests {
         last.recovery().store_left(&descriptors(), Duration::from_secs(9)).unwrap();
         let stored = store.get("a/c/0/0", 1 << 20).unwrap().unwrap();
         assert_eq!(stored, *b"\x07\x07\x07abcde");
+    }
+
+    /// What was written to an array is dropped only if it is certain that there is no such array.
+    #[test]
+    fn an_array_is_gone_only_if_the_store_says_so() {
+        let mut options = Options::new("s", "/mnt");
+        (options.writable, options.create) = (true, true);
+        let store = store(4, 7);
+        store.put("a/c/0/0", b"12345678".as_slice()).unwrap();
+        let fs = FileSystem::new(Arc::new(options), store.clone());
+        let is_gone = |path: &str| fs.recovery().reopening.is_gone(path);
+        assert!(!is_gone("a") && is_gone("b"));
+        // The document is broken for a moment, or of something that this version cannot serve.
+        for document in ["", "{", r#"{"zarr_format":3,"node_type":"array"}"#, r#"{"zarr_format":9}"#] {
+            store.put("a/zarr.json", document.as_bytes()).unwrap();
+            assert!(!is_gone("a"), "{document}");
+        }
+        // Chunks without a document, as a removal in a store without folders leaves them for a moment.
+        assert!(store.delete("a/zarr.json") && is_gone("a"));
+        assert!(store.delete("a/c/0/0") && is_gone("a"));
+        let group = br#"{"zarr_format":3,"node_type":"group","attributes":{}}"#;
+        store.put("a/zarr.json", group.as_slice()).unwrap();
+        assert!(is_gone("a"));
     }
 }

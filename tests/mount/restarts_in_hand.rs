@@ -1,0 +1,150 @@
+//! Requests that are in hand while daemons die. Somebody who kills daemons, however often, costs a request nothing but time. A request that was in
+//! hand at two crashes fails.
+
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::restarts::{end, has_keepers, next_daemon};
+use crate::support::level;
+use crate::support::misbehaving::{BUCKET, Fault, Service};
+use crate::support::place::*;
+use crate::systemd;
+
+/// A store in a bucket, with a chunk that is not delivered while it is held.
+struct Scene {
+    place: Place,
+    service: Service,
+    options: Vec<String>,
+    /// How often somebody has asked for the chunk while it was held.
+    asked: Arc<AtomicU64>,
+}
+
+const LOCATION: &str = "s3://bucket/store.zarr";
+
+impl Scene {
+    fn new() -> Self {
+        let place = Place::new();
+        place.put("zarr.json", r#"{"zarr_format":3,"node_type":"group","attributes":{}}"#);
+        for name in ["slow", "other"] {
+            place.put(&format!("{name}/zarr.json"), array_document(10, 0, "uint8"));
+            place.put(
+                &format!("{name}/c/0/0"),
+                (0..10_000u64).map(|byte| (byte % 241) as u8).collect::<Vec<_>>(),
+            );
+        }
+        assert_eq!(LOCATION, format!("s3://{BUCKET}/store.zarr"));
+        let service = Service::start(place.folder.path());
+        let words = ["--direct-io", "--tune", "request-deadline=300", "--no-sign-request", "--endpoint-url"];
+        let mut options: Vec<String> = words.map(str::to_owned).into();
+        options.push(service.endpoint());
+        Scene { place, service, options, asked: Arc::default() }
+    }
+
+    fn hold(&self) {
+        let asked = self.asked.clone();
+        self.service.misbehave(move |request| {
+            let is_held = request.key.ends_with("slow/c/0/0") && request.method == "GET";
+            asked.fetch_add(u64::from(is_held), Ordering::SeqCst);
+            is_held.then_some(Fault::NoReply)
+        });
+    }
+
+    fn let_go(&self) {
+        self.service.be_well();
+        self.service.hang_up();
+    }
+
+    fn start_reader(&self, name: &str) -> Child {
+        let mut command = Command::new("timeout");
+        command.args(["120", "cat"]).arg(self.place.path(name)).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Ends a daemon that has the request in hand.
+    fn end_one(&self, asked: u64, end: &mut dyn FnMut()) -> u64 {
+        wait_for(|| self.asked.load(Ordering::SeqCst) > asked);
+        let asked = self.asked.load(Ordering::SeqCst);
+        end();
+        asked
+    }
+
+    /// Ends daemons. `end` ends one by a signal, and returns when the next one runs.
+    fn end_daemons(&self, kills: u64, end: &mut dyn FnMut(&str)) {
+        let expected = self.place.cat("slow");
+        let is_read = |output: Output| {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success() && output.stdout == expected, "{said}");
+        };
+        self.hold();
+        let reader = self.start_reader("slow");
+        let mut asked = 0;
+        for _ in 0..kills {
+            asked = self.end_one(asked, &mut || end("KILL"));
+        }
+        self.let_go();
+        is_read(reader.wait_with_output().unwrap());
+        self.hold();
+        asked = self.asked.load(Ordering::SeqCst);
+        let reader = self.start_reader("slow");
+        asked = self.end_one(asked, &mut || end("KILL"));
+        for _ in 0..2 {
+            asked = self.end_one(asked, &mut || end("ABRT"));
+        }
+        let failed = reader.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&failed.stderr).into_owned();
+        assert!(said.contains("Input/output error"), "{said}");
+        is_read(self.start_reader("other").wait_with_output().unwrap());
+        self.let_go();
+        is_read(self.start_reader("slow").wait_with_output().unwrap());
+    }
+}
+
+/// The bug: a kill counted an eighth of a crash, so a request that took long failed after eight kills.
+#[test]
+fn a_request_in_hand_outlives_kills_and_not_two_crashes() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let mut command = Command::new("sh");
+    // A crash leaves no file.
+    command.args(["-c", "ulimit -c 0; exec \"$@\"", "sh", PROGRAM, "mount", "--keeper"]).args(&scene.options);
+    command.arg(LOCATION).arg(scene.place.mountpoint()).env("AWS_PROFILE", "").stdin(Stdio::null());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    if !has_keepers(&scene.place) {
+        return;
+    }
+    let mut daemon = scene.place.daemon();
+    scene.end_daemons(level::pick(2, 10), &mut |name| {
+        // One that dies soon after its start is followed after a pause.
+        std::thread::sleep(Duration::from_secs(1));
+        signal(daemon, name);
+        daemon = next_daemon(&scene.place, daemon);
+    });
+    end(&scene.place, &[daemon]);
+}
+
+/// The bug: a service manager does not say how a daemon has died, so a request failed after two kills.
+#[test]
+fn a_request_in_hand_of_a_service_outlives_kills_and_not_two_crashes() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let options: Vec<&str> = scene.options.iter().map(String::as_str).collect();
+    let mut service = systemd::Service::at(LOCATION, &scene.place, &options, &[("AWS_PROFILE", "")]);
+    service.start();
+    if !systemd::is_stored(&mut service) {
+        return;
+    }
+    scene.end_daemons(level::pick(2, 10), &mut |name| {
+        service.ask(&format!("signal {name}"));
+        assert_eq!(service.ask("wait"), if name == "KILL" { "-9" } else { "-6" });
+        service.start();
+    });
+    service.ask("signal TERM");
+    assert_eq!(service.ask("wait"), "0");
+}
