@@ -263,7 +263,7 @@ fn the_reason_of_a_refusal() {
     put(folder.path(), "t", &json_with_names(&[4, 3], &["time", "lat"]));
     let info = |name: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_zarrfs"));
-        let output = command.arg("info").arg(folder.path()).arg(name).output().unwrap();
+        let output = command.args(["info", "--all"]).arg(folder.path()).arg(name).output().unwrap();
         let text = if output.status.success() { output.stdout } else { output.stderr };
         String::from_utf8(text).unwrap()
     };

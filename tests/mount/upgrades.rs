@@ -87,6 +87,43 @@ fn a_version_that_cannot_read_the_journal_leaves_a_mount_to_the_one_before() {
     assert!(is_written(&place.cat("a")));
 }
 
+/// The program was downgraded after a later version had continued the session, and now the daemon dies.
+#[test]
+fn a_mount_ends_if_no_version_can_read_its_journal() {
+    if !can_mount() {
+        return;
+    }
+    let place = place();
+    let mounted = zarrfs(&[
+        "mount",
+        "--keeper",
+        "--writable",
+        place.store().to_str().unwrap(),
+        place.mountpoint().to_str().unwrap(),
+    ]);
+    assert!(mounted.status.success(), "{}", String::from_utf8_lossy(&mounted.stderr));
+    if !has_keepers(&place) {
+        return;
+    }
+    let (daemon, keeper) = (place.daemon(), keeper(&place).unwrap());
+    let mut files = Descriptors::new(&place);
+    assert_eq!(["open one mnt/a", "write one 3000 5000"].map(|line| files.run(line)), [0, 0]);
+    let is_journal = |path: &std::path::PathBuf| {
+        fs::read_link(path).is_ok_and(|target| target.to_string_lossy().starts_with("/memfd:zarrfs-session"))
+    };
+    let open = fs::read_dir(format!("/proc/{keeper}/fd")).unwrap().map(|entry| entry.unwrap().path());
+    let journal = open.into_iter().find(is_journal).expect("the keeper has the journal");
+    let journal = File::options().write(true).open(journal).unwrap();
+    journal.write_all_at(&[FORMAT, b"x"].concat(), 0).unwrap();
+    signal(daemon, "KILL");
+    wait_for(|| !is_running(keeper));
+    assert!(is_written(&place.cat("a")), "what was written is stored before the mount ends");
+    assert_ne!(files.run("fsync one"), 0);
+    files.end();
+    zarrfs(&["umount", "--stale", place.mountpoint().to_str().unwrap()]);
+    assert!(!is_mounted(&place.mountpoint()));
+}
+
 #[test]
 fn a_service_with_another_version_stores_what_was_written_when_the_store_is_back() {
     if !can_mount() {

@@ -448,7 +448,7 @@ fn end_unreadable(fs: &FileSystem, session: &UnreadableSession) -> Error {
                 // No daemon continues the session, so this says that nothing is left.
                 DescriptorHolder::release(&*call.descriptors, UNSTORED);
             }
-            call.keeper.forget();
+            call.report_unreadable();
             reason.clone()
         }
         // It stays in the session, and the next daemon tries again.

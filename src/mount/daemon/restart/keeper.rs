@@ -31,11 +31,13 @@ use crate::mount::daemon::restart::holder::{self, HeldFiles, KeeperHolder, MAX_H
 use crate::mount::daemon::restart::mark;
 use crate::mount::daemon::restart::service::{Found, StoredSession};
 use crate::mount::fs::KeeperInfo;
-use crate::mount::journal::held::{HeldDescriptors, SessionDescriptors, UNSTORED};
+use crate::mount::journal::held::{DescriptorHolder, HeldDescriptors, SessionDescriptors, UNSTORED};
 use crate::mount::journal::record::{CRASH, MEMORY_KILL};
 use crate::mount::options::Options;
 use crate::sys::{self, Fork, ProcessEnd, SignalSet};
 
+/// The descriptor that a daemon lets the keeper hold if its version cannot continue the session, and everything is stored.
+const UNREADABLE: &str = "zarrfs.unreadable";
 /// The first byte of a report if the mount replies. Any other report is the reason of the failure.
 pub const READY: u8 = 0;
 /// The variable that passes to a program the numbers of the descriptors of the device, the journal, the report, the holder's socket
@@ -145,6 +147,19 @@ pub struct NextCall {
     pub is_over: bool,
     /// The keeper.
     pub keeper: Keeper,
+}
+
+impl NextCall {
+    /// Reports that this version cannot continue the session, of which everything is stored. A keeper tries the program on the disk, and
+    /// then ends the mount.
+    pub fn report_unreadable(&self) {
+        self.keeper.forget();
+        if let Keeper::Process(_) = self.keeper
+            && let Err(error) = DescriptorHolder::hold(&*self.descriptors, UNREADABLE, self.journal.as_fd())
+        {
+            log::warn!("cannot report to the keeper: {error}");
+        }
+    }
 }
 
 impl From<Found> for NextCall {
@@ -499,6 +514,8 @@ impl Kept {
 
     /// Starts daemons until one of them continues the session.
     fn next_daemon(&mut self) -> Result<Forked> {
+        // Whether the program of this process has failed to read the session.
+        let mut is_unreadable_here = false;
         loop {
             // It may have been unmounted while there was no daemon.
             if self.is_over || sys::has_ended(self.device.as_fd()) {
@@ -523,7 +540,10 @@ impl Kept {
                 return Ok(Forked::Keeper(RunningDaemon { pid, since }));
             }
             let end = sys::child_end(pid, true);
-            let is_from_disk = std::mem::take(&mut self.is_from_disk);
+            self.held.receive();
+            let is_unreadable = self.held.has(UNREADABLE);
+            self.held.give_up(UNREADABLE);
+            let is_from_disk = self.is_from_disk;
             let reason = match (text.is_empty(), end) {
                 (false, _) => format!("cannot continue: {}", String::from_utf8_lossy(&text)),
                 (true, Ok(Some(ProcessEnd::Signalled(signal)))) => {
@@ -531,8 +551,19 @@ impl Kept {
                 }
                 (true, _) => "has ended as it began".to_owned(),
             };
-            if is_from_disk {
+            if is_unreadable && is_unreadable_here {
+                log_line(libc::LOG_ERR, &format!("the daemon {reason}; so the mount ends"));
+                self.is_over = true;
+            } else if is_from_disk && !is_unreadable_here {
                 log_line(libc::LOG_ERR, &format!("the program on the disk {reason}; the one before goes on"));
+                self.is_from_disk = false;
+            } else if is_unreadable {
+                // A later version has continued the session before.
+                log_line(
+                    libc::LOG_WARNING,
+                    &format!("the daemon {reason}; the program on the disk is tried"),
+                );
+                (is_unreadable_here, self.is_from_disk) = (true, true);
             } else {
                 self.count_death(since.elapsed(), &reason);
             }
@@ -586,6 +617,11 @@ impl Kept {
         let _ = env::set_current_dir(&self.folder);
         if self.is_from_disk && !self.is_over {
             let error = self.run_from_disk(&report);
+            if error.kind() == io::ErrorKind::NotFound
+                && let Ok(holder) = self.held.holder()
+            {
+                let _ = holder.hold(UNREADABLE, self.journal.as_fd());
+            }
             let _ = report.write_all(error.to_string().as_bytes());
             std::process::exit(1);
         }
