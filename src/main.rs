@@ -2,6 +2,9 @@
 
 mod cli;
 
+#[global_allocator]
+static ALLOCATOR: zarrfs::sys::Allocator = zarrfs::sys::Allocator;
+
 fn main() -> std::process::ExitCode {
     cli::run(std::env::args_os().collect())
 }

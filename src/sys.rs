@@ -23,7 +23,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 pub use held_lock::HeldLock;
 #[cfg(test)]
 pub use held_lock::with_copied_descriptors;
-pub use memory::{Pages, Untouched, keep_freed_memory};
+pub use memory::{Allocator, Pages, Untouched, keep_freed_memory, touch_request_buffers};
 #[cfg(test)]
 pub use process::send_urgently;
 pub use process::{

@@ -1,12 +1,61 @@
-//! Memory in huge pages, as a safe type. Part of `sys.rs`; like it, it uses nothing of the crate.
+//! Memory in huge pages, as a safe type, and the allocator of the program. Part of `sys.rs`; like it, it uses nothing of the crate.
 //!
 //! Manual pages: mmap(2), madvise(2).
 
+use std::alloc::{GlobalAlloc, Layout as AllocLayout, System};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const PAGE_BYTES: usize = 4096;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// The length from which on a zeroed buffer counts as one for the requests of FUSE. fuser's have 16 MiB.
+const REQUEST_BUFFER_BYTES: usize = 16 << 20;
+/// The most bytes of such a buffer that a request takes: a write of 1 MiB, and its header.
+const MOST_REQUEST_BYTES: usize = (1 << 20) + (8 << 10);
+
+/// Set by [`touch_request_buffers`].
+static TOUCHES: AtomicBool = AtomicBool::new(false);
+
+/// The allocator of the program: the system's, which touches the pages of buffers for requests after [`touch_request_buffers`].
+pub struct Allocator;
+
+/// From now on, a buffer for requests has its pages before the kernel copies a request into them. If a thread is killed while the kernel copies into
+/// a page that it does not have yet, the kernel ends the request with EIO, so that no other daemon gets it (fuse_dev_do_read in fs/fuse/dev.c).
+pub fn touch_request_buffers() {
+    TOUCHES.store(true, Ordering::Relaxed);
+}
+
+// SAFETY: all memory is the system allocator's.
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: AllocLayout) -> *mut u8 {
+        // SAFETY: the caller keeps the promises of this function, which are the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: AllocLayout) -> *mut u8 {
+        // SAFETY: as above.
+        let start = unsafe { System.alloc_zeroed(layout) };
+        if layout.size() >= REQUEST_BUFFER_BYTES && TOUCHES.load(Ordering::Relaxed) && !start.is_null() {
+            for offset in (0..MOST_REQUEST_BYTES).step_by(PAGE_BYTES) {
+                // SAFETY: the offset is inside of the buffer, which nobody else has yet. It is zero already.
+                unsafe { start.add(offset).write_volatile(0) };
+            }
+        }
+        start
+    }
+
+    unsafe fn realloc(&self, start: *mut u8, layout: AllocLayout, size: usize) -> *mut u8 {
+        // SAFETY: as above.
+        unsafe { System.realloc(start, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, layout: AllocLayout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(start, layout) }
+    }
+}
 
 /// A mapping of zeros, unmapped with its last part.
 struct Mapping {

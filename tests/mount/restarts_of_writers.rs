@@ -2,6 +2,8 @@
 //! error. `tests/programs/keep_writing.py` writes.
 
 use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -309,4 +311,42 @@ mod object_stores {
             Scene { can_rename: true, ..scene }.kill_daemons(level::count("ZARRFS_KILLS", 4, 20));
         }
     }
+}
+
+/// The kernel copies the bytes of a request into the daemon's buffer. If the daemon is killed meanwhile, and a page of the buffer is touched for the
+/// first time, the kernel ends the request with EIO.
+#[test]
+fn a_long_write_at_the_moment_of_a_kill_comes_again() {
+    let Some(place) = writable_place() else { return };
+    let file = fs::File::options().read(true).write(true).open(place.path("still")).unwrap();
+    let mut daemon = place.daemon();
+    for round in 0..level::pick(10, 40u8) {
+        let bytes = vec![round; 50_000];
+        let process = zarrfs::sys::open_process(daemon).unwrap();
+        zarrfs::sys::signal_process(process.as_fd(), libc::SIGKILL).unwrap();
+        file.write_all_at(&bytes, 1000).unwrap();
+        let mut read = vec![0; bytes.len()];
+        file.read_exact_at(&mut read, 1000).unwrap();
+        assert!(read == bytes, "{round}");
+        daemon = next_daemon(&place, daemon);
+    }
+    file.sync_all().unwrap();
+    drop(file);
+    let keeper = keeper(&place).unwrap();
+    end(&place, &[daemon, keeper]);
+}
+
+/// Returns a place with a writable mount, if it has a keeper.
+fn writable_place() -> Option<Place> {
+    if !can_mount() {
+        return None;
+    }
+    let place = Place::new();
+    place.put("zarr.json", r#"{"zarr_format":3,"node_type":"group","attributes":{}}"#);
+    place.put("still/zarr.json", array_document(100, 1, "uint8"));
+    let (store, mountpoint) = (place.store(), place.mountpoint());
+    let mounted =
+        zarrfs(&["mount", "--keeper", "--writable", store.to_str().unwrap(), mountpoint.to_str().unwrap()]);
+    assert!(mounted.status.success(), "{}", String::from_utf8_lossy(&mounted.stderr));
+    has_keepers(&place).then_some(place)
 }

@@ -254,6 +254,9 @@ fn serve(started: ReadySession, signals: SignalSet, report: Option<PipeWriter>) 
     if is_continued {
         resume_writing(&mount)?;
     }
+    if mount.fs.options().writable {
+        sys::touch_request_buffers();
+    }
     let ended = session.run();
     mount.registration.end();
     // The next mount may get the device number.
