@@ -37,6 +37,9 @@ const KEEPER_END_MS: i32 = 5_000;
 const MAX_LISTED_KEYS: usize = 20;
 /// A program that has just exited may still be releasing the mount.
 const BUSY_RETRIES: u32 = 5;
+/// If no program can be named that uses the mount, it is probably a process that just starts another program: until then it has copies of its
+/// parent's descriptors, for seconds on a busy machine.
+const NAMELESS_RETRIES: u32 = 50;
 
 fn refuse<T>(sentence: String) -> Result<T> {
     Err(Error::Usage(sentence))
@@ -76,7 +79,7 @@ pub fn unmount(mountpoint: &Path, force: bool) -> Result<Option<String>> {
             Ok(()) => break,
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
                 tries += 1;
-                if tries > BUSY_RETRIES {
+                if tries > BUSY_RETRIES && (tries > NAMELESS_RETRIES || !is_nameless(&entry)) {
                     return refuse(busy(mountpoint, &entry));
                 }
                 std::thread::sleep(Duration::from_millis(100));
@@ -364,6 +367,14 @@ fn open_outcome(path: &str, pid: u32) -> Option<fs::File> {
 pub(super) fn keeper_of(config: &serde_json::Value) -> Option<KeeperInfo> {
     let pid = u32::try_from(config.get("keeper")?.as_u64()?).ok()?;
     Some(KeeperInfo { pid, start_ticks: config.get("keeper_start_ticks")?.as_u64() })
+}
+
+/// Returns whether neither a program nor a mount inside can be named that makes a mount busy.
+fn is_nameless(entry: &MountEntry) -> bool {
+    let is_inside = |other: &MountEntry| {
+        other.mountpoint != entry.mountpoint && other.mountpoint.starts_with(&entry.mountpoint)
+    };
+    users_within(entry).is_empty() && !mounts().is_ok_and(|mounts| mounts.iter().any(is_inside))
 }
 
 fn busy(mountpoint: &Path, entry: &MountEntry) -> String {
