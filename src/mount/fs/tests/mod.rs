@@ -190,8 +190,9 @@ fn names_sizes_and_bytes() {
 fn folders_of_our_own_are_reached_but_not_listed() {
     let mount = Mount::sample();
     assert_eq!(mount.names("__zarrfs__"), ["config.json", "last_error", "slow", "stats", "unsaved"]);
-    let formats: Vec<&str> = crate::formats::FORMATS.iter().map(|format| format.name).collect();
-    assert_eq!(mount.names("__formats__"), formats);
+    // The files of some are in the folder of another one.
+    let own = crate::formats::FORMATS.iter().filter(|format| format.folder.is_none());
+    assert_eq!(mount.names("__formats__"), own.map(|format| format.name).collect::<Vec<_>>());
     assert_eq!(mount.names("__formats__/json"), ["__group__.json", "t.json"]);
     assert_eq!(mount.json("__formats__/json/t.json")["data_file"], "../../t");
     mount.read("t").unwrap();
