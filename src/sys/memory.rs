@@ -39,7 +39,7 @@ unsafe impl GlobalAlloc for Allocator {
         let start = unsafe { System.alloc_zeroed(layout) };
         if layout.size() >= REQUEST_BUFFER_BYTES && TOUCHES.load(Ordering::Relaxed) && !start.is_null() {
             for offset in (0..MOST_REQUEST_BYTES).step_by(PAGE_BYTES) {
-                // SAFETY: the offset is inside of the buffer, which nobody else has yet. It is zero already.
+                // SAFETY: the offset is inside of the buffer, which has no other user yet. It is zero already.
                 unsafe { start.add(offset).write_volatile(0) };
             }
         }
