@@ -4,6 +4,7 @@
 //!
 //! `ZARRFS_MODEL_CASES=10000 cargo test --release --test model fs_model::` is the long run.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use crate::hierarchy::arrays::{ArrayCase, array};
@@ -11,6 +12,7 @@ use crate::hierarchy::files::{Model, Mounting};
 use crate::support::level;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use zarrfs::array::{ByteOrder, Layout, Order};
 
 /// A place in a file: a share of its length in 1/1000, and beyond.
@@ -273,12 +275,19 @@ fn check(mounting: &Mounting, arrays: &[ArrayCase], steps: &[Step]) {
     }
 }
 
+/// Returns what chooses the programs: the commit, or `ZARRFS_TEST_SEED`, so that a failure can be repeated.
+fn chosen() -> RngSeed {
+    let mut hasher = DefaultHasher::new();
+    level::seed().hash(&mut hasher);
+    RngSeed::Fixed(hasher.finish())
+}
+
 fn cases() -> u32 {
     level::count("ZARRFS_MODEL_CASES", 200, 1000)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, max_shrink_iters: 2000, rng_seed: chosen(), ..ProptestConfig::default() })]
 
     #[test]
     fn files_are_byte_vectors(mounting in mounting(), arrays in vec(array(), 1..=3), steps in vec(step(), 1..60)) {
