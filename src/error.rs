@@ -202,9 +202,10 @@ impl fmt::Display for Error {
                 let (written, size) = (grouped(*written_bytes), grouped(*size_bytes));
                 let rest = grouped(size_bytes.saturating_sub(*written_bytes));
                 write!(f, "{written} of {size} bytes were written; ")?;
-                match is_growth {
-                    true => write!(f, "the last row lacks {rest} bytes, which are fill value now"),
-                    false => write!(f, "the rest is unchanged"),
+                if *is_growth {
+                    write!(f, "the last row lacks {rest} bytes, which are fill value now")
+                } else {
+                    write!(f, "the rest is unchanged")
                 }
             }
             Error::Stale { key } => write!(f, "{}: changed while the array was open", name(key)),

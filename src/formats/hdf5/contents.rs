@@ -42,10 +42,8 @@ pub fn array_content(
     match &metadata.data_type {
         DataType::VariableLength(kind) => variable_content(subject, dialect, walked, kind),
         DataType::FixedLengthUtf32(_) => {
-            let form = match dialect.is_of_references(&metadata.attributes) {
-                true => PartForm::Reference,
-                false => PartForm::Text,
-            };
+            let is_of_references = dialect.is_of_references(&metadata.attributes);
+            let form = if is_of_references { PartForm::Reference } else { PartForm::Text };
             let size = metadata.data_type.item_size().unwrap_or(0);
             let parts = vec![ElementPart { source: 0..size, form }];
             fixed_content(subject, walked, ConvertedType { datatype: part_type(form), parts })

@@ -76,10 +76,12 @@ impl Dialect {
     /// Returns the dialect of a group's file.
     pub fn for_group(node: &Node) -> Dialect {
         let has = |name: &str| attributes(node).is_some_and(|attributes| attributes.contains_key(name));
-        match () {
-            () if has("nwb_version") || has("neurodata_type") => Dialect::Nwb,
-            () if has("encoding-type") => Dialect::AnnData,
-            () => Dialect::Netcdf,
+        if has("nwb_version") || has("neurodata_type") {
+            Dialect::Nwb
+        } else if has("encoding-type") {
+            Dialect::AnnData
+        } else {
+            Dialect::Netcdf
         }
     }
 
