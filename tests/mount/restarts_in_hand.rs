@@ -58,7 +58,7 @@ impl Scene {
 
     fn start_reader(&self, name: &str) -> Child {
         let mut command = Command::new("timeout");
-        command.args(["120", "cat"]).arg(self.place.path(name)).stdin(Stdio::null());
+        command.args(["900", "cat"]).arg(self.place.path(name)).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 

@@ -170,8 +170,19 @@ impl Scene {
         daemon
     }
 
+    /// Returns the objects of what the writers have made and removed.
+    fn objects_left(&self) -> Vec<PathBuf> {
+        let stored = self.place.folder.path().join(&self.stored);
+        let mut left: Vec<_> =
+            ["names", "files"].iter().flat_map(|name| objects(&stored.join(name))).collect();
+        left.retain(|path| !["names/zarr.json", "files/zarr.json"].iter().any(|kept| path.ends_with(kept)));
+        left
+    }
+
     /// Unmounts, and compares the store with what was written.
     pub fn finish(&self, processes: &[u32]) {
+        // What a killed daemon has left of a removal goes soon after the next daemon has finished that.
+        wait_for(|| self.objects_left().is_empty());
         end(&self.place, processes);
         for (_, name) in WRITERS {
             let expected = self.place.folder.path().join("expected").join(name);
@@ -179,10 +190,7 @@ impl Scene {
                 assert!(self.cat(name) == expected, "{name}: the store lacks what was written");
             }
         }
-        let stored = self.place.folder.path().join(&self.stored);
-        let mut left: Vec<_> =
-            ["names", "files"].iter().flat_map(|name| objects(&stored.join(name))).collect();
-        left.retain(|path| !["names/zarr.json", "files/zarr.json"].iter().any(|kept| path.ends_with(kept)));
+        let left = self.objects_left();
         assert!(left.is_empty(), "what was made is removed: {left:?}");
     }
 
@@ -321,6 +329,8 @@ fn a_long_write_at_the_moment_of_a_kill_comes_again() {
     let file = fs::File::options().read(true).write(true).open(place.path("still")).unwrap();
     let mut daemon = place.daemon();
     for round in 0..level::pick(10, 40u8) {
+        // One that dies soon after its start is followed after a pause of seconds.
+        std::thread::sleep(Duration::from_secs(1));
         let bytes = vec![round; 50_000];
         let process = zarrfs::sys::open_process(daemon).unwrap();
         zarrfs::sys::signal_process(process.as_fd(), libc::SIGKILL).unwrap();

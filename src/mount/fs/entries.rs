@@ -132,13 +132,18 @@ impl Entries {
             })
     }
 
+    /// Removes the files that killed writers have left in a group's folder soon, unless this mount has done so before.
+    pub fn remove_leftovers_soon(&self, group: &str) {
+        self.leftovers.remove_soon(self.nodes.store(), group);
+    }
+
     /// Takes a snapshot of a folder's entries. Blocks on the store. With `may_clean`, files that killed writers have left in the
     /// folder are removed afterwards.
     pub fn list(&self, folder: &Entity, may_clean: bool) -> FsResult<Folder> {
         let mut names = match folder.kind {
             EntityKind::Group => {
                 if may_clean {
-                    self.leftovers.remove_soon(self.nodes.store(), &folder.path);
+                    self.remove_leftovers_soon(&folder.path);
                 }
                 self.names_of_group(&folder.path)?
             }

@@ -67,6 +67,8 @@ impl NameChanges {
             // The folder was removed or renamed, and another one may have taken its place.
             return Err(Failure::Errno(libc::ENOENT));
         }
+        // The daemon before this one may have died in a change of a name here.
+        self.entries.remove_leftovers_soon(&inode.entity.path);
         Ok(inode.entity.path.clone())
     }
 

@@ -1,7 +1,7 @@
 //! Leftovers: files that killed writers have left in the folders of groups.
 //!
-//! A writable mount removes them after the first listing of each group. A listing does not wait for that, since there may be many.
-//! (The folder of an array is cleaned when the array is opened for writing.) This file uses `hierarchy` and `store`.
+//! A writable mount removes them after the first listing of each group, or after the first change of a name in it. Neither waits for
+//! that, since there may be many. (The folder of an array is cleaned when the array is opened for writing.) This file uses `hierarchy` and `store`.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -159,6 +159,26 @@ fn a_removal_that_a_dead_daemon_has_begun_is_finished() {
     }
 }
 
+/// The bug: a daemon was killed while it emptied the hidden folder of an array that it had removed. The next one found nothing to remove,
+/// and the folder stayed until somebody listed the group.
+#[test]
+fn what_a_dead_daemon_has_left_goes_with_the_first_change_of_a_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let hidden = folder.path().join(".zarrfs-4194304-7.tmp");
+    std::fs::write(folder.path().join("zarr.json"), GROUP).unwrap();
+    std::fs::create_dir_all(hidden.join("c/0")).unwrap();
+    std::fs::write(hidden.join("c/0/0"), [1]).unwrap();
+    let fs = mounted(Arc::new(DirectoryStore::open(folder.path(), false).unwrap()));
+    fs.names().intents.restore([4].into_iter());
+    assert!(hidden.exists());
+    fs.names().unlink(ROOT, "t", Caller { request: IS_RESENT | 4, ..ROOT_USER }).unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while hidden.exists() && std::time::Instant::now() < deadline {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert!(!hidden.exists());
+}
+
 #[test]
 fn a_scratch_file_stays_when_the_array_goes_whose_sidecar_it_hides() {
     let store = bytes_in_memory(|_, _| ());
