@@ -115,7 +115,7 @@ impl ArrayFile {
             // A write that is refused must not have zeroed the gap.
             inode.array()?.writer().check_write(offset, data)?;
         }
-        let ClosedGap { mut end, zeroed_from } =
+        let ClosedGap { mut end, page_drop: gap_drop } =
             self.io.close_gap(inode, writer, offset, is_page, blocking)?;
         let pending = self.io.put(inode, writer, FileWrite { data, ..write });
         let pending = pending.map_err(|failure| match failure {
@@ -141,7 +141,7 @@ impl ArrayFile {
             end.advance(range.end, size_bytes);
             end.record_request(request, u32::try_from(length).unwrap_or(u32::MAX));
         }
-        let page_drop = zeroed_from.map_or(page_drop, |start| Some(drops.begin(Some(start..range.end))));
+        let page_drop = gap_drop.map(|gap| gap.extended_to(range.end)).or(page_drop);
         let length = u32::try_from(length).unwrap_or(u32::MAX);
         Ok(BegunWrite { accepted: AcceptedWrite { length, page_drop }, pending })
     }
@@ -214,8 +214,11 @@ impl OpenFile for ArrayFile {
     fn write<'a>(&self, write: FileWrite<'a>) -> FsResult<BegunWrite<'a>> {
         let _entered = self.io.gate.enter_to_write(write.is_page, write.blocking)?;
         if let Some(written_bytes) = self.inode.written_end.written_by(write.request) {
-            // A daemon that has died did this already, and the kernel sends it again. The file may be longer since then.
-            return Ok(BegunWrite::copied(written_bytes as usize));
+            // A daemon that has died did this already, and the kernel sends it again. The file may be longer since then. The pages of a
+            // gap may not have been dropped.
+            let mut written = BegunWrite::copied(written_bytes as usize);
+            written.accepted.page_drop = Some(self.inode.page_cache_users.drops.begin(None));
+            return Ok(written);
         }
         self.check_append(write.offset, write.is_page)?;
         self.write_entered(write)
@@ -273,12 +276,7 @@ impl OpenFile for ArrayFile {
             }
             libc::FALLOC_FL_ZERO_RANGE if end <= size_bytes => {
                 let drop = self.io.extend_written(&self.inode, end, size_bytes)?;
-                let zeroed = self.write_zeros(offset, end, cancellation);
-                if zeroed.is_err() && drop.is_some() {
-                    // The kernel may still cache what was in the gap, and a failure drops no pages.
-                    self.inode.page_cache_users.drops.mark_outdated();
-                }
-                zeroed.map(|()| drop)
+                self.write_zeros(offset, end, cancellation).map(|()| drop)
             }
             libc::FALLOC_FL_ZERO_RANGE => Err(Failure::Errno(libc::EFBIG)),
             _ => Err(Failure::Errno(libc::EOPNOTSUPP)),

@@ -119,25 +119,23 @@ impl Growth {
         let writer = WriterState::open(&array, false)
             .inspect_err(|failure| self.io.log.record_failure(inode, &request(), failure))?;
         let mut guard = inode.written_end.lock();
-        let zeros_from = guard.end().or(guard.was_cut().then(|| array.size_bytes()));
+        let is_zeroed = guard.end().is_some() || guard.was_cut();
         let drops = &inode.page_cache_users.drops;
         let grown =
             self.grow(inode, &mut guard, to, || drops.mark_new_size()).map_err(|failure| match failure {
                 Failure::Error(error) => failed(error),
                 failure => failure,
             });
-        let grown = grown.and_then(|size_bytes| {
-            if zeros_from.is_some() {
-                self.io.zero_gap(inode, &writer, &mut guard, to)?;
-            }
+        let zeroed = grown.and_then(|size_bytes| {
+            let page_drop = if is_zeroed { self.io.zero_gap(inode, &writer, &mut guard, to)? } else { None };
             guard.advance(to, size_bytes);
-            Ok(())
+            Ok(page_drop)
         });
         drop(guard);
         array.writer().close_for_writing();
-        grown?;
+        let page_drop = zeroed?;
         self.io.gate.ensure_serving()?;
-        Ok(zeros_from.map(|start| drops.begin(Some(start..to))))
+        Ok(page_drop)
     }
 
     /// Makes the array at least `to` bytes long, and returns its size. Starts again if another program was first.

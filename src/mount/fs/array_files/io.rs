@@ -10,6 +10,7 @@ use crate::mount::fs::arrays::ServedArrays;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::Inode;
 use crate::mount::fs::open_file::FileWrite;
+use crate::mount::fs::page_cache::page_drops::PageDrop;
 use crate::mount::fs::request::RequestLog;
 use crate::mount::fs::request::gate::RequestGate;
 
@@ -30,8 +31,8 @@ pub struct ArrayIo {
 pub struct ClosedGap<'a> {
     /// The lock on the written end, if the file is truncated or growing.
     pub end: Option<WrittenEndGuard<'a>>,
-    /// Where zeros were written, if there was a gap.
-    pub zeroed_from: Option<u64>,
+    /// The drop of the gap's pages, if there was one. If the write fails, the next open drops them.
+    pub page_drop: Option<PageDrop>,
 }
 
 impl ArrayIo {
@@ -100,51 +101,50 @@ impl ArrayIo {
         blocking: Blocking,
     ) -> FsResult<ClosedGap<'a>> {
         if inode.written_end.get().is_none() {
-            return Ok(ClosedGap { end: None, zeroed_from: None });
+            return Ok(ClosedGap { end: None, page_drop: None });
         }
         let mut guard = match blocking {
             Blocking::No => inode.written_end.try_lock().ok_or(Failure::WouldBlock)?,
             Blocking::Yes => inode.written_end.lock(),
         };
         let Some(end) = guard.end().filter(|&end| end < offset && !is_page) else {
-            return Ok(ClosedGap { end: Some(guard), zeroed_from: None });
+            return Ok(ClosedGap { end: Some(guard), page_drop: None });
         };
         if blocking == Blocking::No {
             return Err(Failure::WouldBlock);
         }
-        self.zero_gap(inode, writer, &mut guard, offset)?;
-        Ok(ClosedGap { end: Some(guard), zeroed_from: Some(end) })
+        let page_drop = self.zero_gap(inode, writer, &mut guard, offset)?;
+        Ok(ClosedGap { end: Some(guard), page_drop })
     }
 
-    /// Zeros the bytes between the written end and `to`, and moves the written end as far as this succeeds.
+    /// Zeros the bytes between the written end and `to`, and moves the written end as far as this succeeds. Returns the pages to drop. If
+    /// it fails, the next open drops them: a part of the gap may be zero.
     pub fn zero_gap(
         &self,
         inode: &Inode,
         writer: &WriterState,
         end_guard: &mut WrittenEndGuard<'_>,
         to: u64,
-    ) -> FsResult<()> {
+    ) -> FsResult<Option<PageDrop>> {
+        let Some(start) = end_guard.end().filter(|&end| end < to) else { return Ok(None) };
+        let page_drop = inode.page_cache_users.drops.begin(Some(start..to));
         if end_guard.is_growing() && writer.array.fills_with_zeros() {
             // Nothing was written after the end of a growing file, so all of it is the fill value, which is zero.
             end_guard.advance(to, u64::MAX);
-            return Ok(());
+            return Ok(Some(page_drop));
         }
         let zeros = vec![0; PART_BYTES];
         while let Some(end) = end_guard.end().filter(|&end| end < to) {
             let length = usize::try_from(to - end).unwrap_or(PART_BYTES).min(PART_BYTES);
             let data = zeros.get(..length).unwrap_or(&zeros);
             let write = FileWrite { offset: end, data, is_page: false, blocking: Blocking::Yes, request: 0 };
-            self.put(inode, writer, write).map_err(|failure| {
-                // The kernel may still cache what was in the part that is zero now.
-                inode.page_cache_users.drops.mark_outdated();
-                match failure {
-                    Failure::Error(error) => self.log.fail(inode, "zeroing the gap before a write", error),
-                    failure => failure,
-                }
+            self.put(inode, writer, write).map_err(|failure| match failure {
+                Failure::Error(error) => self.log.fail(inode, "zeroing the gap before a write", error),
+                failure => failure,
             })?;
             end_guard.advance(end + length as u64, u64::MAX);
         }
-        Ok(())
+        Ok(Some(page_drop))
     }
 
     /// Makes every byte of an open array zero.

@@ -246,14 +246,14 @@ impl ArrayFiles {
             return Err(Failure::Errno(libc::EINVAL));
         }
         // Even if this fails, readers see zeros: dirty chunks that could not be stored are stored later.
-        let zeroed = self.with_open(inode, || self.io.zero(inode));
-        zeroed.inspect_err(|_| inode.page_cache_users.drops.mark_outdated())?;
+        let page_drop = inode.page_cache_users.drops.begin(None);
+        self.with_open(inode, || self.io.zero(inode))?;
         if has_new_attributes {
             // The file was growing, and is written to its end now.
             inode.written_end.lock().make_whole();
         }
         self.io.gate.ensure_serving()?;
-        Ok(SizeChange { page_drop: Some(inode.page_cache_users.drops.begin(None)), has_new_attributes })
+        Ok(SizeChange { page_drop: Some(page_drop), has_new_attributes })
     }
 
     /// Runs a change of a file's size. A file that is not open, as with truncate(2), is opened for that time.

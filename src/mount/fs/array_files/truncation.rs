@@ -42,18 +42,20 @@ impl ArrayIo {
             }
             return Ok(None);
         }
-        if end == 0 && to == size_bytes && !end_guard.is_growing() {
-            self.zero(inode).inspect_err(|_| inode.page_cache_users.drops.mark_outdated())?;
+        let page_drop = if end == 0 && to == size_bytes && !end_guard.is_growing() {
+            let page_drop = inode.page_cache_users.drops.begin(Some(end..to));
+            self.zero(inode)?;
+            Some(page_drop)
         } else {
             let array = inode.array()?;
             let writer = WriterState::open(&array, false)?;
-            let result = self.zero_gap(inode, &writer, &mut end_guard, to);
+            let zeroed = self.zero_gap(inode, &writer, &mut end_guard, to);
             array.writer().close_for_writing();
-            result?;
-        }
+            zeroed?
+        };
         end_guard.advance(to, size_bytes);
         self.gate.ensure_serving()?;
-        Ok(Some(inode.page_cache_users.drops.begin(Some(end..to))))
+        Ok(page_drop)
     }
 
     /// Moves the written end of a truncated file up to `to`, as fallocate(2) does. Returns the pages to drop.

@@ -58,7 +58,8 @@ struct DropState {
     in_flight: BTreeSet<u64>,
 }
 
-/// A drop of pages, created before it begins. A value that is dropped without [`PageDrop::done`] did not happen.
+/// A drop of pages, created before it begins. One that is dropped without [`PageDrop::done`] did not happen, and the next open(2)
+/// drops all pages instead.
 #[derive(Debug)]
 pub struct PageDrop {
     drops: Arc<PageDrops>,
@@ -219,6 +220,14 @@ impl PageDrop {
         self.drops.clone()
     }
 
+    /// Returns the drop of a longer range. None of its pages was dropped yet.
+    pub fn extended_to(mut self, end: u64) -> Self {
+        if let Some(range) = &mut self.range {
+            range.end = range.end.max(end);
+        }
+        self
+    }
+
     /// Records that the kernel has dropped the pages.
     pub fn done(mut self) {
         self.is_done = true;
@@ -230,7 +239,12 @@ impl Drop for PageDrop {
         let mut state = self.drops.state.lock();
         match self.open {
             Some(number) => state.by_open.retain(|(other, _)| *other != number),
-            None => state.in_progress -= 1,
+            None => {
+                state.in_progress -= 1;
+                if !self.is_done {
+                    state.reasons += 1;
+                }
+            }
         }
         if self.is_done && self.range.is_none() {
             state.dropped = state.dropped.max(self.reasons);
@@ -266,6 +280,19 @@ mod tests {
         assert!(drops.due().is_some(), "the drop did not happen");
         drops.due().into_iter().for_each(PageDrop::done);
         assert!(drops.due().is_none());
+    }
+
+    #[test]
+    fn a_drop_that_did_not_happen_is_due_at_the_next_open() {
+        let drops = Arc::new(PageDrops::default());
+        drops.begin(Some(0..10)).extended_to(20).done();
+        assert!(drops.due().is_none());
+        drop(drops.begin(Some(0..10)));
+        let due = drops.due();
+        assert!(due.is_some());
+        due.into_iter().for_each(PageDrop::done);
+        drop(drops.begin(None));
+        assert!(drops.due().is_some());
     }
 
     #[test]

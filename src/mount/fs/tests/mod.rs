@@ -9,6 +9,7 @@ mod handles;
 mod hooked_store;
 mod maps;
 mod names;
+mod page_drops;
 mod remote;
 
 use std::cell::Cell;
