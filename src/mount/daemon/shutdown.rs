@@ -23,7 +23,7 @@ use crate::mount::daemon::given_device;
 use crate::mount::daemon::mounts::utab::Registration;
 use crate::mount::daemon::privileges::MountThread;
 use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, MountEntry, mount_at, with_timeout};
-use crate::mount::daemon::restart::keeper::Keeper;
+use crate::mount::daemon::restart::call::Keeper;
 use crate::mount::daemon::service_manager::sd_notify;
 use crate::mount::daemon::syslog;
 use crate::mount::fs::FileSystem;

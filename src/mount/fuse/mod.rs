@@ -85,7 +85,7 @@ impl Filesystem for Fuse {
         self.supports_xattrs = self.negotiate_xattrs(config);
         let _ = config.set_max_background(MAX_BACKGROUND);
         let _ = config.set_max_write(MAX_REQUEST_BYTES);
-        // The kernel returns its maximum; session.rs raises it later where permitted.
+        // The kernel returns its maximum; `mount/daemon/readiness.rs` raises it later where permitted.
         if let Err(most) = config.set_max_readahead(MAX_REQUEST_BYTES) {
             let _ = config.set_max_readahead(most);
         }

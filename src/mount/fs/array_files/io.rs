@@ -107,9 +107,9 @@ impl ArrayIo {
             Blocking::No => inode.written_end.try_lock().ok_or(Failure::WouldBlock)?,
             Blocking::Yes => inode.written_end.lock(),
         };
-        let Some(end) = guard.end().filter(|&end| end < offset && !is_page) else {
+        if is_page || guard.end().is_none_or(|end| end >= offset) {
             return Ok(ClosedGap { end: Some(guard), page_drop: None });
-        };
+        }
         if blocking == Blocking::No {
             return Err(Failure::WouldBlock);
         }
