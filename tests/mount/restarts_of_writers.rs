@@ -328,8 +328,9 @@ fn a_long_write_at_the_moment_of_a_kill_comes_again() {
     let Some(place) = writable_place() else { return };
     let file = fs::File::options().read(true).write(true).open(place.path("still")).unwrap();
     let mut daemon = place.daemon();
-    for round in 0..level::pick(10, 40u8) {
-        // One that dies soon after its start is followed after a pause of seconds.
+    // A keeper gives up after more deaths in that time.
+    for round in 0..level::pick(10, 25u8) {
+        // A daemon that dies soon after its start is followed after a pause of seconds.
         std::thread::sleep(Duration::from_secs(1));
         let bytes = vec![round; 50_000];
         let process = zarrfs::sys::open_process(daemon).unwrap();
