@@ -6,7 +6,8 @@
 `arrays/` has one array for each codec, filter and kind of shard of the matrix, which zarr-python and tensorstore have read
 back; `companions/`, `views/` and `climate/` are stores of tests/programs. tests/formats/recorded.rs reads them, and says how
 the digests of companion files and views (tests/recorded/files.json) are renewed. image_codecs.zip and zarrs.zip (built with cargo) are for
-tests/formats/registry.rs. n5.zip is for tests/formats/n5.rs, and needs a Python of its own, which ZARRFS_N5_PYTHON names
+tests/formats/registry.rs. media_codecs.zip is for tests/formats/media.rs, and needs a Python of its own, which ZARRFS_MEDIA_PYTHON names
+(see tests/programs/media_codecs.py: some of its libraries have no wheels); without it, the file stays. n5.zip is for tests/formats/n5.rs, and needs a Python of its own, which ZARRFS_N5_PYTHON names
 (see tests/programs/n5_stores.py); without it, the file stays.
 """
 
@@ -46,10 +47,16 @@ def pack(work, name):
 
 
 def make_registry_stores():
-    """Makes image_codecs.zip, n5.zip and zarrs.zip."""
+    """Makes image_codecs.zip, media_codecs.zip, n5.zip and zarrs.zip."""
     with tempfile.TemporaryDirectory() as work:
         run("-W", "ignore", os.path.join(PROGRAMS, "image_codecs.py"), work, "--tiff")
         pack(work, "image_codecs.zip")
+    media = os.environ.get("ZARRFS_MEDIA_PYTHON")
+    if media:
+        with tempfile.TemporaryDirectory() as work:
+            subprocess.run([media, "-W", "ignore", os.path.join(PROGRAMS, "media_codecs.py"), work, "--all"], check=True)
+            run("-W", "ignore", os.path.join(PROGRAMS, "media_codecs.py"), work, "--tiff")
+            pack(work, "media_codecs.zip")
     old_zarr = os.environ.get("ZARRFS_N5_PYTHON")
     if old_zarr:
         with tempfile.TemporaryDirectory() as work:

@@ -25,6 +25,7 @@ mod partial;
 pub mod pipeline;
 pub mod registry;
 pub mod scratch;
+mod sound;
 
 use std::any::Any;
 use std::borrow::Cow;

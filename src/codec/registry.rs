@@ -4,7 +4,7 @@
 //! are numcodecs'. Uses `metadata`.
 
 use super::{Codec, CodecEntry, CodecError, CodecInput, CodecResult, Context};
-use super::{array_to_array, array_to_bytes, bytes_to_bytes, imagecodecs, kerchunk, numcodecs};
+use super::{array_to_array, array_to_bytes, bytes_to_bytes, imagecodecs, kerchunk, numcodecs, sound};
 use crate::metadata::{CodecFamily, CodecSpec};
 
 /// The table.
@@ -40,10 +40,12 @@ const CODECS: &[&CodecEntry] = &[
     &imagecodecs::delta::ENTRY,
     &imagecodecs::floatpred::ENTRY,
     &imagecodecs::horizontal_delta::ENTRY,
+    &imagecodecs::jpeg::ENTRY,
     &imagecodecs::lz4h5::ENTRY,
     &imagecodecs::lzf::ENTRY,
     &imagecodecs::lzw::ENTRY,
     &imagecodecs::packbits::ENTRY,
+    &imagecodecs::webp::ENTRY,
     &kerchunk::fill_hdf_strings::ENTRY,
     &kerchunk::record_member::ENTRY,
     &numcodecs::astype::ENTRY,
@@ -53,6 +55,8 @@ const CODECS: &[&CodecEntry] = &[
     &numcodecs::packbits::ENTRY,
     &numcodecs::quantize::ENTRY,
     &numcodecs::zfpy::ENTRY,
+    &sound::flac::ENTRY,
+    &sound::wavpack::ENTRY,
 ];
 
 /// Codecs of the blocks of N5.

@@ -4,6 +4,8 @@
 //! "filters". `{"name": "gzip", "configuration": {"level": 5}}` and `"crc32c"` in v3, `{"id": "zlib", "level": 1}` in v2.
 //! Uses `json`.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 use super::json;
@@ -81,8 +83,24 @@ fn rewritten(spec: CodecSpec) -> Vec<CodecSpec> {
     vec![transpose, bytes]
 }
 
+/// Returns a codec of wavpack-numcodecs with its members in a configuration: that library writes them next to the name.
+fn with_configuration(value: &Value) -> Cow<'_, Value> {
+    let Value::Object(members) = value else { return Cow::Borrowed(value) };
+    let is_bare = members.get("name").and_then(Value::as_str) == Some("wavpack")
+        && !members.contains_key("configuration");
+    if !is_bare {
+        return Cow::Borrowed(value);
+    }
+    let (named, configuration): (Map<String, Value>, Map<String, Value>) =
+        members.clone().into_iter().partition(|(key, _)| key == "name" || key == "must_understand");
+    let mut codec = named;
+    codec.insert("configuration".to_owned(), Value::Object(configuration));
+    Cow::Owned(Value::Object(codec))
+}
+
 fn v3(value: &Value, index: usize) -> ParseResult<CodecSpec> {
-    let extension = extension(value)?;
+    let value = with_configuration(value);
+    let extension = extension(&value)?;
     let name = match extension.name {
         "endian" => "bytes",
         name => name,
@@ -138,6 +156,14 @@ mod tests {
             );
             assert_eq!((specs[1].place.as_str(), specs[2].place.as_str()), ("codecs[0]", "codecs[1]"));
         }
+    }
+
+    #[test]
+    fn members_next_to_the_name_of_wavpack_are_its_configuration() {
+        let spec = &v3_list(&json!([{"name": "wavpack", "level": 2, "bps": null}])).unwrap()[0];
+        assert_eq!(Value::Object(spec.configuration.clone()), json!({"level": 2, "bps": null}));
+        let spec = &v3_list(&json!([{"name": "wavpack", "configuration": {"level": 3}}])).unwrap()[0];
+        assert_eq!(spec.configuration["level"], json!(3));
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! Damaged chunks of every codec: flipped bits, overwritten runs, cut and lengthened ends, and plain noise. A decoder
 //! gives the chunk or an error; it does not panic, does not hang and does not take memory by what the bytes say.
 //!
-//! `ZARRFS_DAMAGE_ROUNDS` is how many damages each codec gets (default 300). **To add a codec**: add a document.
+//! `ZARRFS_DAMAGE_ROUNDS` is how many damages each codec gets (default 300). **To add a codec**: add a document, or an array to [`RECORDED`] if it is only read.
+
+use std::fs::File;
+use std::io::Read;
 
 use crate::oracle::{sample, v2, v3};
+use crate::support::fixtures::recorded_folder;
 use crate::support::{level, own_process};
 use serde_json::{Value, json};
 use zarrfs::codec::Pipeline;
@@ -90,6 +94,24 @@ fn documents() -> Vec<Value> {
     documents
 }
 
+/// Arrays of `media_codecs.zip` with codecs that are only read, and whether a checksum guards every element.
+const RECORDED: [(&str, bool); 14] = [
+    ("jpeg_420", false),
+    ("jpeg_cmyk", false),
+    ("jpeg_grey", false),
+    ("jpeg_odd_411", false),
+    ("jpeg_lossless", false),
+    ("jpeg_12_bits", false),
+    ("jpeg_lossless_16_bits", false),
+    ("webp_rgb_lossless", false),
+    ("webp_rgba_90", false),
+    ("flac_5_2", true),
+    ("flac_noise", true),
+    ("wavpack_4_i2_5", true),
+    ("wavpack_4_f4_2", true),
+    ("imagecodecs_wavpack_i4_noise", true),
+];
+
 /// A source of numbers that is the same each time.
 struct Random(u64);
 
@@ -169,6 +191,49 @@ fn damaged_chunks() {
     let grown = peak_bytes().saturating_sub(before);
     println!("{} codecs, {rounds} damages each, {} MiB", documents().len(), grown >> 20);
     assert!(grown < 256 << 20, "decoding damaged chunks of 2400 bytes took {grown} bytes");
+}
+
+/// Chunks that other libraries wrote. A checksum finds every damage to the elements that it guards.
+#[test]
+fn damaged_chunks_of_codecs_that_are_only_read() {
+    if own_process::has_run() {
+        return;
+    }
+    let rounds: u64 = level::count("ZARRFS_DAMAGE_ROUNDS", 60, 300);
+    let before = peak_bytes();
+    let mut archive =
+        zip::ZipArchive::new(File::open(recorded_folder().join("media_codecs.zip")).unwrap()).unwrap();
+    let mut read = |name: String| {
+        let mut bytes = Vec::new();
+        archive.by_name(&name).ok()?.read_to_end(&mut bytes).unwrap();
+        Some(bytes)
+    };
+    for (seed, (name, has_checksum)) in RECORDED.iter().enumerate() {
+        let document: Value = serde_json::from_slice(&read(format!("{name}/.zarray")).unwrap()).unwrap();
+        let pipeline = crate::oracle::pipeline(&document).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let first = ["0", "0.0", "0.0.0"].iter().find_map(|key| read(format!("{name}/{key}")));
+        let encoded = first.unwrap_or_else(|| panic!("{name} has no chunk"));
+        let mut sound = vec![0; pipeline.decoded_bytes()];
+        pipeline.decode(&encoded, &mut sound).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let mut out = vec![0; sound.len()];
+        let mut random = Random((seed as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut errors = 0;
+        for _ in 0..rounds {
+            match pipeline.decode(&damage(&encoded, &mut random), &mut out) {
+                Ok(()) => assert!(!has_checksum || out == sound, "{name}: other elements without an error"),
+                Err(_) => errors += 1,
+            }
+        }
+        assert!(errors > rounds / 4, "{name}: {errors} errors of {rounds}");
+        for length in [0, 1, encoded.len() / 2, encoded.len() - 8] {
+            assert!(
+                pipeline.decode(&encoded[..length], &mut out).is_err(),
+                "{name}: the first {length} bytes"
+            );
+        }
+    }
+    let grown = peak_bytes().saturating_sub(before);
+    assert!(grown < 256 << 20, "decoding damaged chunks took {grown} bytes");
 }
 
 fn damage_one(pipeline: &Pipeline, data: &[u8], rounds: u64, seed: u64, document: &Value) {

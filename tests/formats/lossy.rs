@@ -142,7 +142,15 @@ const CASES: &[Case] = &[
 const EVERYWHERE: &[&str] = &["sharding_indexed"];
 
 /// Only read.
-const READ_ONLY: &[&str] = &["fill_hdf_strings", "optional", "record_member"];
+const READ_ONLY: &[&str] = &[
+    "fill_hdf_strings",
+    "flac",
+    "imagecodecs_jpeg",
+    "imagecodecs_webp",
+    "optional",
+    "record_member",
+    "wavpack",
+];
 
 /// The shapes of the array and of its chunks (shards); inner shards are 4 × 4, inner chunks 4 × 2 and 2 × 2.
 const SHAPE: [u64; 2] = [12, 8];

@@ -23,6 +23,7 @@ mod filter_oracle;
 mod hierarchies;
 mod imports;
 mod lossy;
+mod media;
 mod metadata_corpus;
 mod metadata_oracle;
 mod n5;

@@ -164,7 +164,7 @@ fn cat(store: &Path, array: &str, options: &[&str]) -> Vec<u8> {
 }
 
 /// Unpacks recorded stores; returns their folder and the names of the arrays in them.
-fn unpacked(archive: &str) -> (tempfile::TempDir, BTreeSet<String>) {
+pub fn unpacked(archive: &str) -> (tempfile::TempDir, BTreeSet<String>) {
     let folder = tempfile::tempdir().unwrap();
     let file = fs::File::open(recorded_folder().join(archive)).unwrap();
     zip::ZipArchive::new(file).unwrap().extract(folder.path()).unwrap();
@@ -173,7 +173,7 @@ fn unpacked(archive: &str) -> (tempfile::TempDir, BTreeSet<String>) {
 }
 
 /// Returns the names of the arrays in a folder: those with expected elements.
-fn names_in(folder: &Path) -> BTreeSet<String> {
+pub fn names_in(folder: &Path) -> BTreeSet<String> {
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let suffixes = [".mask.bin", ".bin", ".jsonl"];
     let name = |file: String| suffixes.iter().find_map(|suffix| file.strip_suffix(suffix).map(str::to_owned));

@@ -55,6 +55,19 @@ impl NumericArray {
     }
 }
 
+/// Returns the bytes of the input, whether it is an array or bytes of a known number.
+pub fn exact_size(context: &Context<'_>) -> CodecResult<usize> {
+    let unsupported =
+        || CodecError::unsupported(format_args!("codec \"{}\" for bytes after a compressor", context.name));
+    match context.input {
+        CodecInput::Array(array) => array.size_bytes(),
+        CodecInput::Bytes { size: EncodedSize::Exact(bytes), .. } => {
+            usize::try_from(bytes).map_err(|_| unsupported())
+        }
+        CodecInput::Bytes { size: EncodedSize::AtMost(_), .. } => Err(unsupported()),
+    }
+}
+
 /// A compressor that is built for one array.
 pub trait ArrayCompressor: Send + Sync + 'static {
     /// Returns the longest well-formed encoding, if that may be longer than a compressor's usual bound.
@@ -63,6 +76,10 @@ pub trait ArrayCompressor: Send + Sync + 'static {
     }
     /// Returns whether decoding restores every byte that can be encoded.
     fn is_lossless(&self) -> bool;
+    /// Returns whether the encoded bytes have a checksum that decoding compares.
+    fn has_checksum(&self) -> bool {
+        false
+    }
     /// Decodes into the array's bytes, exactly.
     fn decode(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()>;
     /// Encodes the array's bytes.
@@ -114,6 +131,10 @@ impl<C: ArrayCompressor> ArrayToBytes for WholeArray<C> {
         self.compressor.is_lossless()
     }
 
+    fn has_checksum(&self) -> bool {
+        self.compressor.has_checksum()
+    }
+
     fn encoded_size(&self) -> EncodedSize {
         self.limit()
     }
@@ -130,6 +151,10 @@ impl<C: ArrayCompressor> ArrayToBytes for WholeArray<C> {
 impl<C: ArrayCompressor> BytesToBytes for WholeArray<C> {
     fn is_lossless(&self) -> bool {
         self.compressor.is_lossless()
+    }
+
+    fn has_checksum(&self) -> bool {
+        self.compressor.has_checksum()
     }
 
     fn encoded_size(&self, _: EncodedSize) -> EncodedSize {

@@ -8,8 +8,10 @@
 pub mod delta;
 pub mod floatpred;
 pub mod horizontal_delta;
+pub mod jpeg;
 pub mod lz4h5;
 pub mod lzf;
 pub mod lzw;
 pub mod packbits;
 pub mod predictor;
+pub mod webp;

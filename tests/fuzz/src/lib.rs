@@ -15,6 +15,19 @@ const READ_BYTES: u64 = 1 << 16;
 /// One for all inputs: its threads take longer to start than most inputs to read.
 static ENGINE: LazyLock<Arc<Engine>> = LazyLock::new(|| Engine::new(1 << 20, 1));
 
+/// Chains that do not encode: name, type, columns of 6 × 40 elements, codec, and a chunk of another library
+/// (`tests/fuzz/make_recorded.py`).
+pub const RECORDED: [(&str, &str, u64, &str, &[u8]); 8] = [
+    ("imagecodecs-jpeg", "|u1", 3, r#"{"id": "imagecodecs_jpeg"}"#, include_bytes!("../recorded/imagecodecs-jpeg")),
+    ("imagecodecs-jpeg-grey", "|u1", 1, r#"{"id": "imagecodecs_jpeg"}"#, include_bytes!("../recorded/imagecodecs-jpeg-grey")),
+    ("imagecodecs-jpeg-words", "<u2", 1, r#"{"id": "imagecodecs_jpeg"}"#, include_bytes!("../recorded/imagecodecs-jpeg-words")),
+    ("imagecodecs-webp", "|u1", 3, r#"{"id": "imagecodecs_webp"}"#, include_bytes!("../recorded/imagecodecs-webp")),
+    ("imagecodecs-webp-lossless", "|u1", 4, r#"{"id": "imagecodecs_webp"}"#, include_bytes!("../recorded/imagecodecs-webp-lossless")),
+    ("flac", "<i2", 2, r#"{"id": "flac"}"#, include_bytes!("../recorded/flac")),
+    ("wavpack", "<i2", 2, r#"{"id": "wavpack"}"#, include_bytes!("../recorded/wavpack")),
+    ("wavpack-floats", "<f4", 2, r#"{"id": "imagecodecs_wavpack"}"#, include_bytes!("../recorded/wavpack-floats")),
+];
+
 fn v2(dtype: &str, filters: Value, compressor: Value) -> Value {
     json!({"zarr_format": 2, "shape": [6, 40], "chunks": [6, 40], "dtype": dtype, "fill_value": null, "order": "C",
            "filters": filters, "compressor": compressor})
@@ -83,6 +96,11 @@ pub fn chains() -> Vec<(String, Value)> {
         ("shuffle", "<f4", json!({"id": "shuffle", "elementsize": 4})),
     ] {
         found.push((name.to_owned(), v2(dtype, json!([filter]), json!(null))));
+    }
+    for (name, dtype, length, compressor, _) in RECORDED {
+        let mut document = v2(dtype, json!(null), serde_json::from_str(compressor).expect("JSON"));
+        (document["shape"], document["chunks"]) = (json!([6, 40, length]), json!([6, 40, length]));
+        found.push((name.to_owned(), document));
     }
     let map = json!({"encode": [["NaN", 0]], "decode": [[0, "NaN"]]});
     for (name, data_type, codecs) in [

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use zarrfs_fuzz::{chains, pipeline};
+use zarrfs_fuzz::{RECORDED, chains, pipeline};
 
 fuzz_target!(init: write(), |_input: &[u8]| {});
 
@@ -25,6 +25,10 @@ fn write() {
             None => 4,
         };
         put("metadata", name, version, document.to_string().as_bytes());
+        if let Some((.., chunk)) = RECORDED.iter().find(|recorded| recorded.0 == name) {
+            put(&format!("codec-{name}"), "recorded", 0, chunk);
+            put("codec", &format!("{name}-recorded"), number as u8, chunk);
+        }
         for (kind, step) in [("zeros", 0usize), ("few", 3), ("many", 89)] {
             // Values that every chain can encode: small bytes in the place of each element's lowest one.
             let size = pipeline.decoded_bytes();
