@@ -30,6 +30,7 @@ mod registry;
 mod safetensors;
 pub mod slices;
 pub mod sources;
+mod spikeglx;
 #[cfg(test)]
 mod tagged;
 mod tiff;

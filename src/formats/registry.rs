@@ -5,7 +5,8 @@ use std::sync::Arc;
 #[cfg(test)]
 use super::tagged;
 use super::{
-    FOLDER, Format, csv, detached, hdf5, json, jsonl, mask, mrc, nc, nifti, npy, ome_tiff, safetensors, tiff,
+    FOLDER, Format, csv, detached, hdf5, json, jsonl, mask, mrc, nc, nifti, npy, ome_tiff, safetensors,
+    spikeglx, tiff,
 };
 use crate::array::VariableArray;
 use crate::metadata::ArrayMetadata;
@@ -28,6 +29,8 @@ pub const FORMATS: &[&Format] = &[
     &detached::nrrd::FORMAT,
     &ome_tiff::FORMAT,
     &safetensors::FORMAT,
+    &spikeglx::FORMAT,
+    &spikeglx::META,
     #[cfg(test)]
     &tagged::FORMAT,
     &tiff::FORMAT,

@@ -34,6 +34,7 @@ mod numcodecs_fixtures;
 mod ome_tiff;
 mod previews;
 mod recorded;
+mod recordings;
 mod references;
 mod registry;
 mod sliced_files;

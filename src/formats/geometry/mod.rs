@@ -35,7 +35,8 @@ use crate::metadata::{ArrayMetadata, ZarrFormat};
 pub use axis::{Axis, AxisKind, Regular};
 use axis::{numbers, plain_text, unit};
 use crs::Crs;
-use source::{GeometrySource, PartAxis, part_axes, whole};
+use source::{GeometrySource, whole};
+pub use source::{PartAxis, part_axes};
 
 /// The known positions of an array in space and time.
 #[derive(Clone, Debug, Default, PartialEq)]

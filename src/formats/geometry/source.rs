@@ -41,7 +41,7 @@ pub(super) fn whole<'a>(subject: &'a Subject<'_>) -> &'a Node {
 
 /// An axis of a plane or a slice.
 #[derive(Clone, Copy)]
-pub(super) struct PartAxis {
+pub struct PartAxis {
     /// Its index among the axes of the whole array.
     pub index: usize,
     /// The elements that the part has.
@@ -49,7 +49,7 @@ pub(super) struct PartAxis {
 }
 
 /// Returns the axes that a plane or a slice has; `None` for other views.
-pub(super) fn part_axes(subject: &Subject<'_>) -> Option<Vec<PartAxis>> {
+pub fn part_axes(subject: &Subject<'_>) -> Option<Vec<PartAxis>> {
     let Some((view, Node::Array { metadata, .. })) = &subject.view else { return None };
     let lengths = metadata.shape.iter().enumerate();
     let all = lengths

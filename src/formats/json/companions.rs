@@ -20,7 +20,9 @@ pub(super) fn add_companions(subject: &Subject<'_>, sidecar: &mut Map<String, Va
     let (mut companions, mut absent, mut left_out) = (Map::new(), Map::new(), Map::new());
     for format in subject.data_formats() {
         if !(format.expresses)(subject.node, layout) {
-            if matches!(subject.node, Node::Array { .. }) && !format.holds.is_empty() {
+            // The format that the folder is named after says it for the others.
+            let is_own_folder = format.folder.is_none();
+            if matches!(subject.node, Node::Array { .. }) && !format.holds.is_empty() && is_own_folder {
                 absent.insert(format.name.into(), json!(format!("holds {}", format.holds)));
             }
             continue;

@@ -63,12 +63,11 @@ fn has_dimension_names(subject: &Subject<'_>) -> bool {
     matches!(subject.node, Node::Array { metadata, .. } if metadata.dimension_names.is_some())
 }
 
-/// Returns whether the arrays of a group decide on its files.
+/// Returns whether other nodes decide on the files of a node.
 fn has_files_of_nodes(subject: &Subject<'_>) -> bool {
-    let is_group = matches!(subject.node, Node::Group { .. });
     let depends =
         |format: &Format| format.refuses.is_some() && (format.expresses)(subject.node, subject.layout());
-    is_group && subject.data_formats().any(depends)
+    subject.data_formats().any(depends)
 }
 
 /// Returns the members of a node's sidecar.

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use crate::formats::detached::data_names;
 use crate::formats::slices::{self, Refusal};
 use crate::formats::views::FLAT;
-use crate::formats::{CompanionPlace, Format, JSON, Role};
+use crate::formats::{CompanionPlace, Format, JSON, Role, in_folder_of};
 use crate::hierarchy::slices::Slice;
 use crate::hierarchy::{Node, View};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
@@ -150,7 +150,8 @@ pub fn files(format: &'static Format, name: &str) -> Vec<SliceFile> {
         return [file(FLAT, place, name)].into_iter().chain(sidecar).collect();
     }
     let mut files = Vec::new();
-    if let Some(stem) = name.strip_suffix(format.suffix) {
+    for format in in_folder_of(format) {
+        let Some(stem) = name.strip_suffix(format.suffix) else { continue };
         let escaped = (format.role == Role::Detached).then(|| data_names::array_name(stem)).flatten();
         let names = escaped.as_deref().into_iter().chain([stem]);
         files.extend(names.map(|name| file(format, CompanionPlace::FormatFolder, name)));
@@ -179,5 +180,7 @@ mod tests {
         assert_eq!(found(nrrd, "a+5B0+5D"), [own("flat", "a[0]")]);
         assert_eq!(found(nrrd, "a+5B0+5D.nhdr")[0], own("nrrd", "a[0]"));
         assert_eq!(found(nrrd, "a[0]"), []);
+        let Some(spikeglx) = crate::formats::find("spikeglx") else { unreachable!() };
+        assert_eq!(found(spikeglx, "a[0].nidq.meta"), [own("spikeglx-meta", "a[0]")]);
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::formats::views::{self, FLAT, VIEWS, plane_index, plane_name};
-use crate::formats::{CompanionPlace, Format, JSON, Role};
+use crate::formats::{CompanionPlace, Format, JSON, Role, in_folder_of};
 use crate::hierarchy::{Node, OpenArrays, View};
 use crate::mount::fs::entity::{Entity, EntityKind};
 use crate::mount::fs::error::{Blocking, FsResult};
@@ -135,8 +135,10 @@ impl PlaneNames {
     fn files(&self) -> impl Iterator<Item = (&'static Format, CompanionPlace)> + use<> {
         let own = (self.format == FLAT || self.format.role == Role::Detached)
             .then_some((FLAT, CompanionPlace::NextToNode));
-        let other = (self.format != FLAT).then_some((self.format, CompanionPlace::FormatFolder));
-        own.into_iter().chain(other)
+        // Other formats in the folder may have files of groups only.
+        let in_folder =
+            in_folder_of(self.format).filter(|format| *format != FLAT && !format.holds.is_empty());
+        own.into_iter().chain(in_folder.map(|format| (format, CompanionPlace::FormatFolder)))
     }
 
     /// Returns the file with this name. Each plane has a sidecar, which is not listed.
