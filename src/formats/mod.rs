@@ -94,6 +94,8 @@ pub struct Format {
     pub refuses: Option<fn(&Subject<'_>) -> Option<String>>,
     /// The attributes of a node that its file cannot hold.
     pub left_out: Option<fn(&Node, Layout) -> Vec<String>>,
+    /// The parts of a node that its file is without, with the reasons, if that depends on other nodes. May read their documents.
+    pub left_out_parts: Option<fn(&Subject<'_>) -> Vec<String>>,
     /// Owner, mode and time of a file, if they are not those of the node's own file. May call stat on the store.
     pub info: Option<fn(&Subject<'_>) -> Result<Info>>,
     /// Makes the file of a node. Reads no chunks.
@@ -249,6 +251,7 @@ impl Format {
         check: None,
         refuses: None,
         left_out: None,
+        left_out_parts: None,
         info: None,
         open: |subject| Err(Error::Stale { key: subject.path.to_owned() }),
     };

@@ -125,3 +125,32 @@ fn names_of_images() {
     wait_for(|| described().contains("Left out: the levels 1"));
     mount.unmount();
 }
+
+/// The bug: a level with a codec that zarrfs does not have took the whole file away.
+#[test]
+fn a_smaller_level_that_cannot_be_read_is_left_out_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("cells.zarr");
+    put_image(&store, "uint16", &[8, 4, 2, 1]);
+    fs::write(store.join("1/zarr.json"), "{").unwrap();
+    let document = fs::read_to_string(store.join("2/zarr.json")).unwrap();
+    fs::write(store.join("2/zarr.json"), document.replace("\"bytes\"", "\"no-such-codec\"")).unwrap();
+    let Some(mount) = Mount::new(&store, &[], "levels that cannot be read") else { return };
+    let bytes = fs::read(mount.path("__formats__/tiff/cells.ome.tif")).unwrap();
+    assert!(bytes.ends_with(&[9, 0].repeat(2)));
+    let text = String::from_utf8_lossy(&bytes[..4000]).into_owned();
+    assert!(
+        text.contains("Left out: the levels 1 (1/zarr.json: ") && text.contains(", 2 (2/zarr.json: "),
+        "{text}"
+    );
+    let sidecar: Value = serde_json::from_slice(&fs::read(mount.path("__group__.json")).unwrap()).unwrap();
+    let left_out: Vec<&str> =
+        sidecar["left_out"]["ome-tiff"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert_eq!(left_out.len(), 2, "{left_out:?}");
+    assert!(left_out[0].starts_with("level 1 (1/zarr.json: "), "{left_out:?}");
+    assert!(left_out[1].contains("no-such-codec"), "{left_out:?}");
+    // The largest one is the image.
+    fs::write(store.join("0/zarr.json"), "{").unwrap();
+    wait_for(|| fs::metadata(mount.path("__formats__/tiff/cells.ome.tif")).is_err());
+    mount.unmount();
+}

@@ -9,7 +9,8 @@ use crate::hierarchy::Node;
 /// The longest file name on Linux.
 const MAX_NAME_BYTES: usize = 255;
 
-/// Returns whether a sidecar names the companions that the coordinates rule out. In a remote store that would cost requests.
+/// Returns whether a sidecar names the companions that the coordinates rule out, and the parts that depend on other nodes. In a remote store that
+/// would cost requests.
 pub(super) fn reads_coordinates(subject: &Subject<'_>) -> bool {
     !subject.arrays.store().is_remote()
 }
@@ -38,7 +39,10 @@ pub(super) fn add_companions(subject: &Subject<'_>, sidecar: &mut Map<String, Va
             continue;
         }
         companions.insert(format.name.into(), json!(file));
-        let lacking = format.left_out.map(|left_out| left_out(subject.node, layout)).unwrap_or_default();
+        let mut lacking = format.left_out.map(|left_out| left_out(subject.node, layout)).unwrap_or_default();
+        if let Some(left_out_parts) = format.left_out_parts.filter(|_| reads_coordinates(subject)) {
+            lacking.extend(left_out_parts(subject));
+        }
         if !lacking.is_empty() {
             left_out.insert(format.name.into(), json!(shortened(&lacking)));
         }

@@ -18,6 +18,10 @@ use crate::store::join;
 pub const MAX_CHANNELS: u64 = 1024;
 /// The longest name of a channel.
 const MAX_NAME_CHARACTERS: usize = 128;
+/// The longest reason why a level is left out.
+const MAX_REASON_CHARACTERS: usize = 256;
+/// What a level is that cannot be shown.
+const NOT_NUMBERS: &str = "is not an array of numbers, or some users who may read the group may not read it";
 /// The most bytes of a level.
 const MAX_LEVEL_BYTES: u64 = 1 << 56;
 
@@ -63,7 +67,7 @@ pub struct OmeImage {
     pub levels: Vec<OmeLevel>,
     /// Its channels, as far as they are described.
     pub channels: Vec<OmeChannel>,
-    /// The levels that OME-TIFF cannot have.
+    /// The levels that the file cannot have, with the reasons.
     pub left_out_levels: Vec<String>,
 }
 
@@ -111,12 +115,8 @@ impl OmeImage {
         let described = described.ok_or_else(|| cannot("its attributes do not describe an image"))?;
         let mut levels = described.levels.iter();
         let first = levels.next().ok_or_else(|| cannot("its attributes name no array"))?;
-        let array = level_array(subject, first)?.ok_or_else(|| {
-            ImageRefusal::NotExpressible(format!(
-                "'{}' is not an array of numbers, or some users who may read the group may not read it",
-                first.path
-            ))
-        })?;
+        let array = level_array(subject, first)?
+            .ok_or_else(|| ImageRefusal::NotExpressible(format!("'{}' {NOT_NUMBERS}", first.path)))?;
         if pixel_type(array.number).is_none() {
             return Err(cannot("its elements are integers of 64 bits or half-precision floats"));
         }
@@ -143,9 +143,16 @@ impl OmeImage {
             left_out_levels: Vec::new(),
         };
         for smaller in levels {
-            match level_array(subject, smaller)?.filter(|smaller| image.has_level(&array, smaller)) {
-                Some(found) => image.levels.push(level(subject, smaller, &found)),
-                None => image.left_out_levels.push(short_text(&smaller.path)),
+            let found = smaller_array(subject, smaller)?.and_then(|found| {
+                let has_planes = image.has_level(&array, &found);
+                if has_planes { Ok(found) } else { Err("it does not have the same planes".to_owned()) }
+            });
+            match found {
+                Ok(found) => image.levels.push(level(subject, smaller, &found)),
+                Err(reason) => {
+                    let name = short_text(&smaller.path);
+                    image.left_out_levels.push(format!("{name} ({})", reason_text(&reason)));
+                }
             }
         }
         if image.length(AxisKind::Channel) > MAX_CHANNELS {
@@ -291,6 +298,29 @@ fn level_array(subject: &Subject<'_>, level: &ImageLevel) -> Result<Option<FlatA
     Ok(node.and_then(|node| FlatArray::from_node(&node, subject.layout())))
 }
 
+/// Returns the array of a smaller level, or the reason why the file is without it. Only a store that is too slow makes the whole file
+/// fail, because the next attempt may have the level.
+fn smaller_array(
+    subject: &Subject<'_>,
+    level: &ImageLevel,
+) -> Result<Result<FlatArray, String>, ImageRefusal> {
+    let path = join(subject.path, &level.path);
+    let found = subject.surroundings.node(&path).and_then(|node| match node.as_deref() {
+        Some(Node::Broken { error, .. }) => Err(error.clone()),
+        Some(node) => match FlatArray::from_node(node, subject.layout()) {
+            Some(array) => subject.surroundings.open_array(&path).map(|_| Some(array)),
+            None => Ok(None),
+        },
+        None => Ok(None),
+    });
+    match found {
+        Ok(Some(array)) => Ok(Ok(array)),
+        Ok(None) => Ok(Err(format!("it {NOT_NUMBERS}"))),
+        Err(error @ (Error::TimedOut { .. } | Error::Cancelled { .. })) => Err(error.into()),
+        Err(error) => Ok(Err(error.to_string())),
+    }
+}
+
 fn level(subject: &Subject<'_>, level: &ImageLevel, array: &FlatArray) -> OmeLevel {
     let path = join(subject.path, &level.path);
     OmeLevel { path, width: array.length(0), height: array.length(1), size_bytes: array.size_bytes }
@@ -313,11 +343,20 @@ fn channel(described: &Value) -> OmeChannel {
     }
 }
 
-/// Returns the first characters of a text, without control characters.
+/// Returns a name, without control characters and not too long.
 fn short_text(text: &str) -> String {
+    plain_start(text, MAX_NAME_CHARACTERS)
+}
+
+fn reason_text(text: &str) -> String {
+    plain_start(text, MAX_REASON_CHARACTERS)
+}
+
+/// Returns the first characters of a text, without control characters.
+fn plain_start(text: &str, characters: usize) -> String {
     let is_plain =
         |character: &char| !character.is_control() && !matches!(character, '\u{fffe}' | '\u{ffff}');
-    text.trim().chars().filter(is_plain).take(MAX_NAME_CHARACTERS).collect()
+    text.trim().chars().filter(is_plain).take(characters).collect()
 }
 
 /// Reads `00FF7F`.

@@ -36,6 +36,7 @@ pub const FORMAT: Format = Format {
     expresses: |node, _| matches!(node, Node::Group { metadata, .. } if multiscales::image(&metadata.attributes).is_some()),
     refuses: Some(refuses),
     left_out: Some(left_out),
+    left_out_parts: Some(left_out_levels),
     info: Some(nc::info),
     open,
     ..Format::BASE
@@ -69,6 +70,12 @@ fn left_out(node: &Node, _: Layout) -> Vec<String> {
         metadata.attributes.get("ome").and_then(|ome| ome.as_object()).unwrap_or(&metadata.attributes);
     let is_lost = |name: &&String| !matches!(name.as_str(), "multiscales" | "omero" | "version" | "_creator");
     attributes.keys().filter(is_lost).cloned().collect()
+}
+
+/// Returns the levels that the file is without, with the reasons.
+fn left_out_levels(subject: &Subject<'_>) -> Vec<String> {
+    let levels = find_image(subject).map(|image| image.left_out_levels).unwrap_or_default();
+    levels.into_iter().map(|level| format!("level {level}")).collect()
 }
 
 fn open(subject: &Subject<'_>) -> Result<CompanionContent> {

@@ -34,10 +34,7 @@ pub fn document(image: &OmeImage) -> String {
     let _ = write!(xml, r#"<Image ID="Image:0" Name="{name}">"#);
     if !image.left_out_levels.is_empty() {
         let names = escaped(&crate::formats::shortened(&image.left_out_levels).join(", "));
-        let _ = write!(
-            xml,
-            "<Description>Left out: the levels {names}, which do not have the same planes</Description>"
-        );
+        let _ = write!(xml, "<Description>Left out: the levels {names}</Description>");
     }
     let big_endian = image.is_big_endian;
     let (order, kind) = (dimension_order(image), pixel_type(image.number).unwrap_or_default());
