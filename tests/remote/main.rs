@@ -13,6 +13,7 @@ mod disk_cache;
 mod disk_cache_truth;
 mod faults;
 mod growth;
+mod imports;
 mod logins;
 mod memory;
 mod mounts;
