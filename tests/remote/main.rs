@@ -28,6 +28,7 @@ mod refusals;
 mod replaced;
 #[cfg(feature = "icechunk")]
 mod repositories;
+mod restarts;
 mod scene;
 mod secrets;
 mod stacks;
