@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use crate::support::fixtures::{python, recorded_folder};
+use crate::support::fixtures::{in_f_order, python, recorded_folder};
 use crate::support::mounted::Mount;
 
 /// Writes `OUT/NAME`, the elements of arrays as tensorstore reads them, in C order of the reversed dimensions. Arguments: the store, OUT, names.
@@ -31,23 +31,6 @@ fn text(path: &Path) -> &str {
 
 fn succeeded(output: &Output) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// Returns the elements of an array in F order, from those in C order.
-fn in_f_order(elements: &[u8], shape: &[usize]) -> Vec<u8> {
-    let count: usize = shape.iter().product();
-    let item = elements.len() / count.max(1);
-    let mut found = Vec::new();
-    for number in 0..count {
-        let (mut rest, mut place, mut step) = (number, 0, count);
-        for length in shape {
-            step /= length;
-            place += rest % length * step;
-            rest /= length;
-        }
-        found.extend_from_slice(&elements[place * item..(place + 1) * item]);
-    }
-    found
 }
 
 /// Compares the arrays `LIBRARY.n5/NAME` of a mount with the elements in `LIBRARY/NAME.bin` of a folder; returns how many.

@@ -77,7 +77,7 @@ fn objects(folder: &Path) -> usize {
 }
 
 /// Returns a number in the statistics of a mount.
-fn metric(mount: &Mount, name: &str) -> u64 {
+pub fn metric(mount: &Mount, name: &str) -> u64 {
     let text = fs::read_to_string(mount.path("__zarrfs__/stats")).unwrap();
     let line = text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
     line.unwrap_or_else(|| panic!("no {name}")).rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64

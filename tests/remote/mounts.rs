@@ -11,7 +11,7 @@ use crate::support::say;
 use crate::support::servers::{Kind, Server};
 
 /// Mounts what is below a server's bucket.
-fn mount(server: &Server, below: &str, options: &[&str]) -> Option<Mount> {
+pub fn mount(server: &Server, below: &str, options: &[&str]) -> Option<Mount> {
     let mut all = server.options();
     all.extend(options.iter().map(|option| (*option).to_owned()));
     let all: Vec<&str> = all.iter().map(String::as_str).collect();

@@ -197,3 +197,20 @@ pub fn corpus(what: &str) -> Option<PathBuf> {
     }
     corpus
 }
+
+/// Returns the elements of an array in F order, from those in C order.
+pub fn in_f_order(elements: &[u8], shape: &[usize]) -> Vec<u8> {
+    let count: usize = shape.iter().product();
+    let item = elements.len() / count.max(1);
+    let mut found = Vec::new();
+    for number in 0..count {
+        let (mut rest, mut place, mut step) = (number, 0, count);
+        for length in shape {
+            step /= length;
+            place += rest % length * step;
+            rest /= length;
+        }
+        found.extend_from_slice(&elements[place * item..(place + 1) * item]);
+    }
+    found
+}

@@ -7,7 +7,7 @@
 //!
 //! Invariants: a redirect is followed only to web servers (`redirects`), which get no credentials. A web page for people is not
 //! an object. Requests to a service that was never reached are not repeated. Replies that `object_store` has to see (304, 404,
-//! 409, 412, 416) are passed on unchanged.
+//! 409, 412, 416) are passed on unchanged, but for a 416 to a range of last bytes: the service does not support it then.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -317,6 +317,8 @@ impl Client {
             }
             // For a put, 409 is the precondition; for a read, an object that cannot be read now.
             409 if asked.is_read => {}
+            // Of an object that has fewer bytes. The object is still to be read by its size.
+            416 if asked.is_suffix => {}
             304 | 409 | 412 | 416 => return Ok(self.shortened(response).await),
             _ => {}
         }
@@ -345,7 +347,12 @@ impl Client {
         asked.register_secrets();
         body = redacted(&body);
         let reply = ErrorReply { service, status, is_listing, code, region, request_id, body: &body };
-        let refusal = reply.refusal(&asked.shown);
+        let mut refusal = reply.refusal(&asked.shown);
+        if asked.is_suffix && refusal.cause == Cause::Other && matches!(status, 400 | 416 | 500) {
+            // Some services answer so where the object is shorter than that, or for every range of last bytes. The caller
+            // asks for the size then, and a service that has really failed is asked again there.
+            refusal.status = 501;
+        }
         log::debug!("{refusal}");
         let kind = if refusal.is_temporary() { HttpErrorKind::Request } else { HttpErrorKind::Unknown };
         Err(HttpError::new(kind, refusal))

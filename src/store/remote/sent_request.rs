@@ -21,6 +21,8 @@ pub(in crate::store::remote) struct SentRequest {
     pub is_listing: bool,
     /// Whether it asks for a page that lists names.
     pub is_page: bool,
+    /// Whether it asks for the last bytes of an object, by their number.
+    pub is_suffix: bool,
     /// Headers with secrets.
     headers: Vec<HeaderValue>,
     query: String,
@@ -40,6 +42,7 @@ impl SentRequest {
             is_read: is_listing || ["GET", "HEAD"].contains(&method),
             is_listing,
             is_page,
+            is_suffix: header(&"range").is_some_and(|range| range.as_bytes().starts_with(b"bytes=-")),
             headers: ["authorization", "x-amz-security-token"].iter().filter_map(header).collect(),
             query: query.to_owned(),
         }

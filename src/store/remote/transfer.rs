@@ -145,10 +145,13 @@ async fn first_reply(store: &dyn ObjectStore, wanted: &Request<'_>) -> Reply<Get
     else {
         return reply;
     };
-    // Azure does not support suffix ranges.
+    // Azure does not support suffix ranges, and some services fail if the object is shorter.
     if let GetRange::Suffix(bytes) = range {
         let head = GetOptions { head: true, ..GetOptions::default() };
         let meta = store.get_opts(wanted.path, head).await?.meta;
+        if meta.size == 0 {
+            return Err(RequestFailure::OutOfRange);
+        }
         let range = Some(GetRange::Bounded(meta.size.saturating_sub(*bytes)..meta.size));
         let bounded = request(store, &Request { range, ..wanted.clone() }).await;
         if !matches!(bounded, Err(RequestFailure::NotSupported(_))) {
