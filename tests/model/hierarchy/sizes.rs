@@ -136,6 +136,12 @@ impl Model {
         if open.appends && !is_page {
             offset = self.files[open.file].shown();
         }
+        // The kernel sends of a map's page only what is in the file.
+        let there = self.files[open.file].shown().saturating_sub(offset);
+        let data = if is_page { &data[..there.min(data.len())] } else { data };
+        if is_page && data.is_empty() {
+            return;
+        }
         self.end_reads(open.file, &(offset..offset + data.len()));
         let room = self.room(&open, offset, data.len(), is_page);
         let mut data = data.to_vec();
