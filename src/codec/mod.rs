@@ -25,6 +25,8 @@ mod partial;
 pub mod pipeline;
 pub mod registry;
 pub mod scratch;
+#[cfg(feature = "sleep-codec")]
+mod sleep;
 mod sound;
 
 use std::any::Any;

@@ -57,6 +57,8 @@ const CODECS: &[&CodecEntry] = &[
     &numcodecs::zfpy::ENTRY,
     &sound::flac::ENTRY,
     &sound::wavpack::ENTRY,
+    #[cfg(feature = "sleep-codec")]
+    &super::sleep::ENTRY,
 ];
 
 /// Codecs of the blocks of N5.
