@@ -62,7 +62,11 @@ pub fn copy_demo(to: &Path) {
             let fresh = demos.join(format!("{}.fresh", std::process::id()));
             let made = zarrfs(&["demo", fresh.to_str().unwrap()]);
             assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-            fs::rename(fresh, &demo).unwrap();
+            // Another process may have made it meanwhile.
+            if let Err(error) = fs::rename(&fresh, &demo) {
+                assert!(demo.exists(), "{error}");
+                fs::remove_dir_all(fresh).unwrap();
+            }
         }
         demo
     });
