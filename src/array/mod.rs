@@ -86,6 +86,7 @@ use served::ServedArray;
 use served::open::ArrayToOpen;
 use served::strip_cache::StripCache;
 pub use slice::SliceSink;
+pub use source::loading::decode_meter::DecodeMeter;
 pub use source::objects::stored_objects::StoredObjects;
 pub use source::objects::strays::Strays;
 pub use variable::{ChunkOfStrings, VariableArray};
@@ -210,6 +211,16 @@ impl Array {
     /// Returns the shape of a chunk. Where chunks vary in length, it has the longest length on each axis.
     pub fn chunk_shape(&self) -> Vec<u64> {
         self.served.source().keys().axis_order().own(&self.served.grid().largest_chunk_shape())
+    }
+
+    /// Returns the bytes of an element in the file.
+    pub fn item_bytes(&self) -> u64 {
+        self.served.grid().item_bytes()
+    }
+
+    /// Returns, for each axis of the file, the slowest first, its place among the array's own.
+    pub fn file_axes(&self) -> Vec<usize> {
+        self.served.source().keys().axis_order().axes().to_vec()
     }
 
     /// Returns how many chunks the array has, stored or not.

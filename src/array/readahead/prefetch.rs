@@ -1,6 +1,6 @@
 //! Decoding ahead: strips are decoded before a reader asks for them.
 //!
-//! Uses `resources.rs` and `served/`. `window.rs` says which strips.
+//! Uses `resources.rs`, `served/` and the meters of `source/loading/`. `window.rs` says which strips.
 //!
 //! Invariant: a queued strip is not decoded if its reader has meanwhile moved elsewhere, closed, or passed the strip.
 
@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::array::readahead::resources::{Counted, ReadaheadResources};
 use crate::array::served::strip_cache::StripCache;
+use crate::array::source::loading::decode_meter::DecodeMeter;
 use crate::array::sync::atomic::{AtomicU64, Ordering};
 
 /// Says which of the queued strips a reader still wants.
@@ -77,11 +78,12 @@ impl Prefetcher {
             }
             let (cache, wanted) = (Arc::clone(&self.strips), Arc::clone(wanted));
             let ahead = self.resources.count(Counted::StripsAhead);
+            let meter = DecodeMeter::current();
             self.strips.workers().ahead(Box::new(move || {
                 let epoch = cache.served().epoch();
                 if wanted.wants(generation, slab) && !cache.is_known(strip, epoch) {
                     // The reader that asks for the strip gets the error.
-                    drop(cache.load(strip, true));
+                    drop(DecodeMeter::run(meter.as_ref(), || cache.load(strip, true)));
                 }
                 drop(ahead);
             }));

@@ -10,6 +10,7 @@ use crate::array::cache::{CacheKey, CachedContent, LoadedContent, ValidatedVersi
 use crate::array::geometry::strips::{StripExtent, Strips, slab};
 use crate::array::served::ServedArray;
 use crate::array::source::ahead::Indexes;
+use crate::array::source::loading::decode_meter::DecodeMeter;
 use crate::array::source::loading::load_context::LoadContext;
 use crate::array::source::loading::resumable_decoders::MAX_DECODERS;
 use crate::array::sync::OnceLock;
@@ -165,11 +166,11 @@ impl StripCache {
 
     /// Queues the load of a strip for a reader, which keeps `asking` alive until it has the strip.
     pub fn demand(this: &Arc<StripCache>, strip: u64, is_sequential: bool, asking: Weak<()>) {
-        let strips = Arc::clone(this);
+        let (strips, meter) = (Arc::clone(this), DecodeMeter::current());
         this.workers.demand(Box::new(move || {
             if asking.strong_count() > 0 {
                 // The reader sees a failure when it asks for the strip itself.
-                drop(strips.load(strip, is_sequential));
+                drop(DecodeMeter::run(meter.as_ref(), || strips.load(strip, is_sequential)));
             }
         }));
     }

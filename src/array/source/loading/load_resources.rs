@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use crate::array::cache::{CachedContent, ChunkCache, LoadedContent};
+use crate::array::source::loading::decode_meter::DecodeMeter;
 use crate::array::source::loading::open_objects::OpenObjects;
 use crate::array::source::loading::resumable_decoders::ResumableDecoders;
 use crate::array::sync::atomic::{AtomicU64, Ordering};
@@ -56,6 +57,7 @@ impl LoadResources {
         if let CachedContent::Chunk(_) = &loaded.content {
             self.decoded_chunks.fetch_add(1, Ordering::Relaxed);
             self.decoded_bytes.fetch_add(decoded_bytes as u64, Ordering::Relaxed);
+            DecodeMeter::record(decoded_bytes as u64);
         }
     }
 

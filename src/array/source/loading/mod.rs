@@ -3,6 +3,7 @@
 //!
 //! Uses `array/cache`, `codec`, `memory`, `store` and `error`.
 
+pub mod decode_meter;
 pub mod load_context;
 pub mod load_resources;
 pub mod open_objects;
