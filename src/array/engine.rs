@@ -54,6 +54,8 @@ pub struct EngineCounters {
     pub chunks_encoded: u64,
     /// Objects put or deleted.
     pub objects_stored: u64,
+    /// Attempts to store something that failed.
+    pub failed_stores: u64,
     /// Chunks, or strips of them, that are decoded ahead of readers now, or wait for that.
     pub ahead: u64,
     /// Bytes of chunks and shard indexes that were read from the store, and how long the reads took.
@@ -228,6 +230,12 @@ impl Engine {
         self.writers.written.all().iter().filter_map(|array| array.unsaved()).collect()
     }
 
+    /// Returns how long the dirty chunk that was written last the longest time ago has waited. `None` if nothing is dirty.
+    pub fn oldest_dirty(&self) -> Option<Duration> {
+        let oldest = self.writers.written.all().iter().filter_map(|array| array.oldest_write()).min()?;
+        Some(oldest.elapsed())
+    }
+
     /// Returns a snapshot of the counts.
     pub fn counters(&self) -> EngineCounters {
         let (loads, writes, cache) = (&self.loads, &self.writers.resources, &self.loads.cache);
@@ -243,6 +251,7 @@ impl Engine {
             bases_read: writes.bases_read(),
             chunks_encoded: writes.chunks_encoded(),
             objects_stored: writes.objects_stored(),
+            failed_stores: writes.failed_stores(),
             ahead: self.readahead.counted(Counted::StripsAhead),
             stored_reads: loads.reads.now(),
         }

@@ -520,6 +520,14 @@ impl DirtyChunks {
         &self.state.unsynced
     }
 
+    /// Returns the time of the last write to the dirty chunk that has had none for the longest time. `None` if none is dirty. Chunks that
+    /// are locked at this moment do not count.
+    pub fn oldest_write(&self) -> Option<Instant> {
+        // A chunk is not locked under the map's lock.
+        let chunks: Vec<Arc<DirtyChunk>> = self.state.chunks.lock().dirty.values().cloned().collect();
+        chunks.iter().filter_map(|chunk| Some(chunk.try_lock()?.last_write)).min()
+    }
+
     /// Calls `visit` with each dirty chunk, and then with each object that is zero since a truncation.
     pub fn each_unsaved(&self, visit: &mut dyn FnMut(Unsaved)) {
         let chunks = self.state.chunks.lock();

@@ -335,7 +335,7 @@ impl ArrayWriter {
 
     /// Counts a write-back that fails before it starts, because the array is no longer the one that was opened.
     pub fn record_failure(&self, error: &Error) {
-        self.write_back.failures().record(error);
+        self.write_back.record_failure(error);
     }
 
     /// Returns whether something is not yet in the store.
@@ -368,6 +368,11 @@ impl ArrayWriter {
     /// Returns whether the array was ever opened for writing.
     pub fn was_written(&self) -> bool {
         self.dirty.is_written()
+    }
+
+    /// Returns the time of the last write to the dirty chunk that has had none for the longest time. `None` if none is dirty.
+    pub fn oldest_write(&self) -> Option<Instant> {
+        self.dirty.oldest_write()
     }
 
     /// Returns what is not in the store yet. `None` if everything is.

@@ -33,6 +33,7 @@ pub struct WriteResources {
     bases_read: AtomicU64,
     chunks_encoded: AtomicU64,
     objects_stored: AtomicU64,
+    failed_stores: AtomicU64,
 }
 
 /// Wakes writers that wait for room: after each change that may end a wait (fewer dirty bytes of any array, the end of
@@ -71,6 +72,7 @@ impl WriteResources {
             bases_read: AtomicU64::new(0),
             chunks_encoded: AtomicU64::new(0),
             objects_stored: AtomicU64::new(0),
+            failed_stores: AtomicU64::new(0),
         }
     }
 
@@ -87,6 +89,16 @@ impl WriteResources {
     /// Returns whether more is dirty than the limit allows.
     pub fn is_over_dirty_limit(&self) -> bool {
         self.dirty_bytes() > self.dirty_limit_bytes
+    }
+
+    /// Counts an attempt to store something that failed.
+    pub fn record_failed_store(&self) {
+        self.failed_stores.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how many attempts to store something have failed.
+    pub fn failed_stores(&self) -> u64 {
+        self.failed_stores.load(Ordering::Relaxed)
     }
 
     /// Counts more dirty bytes.

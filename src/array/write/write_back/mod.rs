@@ -115,6 +115,12 @@ impl WriteBack {
         &self.state.failures
     }
 
+    /// Counts a failure, for the array and for the process.
+    pub fn record_failure(&self, error: &Error) {
+        self.failures().record(error);
+        self.objects.resources().record_failed_store();
+    }
+
     /// Returns the objects that were created and not yet confirmed.
     pub fn created(&self) -> &CreatedObjects {
         &self.state.created
@@ -143,9 +149,7 @@ impl WriteBack {
         let served = self.served();
         let Some(writer) = served.store().writer() else { return Ok(()) };
         let resources = self.objects.resources();
-        resources
-            .sync_former_names(|| writer.sync_all())
-            .inspect_err(|error| self.failures().record(error))?;
+        resources.sync_former_names(|| writer.sync_all()).inspect_err(|error| self.record_failure(error))?;
         // The keys are taken first: an object that is put again meanwhile needs another sync.
         let keys = self.dirty.unsynced().take();
         if keys.is_empty() {
@@ -154,7 +158,7 @@ impl WriteBack {
         writer.sync(&keys, served.path()).inspect_err(|error| {
             log::error!("{error}");
             self.dirty.unsynced().add(keys.iter().cloned());
-            self.failures().record(error);
+            self.record_failure(error);
         })
     }
 
@@ -191,7 +195,7 @@ impl WriteBack {
             let failures = self.store_checked(&objects)?;
             self.failures().log(&failures);
             if let Some(error) = failures.into_iter().next() {
-                self.failures().record(&error);
+                self.record_failure(&error);
                 return Err(error);
             }
         }
@@ -216,7 +220,7 @@ impl WriteBack {
             Ok(()) => {}
             Err(error @ Error::Stale { .. }) => {
                 // What is removed was clean already, so no later attempt would report it.
-                self.failures().record(&error);
+                self.record_failure(&error);
                 return Err(error);
             }
             Err(error) => failures.push(error),
@@ -305,7 +309,7 @@ impl WriteBack {
             && self.created().record(key, version)
         {
             let confirmed = self.created().confirm(&self.objects, &self.session);
-            confirmed.inspect_err(|error| self.failures().record(error))?;
+            confirmed.inspect_err(|error| self.record_failure(error))?;
         }
         // Content that readers loaded before this moment is compared with the store before use.
         let stored = ValidatedVersion { object: version, epoch: served.advance_epoch() };
