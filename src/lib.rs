@@ -20,7 +20,7 @@
 //! | [`array`](mod@array) | the flat file of one array: from ranges of bytes to chunks and back |
 //! | [`hierarchy`] | the groups and arrays of a store, found lazily; making, resizing, renaming and removing them (`hierarchy/author/`) |
 //! | [`formats`] | companion files: a node in a form that other programs know, one file for each format; `formats/json/` is the sidecar |
-//! | `mount` | the hierarchy as files: semantics without FUSE types (`mount/fs/`), a thin adapter to FUSE (`mount/fuse/`), the life of the process (`mount/daemon/`), the state of a session that outlives it (`mount/journal/`) |
+//! | `mount` | the hierarchy as files: semantics without FUSE types (`mount/fs/`), a thin adapter to FUSE (`mount/fuse/`), the life of the process (`mount/daemon/`), the state of a session that outlives it (`mount/journal/`), who has read what (`mount/access_log/`) |
 //! | `main.rs`, `cli` | the command line, nothing else |
 //!
 //! `mount` is a cargo feature: `cargo check --lib --no-default-features` proves that the Zarr half needs no FUSE.

@@ -24,6 +24,7 @@ pub use held_lock::HeldLock;
 #[cfg(test)]
 pub use held_lock::with_copied_descriptors;
 pub use memory::{Allocator, Pages, Untouched, keep_freed_memory, touch_request_buffers};
+pub use process::group_number;
 #[cfg(test)]
 pub use process::send_urgently;
 pub use process::{

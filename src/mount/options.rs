@@ -104,6 +104,10 @@ pub struct Options {
     pub utab_words: Vec<String>,
     /// The log file. The command line opens it; it is here so that a log file inside the store is refused.
     pub log_file: Option<PathBuf>,
+    /// The file that says who has read what.
+    pub access_log: Option<PathBuf>,
+    /// The group that may read the metrics, without the names of arrays.
+    pub stats_group: Option<u32>,
     /// The places that references may refer to in addition to their own folder or bucket.
     pub allowed_references: Vec<String>,
     /// How the service of a remote store is reached; `None` for another store.
@@ -154,6 +158,8 @@ impl Options {
             kernel_words: Vec::new(),
             utab_words: Vec::new(),
             log_file: None,
+            access_log: None,
+            stats_group: None,
             allowed_references: Vec::new(),
             remote: None,
             request_deadline: Duration::from_secs(120),

@@ -2,7 +2,7 @@
 //!
 //! Manual pages: capabilities(7), fork(2), signal(7), mount(2).
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -24,6 +24,31 @@ pub fn umask() -> Option<u32> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
     u32::from_str_radix(umask.trim(), 8).ok()
+}
+
+/// Returns the number of the group with this name; `None` if the machine has none (getgrnam(3)).
+pub fn group_number(name: &str) -> io::Result<Option<u32>> {
+    // No name contains NUL.
+    let Ok(name) = CString::new(name) else { return Ok(None) };
+    // The names of a group's members are in the buffer, too.
+    for size in [1 << 10, 1 << 16, 1 << 20] {
+        let mut buffer = vec![0; size];
+        let mut entry = std::mem::MaybeUninit::<libc::group>::uninit();
+        let mut found = std::ptr::null_mut();
+        // SAFETY: every pointer is valid for the call, and the buffer has the length that is passed.
+        let code = unsafe {
+            libc::getgrnam_r(name.as_ptr(), entry.as_mut_ptr(), buffer.as_mut_ptr(), buffer.len(), &mut found)
+        };
+        match code {
+            libc::ERANGE => {}
+            // SAFETY: `found` is null, or points to the entry, which the call has filled.
+            0 => return Ok(unsafe { found.as_ref() }.map(|group| group.gr_gid)),
+            // Some sources of names have an error for a name that they do not know.
+            libc::ENOENT | libc::ESRCH => return Ok(None),
+            code => return Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+    Err(io::Error::from_raw_os_error(libc::ERANGE))
 }
 
 /// Capabilities of a thread, one bit each (capabilities(7)).

@@ -8,6 +8,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod access_log;
 mod attributes;
 mod contents;
 mod exercisers;

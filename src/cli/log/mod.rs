@@ -1,9 +1,7 @@
-//! Logging: `--log-level`, `--log-file`, `RUST_LOG`. Messages go to the file, or to standard error. If standard error is the journal of
+//! Logging: `--log-level`, `--log-file`, `--log-format`, `RUST_LOG`. Messages go to the file, or to standard error. If standard error is the journal of
 //! systemd, each message begins with its priority (sd-daemon(3)).
 //!
 //! One message is one line, whatever names it contains.
-
-mod file;
 
 use std::env;
 use std::fs::File;
@@ -15,14 +13,16 @@ use std::path::{Path, PathBuf};
 use env_logger::fmt::Formatter;
 use env_logger::{Builder, Target};
 use log::{Level, Record};
+use serde_json::{Map, Value};
 use zarrfs::error::{Error, Result};
+use zarrfs::mount::log_fields;
+pub use zarrfs::mount::log_file::absolute;
+use zarrfs::mount::log_file::{LogFile, LogReaders};
 use zarrfs::store::without_known_secrets;
 
 use crate::cli::exit::{Exit, Outcome};
-use crate::cli::options::LogArguments;
+use crate::cli::options::{LogArguments, LogFormat};
 use crate::cli::output::terminal;
-use file::LogFile;
-pub use file::absolute;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
@@ -30,6 +30,7 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 pub struct Log {
     filter: String,
     file: Option<PathBuf>,
+    format: LogFormat,
 }
 
 impl Log {
@@ -39,7 +40,8 @@ impl Log {
             Some(level) => filter(level)?,
             None => std::env::var("RUST_LOG").unwrap_or_else(|_| "warn".to_owned()),
         };
-        Ok(Log { filter, file: arguments.log_file.as_deref().map(absolute) })
+        let file = arguments.log_file.as_deref().map(absolute);
+        Ok(Log { filter, file, format: arguments.log_format })
     }
 
     /// Returns the file that messages go to, as an absolute path.
@@ -59,9 +61,12 @@ impl Log {
         if let Some(path) = self.file {
             let shown = path.display().to_string();
             let refused = |error| Error::Usage(format!("cannot write the log file {shown}: {error}"));
-            builder.target(Target::Pipe(Box::new(LogFile::open(path).map_err(refused)?)));
-        } else if is_journal() {
+            builder.target(Target::Pipe(Box::new(LogFile::open(path, LogReaders::All).map_err(refused)?)));
+        } else if is_journal() && self.format == LogFormat::Text {
             builder.format(write_journal_line);
+        }
+        if self.format == LogFormat::Json {
+            builder.format(write_json_line);
         }
         // In tests, one process may start logging twice; the first start counts.
         let _ = builder.try_init();
@@ -110,6 +115,28 @@ fn write_journal_line(out: &mut Formatter, record: &Record<'_>) -> io::Result<()
     writeln!(out, "<{priority}>{}", text(record))
 }
 
+fn write_json_line(out: &mut Formatter, record: &Record<'_>) -> io::Result<()> {
+    if is_late_reply(record) {
+        return Ok(());
+    }
+    writeln!(out, "{}", json_line(record, out.timestamp_millis().to_string()))
+}
+
+/// Returns a message as one JSON object, with the facts that are known about it.
+fn json_line(record: &Record<'_>, time: String) -> String {
+    let message = without_known_secrets(&record.args().to_string());
+    let members = [
+        ("time", time),
+        ("level", record.level().as_str().to_lowercase()),
+        ("target", record.target().to_owned()),
+        ("message", message),
+    ];
+    let members = members.into_iter().map(|(name, text)| (name, Value::from(text)));
+    let members = members.chain(log_fields::current());
+    let object: Map<String, Value> = members.map(|(name, value)| (name.to_owned(), value)).collect();
+    terminal::json(&Value::Object(object).to_string())
+}
+
 /// Reads the options and starts logging, for a command without a mount.
 pub fn start(arguments: &LogArguments) -> Outcome {
     Ok(Log::new(arguments)?.start()?)
@@ -147,6 +174,24 @@ mod tests {
     fn a_message_is_one_line() {
         let record = |text: std::fmt::Arguments<'_>| super::text(&Record::builder().args(text).build());
         assert_eq!(record(format_args!("a\n<0>b\u{1b}[31m ä")), r"a\n<0>b\x1b[31m ä");
+    }
+
+    #[test]
+    fn a_message_is_one_object_with_its_facts() {
+        let line = |text: std::fmt::Arguments<'_>| {
+            json_line(&Record::builder().level(Level::Warn).target("t").args(text).build(), "now".to_owned())
+        };
+        let found: Value = serde_json::from_str(&line(format_args!("a\n\"\u{9b}\u{202e}"))).unwrap();
+        assert_eq!(
+            found,
+            serde_json::json!({"time": "now", "level": "warn", "target": "t", "message": "a\n\"\u{9b}\u{202e}"})
+        );
+        log_fields::with(vec![("key", "a/c/0\n".into())], || {
+            let text = line(format_args!("m\u{9b}\n"));
+            assert!(text.lines().count() == 1 && !text.contains('\u{9b}'), "{text}");
+            assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["key"], "a/c/0\n");
+        });
+        assert!(!line(format_args!("m")).contains("key"));
     }
 
     #[test]

@@ -318,6 +318,15 @@ fn percentage(number: &str, memory_bytes: Option<u64>) -> Option<u64> {
     Some((memory_bytes as f64 * number / 100.0) as u64)
 }
 
+/// The values of `--log-format`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Lines for people.
+    Text,
+    /// Lines for programs.
+    Json,
+}
+
 /// The messages that are logged, and where they go. Help lists these options after all others of a command.
 #[derive(Args, Clone, Debug)]
 pub struct LogArguments {
@@ -328,6 +337,16 @@ pub struct LogArguments {
     /// Append messages to this file, terminal or pipe (not a symbolic link) instead of standard error
     #[arg(long, display_order = 901, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
+
+    /// Form of the messages: text, or one JSON object in each line
+    #[arg(
+        long,
+        display_order = 902,
+        value_name = "text|json",
+        default_value = "text",
+        hide_possible_values = true
+    )]
+    pub log_format: LogFormat,
 }
 
 #[cfg(test)]

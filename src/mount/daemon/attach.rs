@@ -170,10 +170,12 @@ fn check_apart(options: &Options, mountpoint: &Path) -> Result<()> {
             "the store {store_shown} is inside the mount point {mountpoint_shown}, which would hide it: give another folder"
         ));
     }
-    let log_folder = options.log_file.as_deref().and_then(Path::parent);
-    let log_folder = log_folder.and_then(|folder| fs::canonicalize(folder).ok());
-    if log_folder.is_some_and(|folder| folder.starts_with(&store) || folder.starts_with(mountpoint)) {
-        return refuse("the log file is inside the store or the mount point: give another place".to_owned());
+    for (path, what) in [(&options.log_file, "log file"), (&options.access_log, "access log")] {
+        let folder = path.as_deref().and_then(Path::parent);
+        let folder = folder.and_then(|folder| fs::canonicalize(folder).ok());
+        if folder.is_some_and(|folder| folder.starts_with(&store) || folder.starts_with(mountpoint)) {
+            return refuse(format!("the {what} is inside the store or the mount point: give another place"));
+        }
     }
     Ok(())
 }
@@ -414,6 +416,8 @@ mod tests {
         options.remote = None;
         options.log_file = Some(folder.path().join("store/log"));
         assert!(sentence(check(&options)).contains("log file"));
+        options.access_log = options.log_file.take();
+        assert!(sentence(check(&options)).contains("access log"));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::mount::daemon::pressure;
 use crate::mount::daemon::procfs::thread_count;
 use crate::mount::daemon::readiness::{report_ready, wait_for_first_answer, wait_until_ready};
 use crate::mount::daemon::restart::call::{self, Call, Daemon, FirstCall};
-use crate::mount::daemon::restart::keeper;
+use crate::mount::daemon::restart::keeper::{self, LeavingDuties};
 use crate::mount::daemon::restart::mark;
 use crate::mount::daemon::restart::service;
 use crate::mount::daemon::service_manager::sd_notify;
@@ -111,7 +111,10 @@ fn run_in_background(
             drop(reader);
             let daemon = match given {
                 Some(device) => Ok(Daemon { call: Call::Serve(device), report: writer }),
-                None if keeper::is_wanted(&options) => keeper::keep(writer, options.writable),
+                None if keeper::is_wanted(&options) => {
+                    let (stores, logs) = (options.writable, options.access_log.is_some());
+                    keeper::keep(writer, LeavingDuties { stores, logs })
+                }
                 None => Ok(Daemon { call: Call::Mount(None), report: writer }),
             };
             let code = daemon.map_or(1, |daemon| run_daemon(options, open_store, daemon));
@@ -198,6 +201,7 @@ fn serve(started: ReadySession, signals: SignalSet, report: Option<PipeWriter>) 
     mount.announce_stop();
     log::info!("the mount on {} has ended", mount.mountpoint().display());
     let stored = mount.store_all();
+    mount.fs.accesses().finish();
     mount.forget_session();
     stored?;
     match ended {

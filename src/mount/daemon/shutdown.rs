@@ -162,6 +162,7 @@ impl ActiveMount {
                     log::error!("/{path}: what is written during the restart may be lost");
                 }
             }
+            mount.fs.accesses().finish();
             let code = keeper.plan_end();
             syslog::flush();
             std::process::exit(code);
@@ -259,6 +260,7 @@ impl ActiveMount {
         self.detach();
         self.forget_session();
         self.registration.end();
+        self.fs.accesses().finish();
         syslog::flush();
         std::process::exit(i32::from(stored.is_err()));
     }

@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 use fuser::{Config, INodeNo, Session, SessionACL};
 
 use crate::error::{Error, Result};
+use crate::mount::access_log::writer::AccessLog;
 use crate::mount::daemon::attach;
 use crate::mount::daemon::exit_status::ExitStatus;
 use crate::mount::daemon::privileges::{CAP_SYS_ADMIN, MountThread, has_capability};
@@ -133,6 +134,14 @@ pub(super) fn start(
     // this thread has the capability to admit other users.
     let for_others = attach::allows_others(&options)? && !options.ownership.gives_away();
     let mount_thread = Arc::new(MountThread::start()?);
+    // Before the store: it may be named by a descriptor that is closed then.
+    let access_log = options.access_log.as_deref().map(AccessLog::open).transpose();
+    // A session goes on without it: programs wait for their files.
+    let is_needed = !matches!(call, Call::Continue(_));
+    let (access_log, refusal) = match access_log {
+        Err(error) if !is_needed => (None, Some(error)),
+        opened => (opened?, None),
+    };
     let locks = call.descriptors().map(|descriptors| descriptors.clone() as Arc<dyn LockKeeper>);
     let store = open_store(StoreUse { for_others, locks })?;
     let mut origin = Origin::of(call, &mut options)?;
@@ -143,8 +152,15 @@ pub(super) fn start(
         start_ticks: start_ticks(std::process::id()),
         exit_status_path: exit_status.path(),
         keeper: keeper.clone(),
+        is_continued: matches!(origin, Origin::Former(_)),
     };
     let fs = Arc::new(FileSystem::for_daemon(options.clone(), store, daemon));
+    if let Some(error) = refusal {
+        log::error!("{error}; the mount goes on without it");
+    }
+    if let Some(log) = access_log {
+        fs.accesses().start(log);
+    }
     match &mut origin {
         Origin::New(None) | Origin::Given(_) => {}
         Origin::New(Some((first, journal))) => fs.recovery().keep_journal(journal, &first.descriptors)?,

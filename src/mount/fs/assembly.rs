@@ -54,6 +54,7 @@ impl FileSystem {
             inodes,
             handles,
             log,
+            accesses,
             gate,
             cache_policy,
             ..
@@ -94,6 +95,7 @@ impl FileSystem {
             intents,
             engine: engine.clone(),
             log: log.clone(),
+            accesses: accesses.clone(),
             store: nodes.store().clone(),
             is_writable: options.writable,
         };
@@ -106,6 +108,7 @@ impl FileSystem {
             inodes,
             handles,
             log,
+            accesses,
             gate,
             cache_policy,
             entries,

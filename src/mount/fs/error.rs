@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use serde_json::json;
 
 pub use crate::array::Blocking;
 use crate::error::Error;
+use crate::mount::log_fields::{self, Field};
 use crate::store::without_known_secrets;
 
 /// Why a request fails.
@@ -107,7 +109,13 @@ impl FailureLog {
             if suppressed > 0 {
                 log::warn!("{suppressed} further failures were not logged");
             }
-            log::error!("{request} of /{path}: {text}");
+            let key = reason.key().map(without_known_secrets);
+            let mut fields: Vec<Field> =
+                vec![("array", json!(format!("/{path}"))), ("request", json!(request))];
+            fields.extend(range(request).map(|range| ("range", json!(range))));
+            fields.extend(key.map(|key| ("key", json!(key))));
+            fields.extend([("errno", json!(errno_name(errno))), ("reason", json!(text))]);
+            log_fields::with(fields, || log::error!("{request} of /{path}: {text}"));
         }
     }
 
@@ -160,6 +168,13 @@ impl FailureLog {
     }
 }
 
+/// Returns the first byte of a request, and the one after its last: the request says "read of 5 bytes at 10".
+fn range(request: &str) -> Option<[u64; 2]> {
+    let (length, offset) = request.split_once(" of ")?.1.split_once(" bytes at ")?;
+    let (length, offset): (u64, u64) = (length.parse().ok()?, offset.parse().ok()?);
+    Some([offset, offset.saturating_add(length)])
+}
+
 /// Returns the name of an errno that this program replies with, or its number.
 fn errno_name(errno: i32) -> String {
     let names = [
@@ -202,6 +217,13 @@ mod tests {
         let last = text.lines().last().unwrap_or_default();
         let expected = "/a/t\tEINVAL\tlast close: 49 of 100 bytes were written; the rest is unchanged";
         assert!(last.ends_with(expected) && last.contains("Z\t/"), "{last}");
+    }
+
+    #[test]
+    fn a_request_names_its_range() {
+        let request = crate::mount::fs::request::Request::read(2, 10, 5);
+        assert_eq!(range(&request.to_string()), Some([10, 15]));
+        assert_eq!((range("open"), range("read of x bytes at 1")), (None, None));
     }
 
     #[test]

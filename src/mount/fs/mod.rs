@@ -9,6 +9,7 @@
 //! Invariants: a real node wins over a generated name; an operation with [`Blocking::No`] never touches the store; every use of
 //! the inode of a replaced array fails with ESTALE.
 
+pub mod accesses;
 pub mod array_files;
 pub mod arrays;
 mod assembly;
@@ -40,6 +41,7 @@ use crate::array::Engine;
 use crate::cancellation::Cancellation;
 use crate::error::Error;
 use crate::formats::Role;
+use crate::mount::fs::accesses::Accesses;
 use crate::mount::fs::array_files::open::{ArrayFiles, SizeChange};
 use crate::mount::fs::attributes::{SetAttr, Stat};
 use crate::mount::fs::commit::Commits;
@@ -52,7 +54,7 @@ use crate::mount::fs::names::open::ScratchFiles;
 use crate::mount::fs::names::permissions::NodePermissions;
 use crate::mount::fs::names::{Caller, CreatedFile};
 use crate::mount::fs::node_cache::NodeCache;
-use crate::mount::fs::open_file::{FolderEntry, HandleTable, OpenFile, Opened};
+use crate::mount::fs::open_file::{FolderEntry, HandleTable, OpenFile, OpenHandle, Opened};
 use crate::mount::fs::page_cache::cache_mode::CachePolicy;
 use crate::mount::fs::page_cache::page_drops::PageDrop;
 use crate::mount::fs::recovery::Recovery;
@@ -78,6 +80,7 @@ pub struct FileSystem {
     inodes: Arc<InodeTable>,
     handles: Arc<HandleTable>,
     log: Arc<RequestLog>,
+    accesses: Arc<Accesses>,
     gate: Arc<RequestGate>,
     cache_policy: Arc<CachePolicy>,
     entries: Arc<Entries>,
@@ -133,6 +136,11 @@ impl FileSystem {
     /// Returns the log of requests.
     pub fn log(&self) -> &RequestLog {
         &self.log
+    }
+
+    /// Returns the accesses to files, for the access log.
+    pub fn accesses(&self) -> &Accesses {
+        &self.accesses
     }
 
     /// Returns the gate of requests.
@@ -227,8 +235,19 @@ impl FileSystem {
         self.lookup(parent, name, blocking)
     }
 
-    /// Opens a file. Blocks on the store.
+    /// Opens a file for the user of the daemon. Blocks on the store.
     pub fn open(&self, inode: u64, flags: i32, cancellation: &Cancellation) -> FsResult<OpenReply> {
+        self.open_by(inode, flags, crate::sys::effective_ids().0, cancellation)
+    }
+
+    /// Opens a file for a user. Blocks on the store.
+    pub fn open_by(
+        &self,
+        inode: u64,
+        flags: i32,
+        user: u32,
+        cancellation: &Cancellation,
+    ) -> FsResult<OpenReply> {
         let inode = self.inodes.live(inode)?;
         if inode.is_closed_to_opens.load(Ordering::Acquire) {
             return Err(Failure::Errno(libc::ESTALE));
@@ -246,7 +265,7 @@ impl FileSystem {
                     let followed = self.nodes.follow_branch();
                     followed.inspect_err(|failure| self.log.record_failure(&inode, "open", failure))?;
                 }
-                self.open_generated(inode.clone(), flags, cancellation)?
+                self.open_generated(inode.clone(), flags, user, cancellation)?
             }
         };
         self.recovery.record_open(inode.number, opened.handle, opened.is_direct, opened.backing.is_some());
@@ -261,6 +280,7 @@ impl FileSystem {
         &self,
         inode: Arc<Inode>,
         flags: i32,
+        user: u32,
         cancellation: &Cancellation,
     ) -> FsResult<OpenReply> {
         let writes = self.wants_writing(&inode.entity, flags)?;
@@ -280,7 +300,7 @@ impl FileSystem {
                 Ok(self.add_handle(opened))
             }
             kind => {
-                let text = self.internal_files.text(kind).unwrap_or_default();
+                let text = self.internal_files.text_for(kind, user).unwrap_or_default();
                 Ok(self.add_handle(self.virtual_files.open_report(text, cancellation)?))
             }
         }
@@ -329,21 +349,30 @@ impl FileSystem {
 
     /// Closes a file or folder.
     pub fn release(&self, handle: u64) {
-        if let Some(file) = self.handles.remove(handle) {
+        if let Some(OpenHandle { file, access }) = self.handles.remove(handle) {
             self.recovery.record_release(handle);
-            file.release();
-            if file.entries().is_some() {
-                self.names.table().end_listing(handle);
+            if let Some(access) = access {
+                self.accesses.end(&access);
             }
+            self.end_file(handle, &*file);
+        }
+    }
+
+    fn end_file(&self, handle: u64, file: &dyn OpenFile) {
+        file.release();
+        if file.entries().is_some() {
+            self.names.table().end_listing(handle);
         }
     }
 
     /// Closes a handle whose open got no reply.
     pub fn cancel_open(&self, handle: u64) {
-        if let Ok(file) = self.handles.get(handle) {
+        // Nobody has it, so the access log does not have a line of it.
+        if let Some(OpenHandle { file, .. }) = self.handles.remove(handle) {
             file.cancel_open();
+            self.recovery.record_release(handle);
+            self.end_file(handle, &*file);
         }
-        self.release(handle);
     }
 
     /// Opens a folder for a thread, 0 if unknown. From then on, names that the thread was expected to create exist for it.

@@ -12,6 +12,7 @@ use parking_lot::RwLock;
 use crate::array::PendingWrite;
 pub use crate::array::{ReadData, ReplyBuffer};
 use crate::cancellation::Cancellation;
+use crate::mount::access_log::handle::FileAccess;
 use crate::mount::fs::entity::Entity;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::page_cache::page_drops::{PageDrop, PageRead};
@@ -278,10 +279,19 @@ pub fn seek_without_holes(size_bytes: u64, start: u64, wants_hole: bool) -> Opti
     (start < size_bytes).then_some(if wants_hole { size_bytes } else { start })
 }
 
+/// An open file or folder, and the record of its reads.
+#[derive(Clone)]
+pub struct OpenHandle {
+    /// The file.
+    pub file: Arc<dyn OpenFile>,
+    /// What is read of it, if the mount has an access log.
+    pub access: Option<Arc<FileAccess>>,
+}
+
 /// The open files and folders of a mount, by handle.
 #[derive(Default)]
 pub struct HandleTable {
-    open: RwLock<HashMap<u64, Arc<dyn OpenFile>>>,
+    open: RwLock<HashMap<u64, OpenHandle>>,
     last: AtomicU64,
 }
 
@@ -289,13 +299,25 @@ impl HandleTable {
     /// Adds a handle; its number is never reused.
     pub fn add(&self, file: impl OpenFile + 'static) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        self.open.write().insert(number, Arc::new(file));
+        self.open.write().insert(number, OpenHandle { file: Arc::new(file), access: None });
         number
     }
 
     /// Adds a handle from before a restart of the daemon.
     pub fn restore(&self, number: u64, file: Arc<dyn OpenFile>) {
-        self.open.write().insert(number, file);
+        self.open.write().insert(number, OpenHandle { file, access: None });
+    }
+
+    /// Records the reads of a handle from now on.
+    pub fn set_access(&self, number: u64, access: Arc<FileAccess>) {
+        if let Some(handle) = self.open.write().get_mut(&number) {
+            handle.access = Some(access);
+        }
+    }
+
+    /// Returns the records of all handles that have one.
+    pub fn accesses(&self) -> Vec<Arc<FileAccess>> {
+        self.open.read().values().filter_map(|handle| handle.access.clone()).collect()
     }
 
     /// Reserves the numbers up to `last`, which the kernel may know.
@@ -305,26 +327,32 @@ impl HandleTable {
 
     /// Returns the open file with this handle.
     pub fn get(&self, number: u64) -> FsResult<Arc<dyn OpenFile>> {
+        let open = self.open.read();
+        open.get(&number).map(|handle| handle.file.clone()).ok_or(Failure::Errno(libc::EBADF))
+    }
+
+    /// Returns the open file with this handle, and the record of its reads.
+    pub fn get_recorded(&self, number: u64) -> FsResult<OpenHandle> {
         self.open.read().get(&number).cloned().ok_or(Failure::Errno(libc::EBADF))
     }
 
     /// Returns whether the inode has a handle other than this one that may write and is not about to be closed.
     pub fn has_other_writer(&self, handle: u64, inode: u64) -> bool {
         let open = self.open.read();
-        open.iter().any(|(&other, file)| other != handle && file.is_active_writer_of(inode))
+        open.iter().any(|(&other, open)| other != handle && open.file.is_active_writer_of(inode))
     }
 
     /// Returns the open listings of a folder, with their handles.
     pub fn listings(&self, folder: &Entity) -> Vec<(u64, Arc<dyn OpenFile>)> {
         let open = self.open.read();
-        let listings = open.iter().filter(|(_, file)| {
-            file.entries().and_then(<[FolderEntry]>::first).is_some_and(|dot| dot.entity == *folder)
+        let listings = open.iter().filter(|(_, open)| {
+            open.file.entries().and_then(<[FolderEntry]>::first).is_some_and(|dot| dot.entity == *folder)
         });
-        listings.map(|(&number, file)| (number, file.clone())).collect()
+        listings.map(|(&number, open)| (number, open.file.clone())).collect()
     }
 
     /// Removes a handle. A request that still uses its file keeps the file alive.
-    pub fn remove(&self, number: u64) -> Option<Arc<dyn OpenFile>> {
+    pub fn remove(&self, number: u64) -> Option<OpenHandle> {
         self.open.write().remove(&number)
     }
 
@@ -335,7 +363,7 @@ impl HandleTable {
 
     /// Returns the number of open handles, without those of the mount's reports about itself.
     pub fn len_without_reports(&self) -> usize {
-        self.open.read().values().filter(|file| !file.is_report()).count()
+        self.open.read().values().filter(|open| !open.file.is_report()).count()
     }
 
     /// Returns whether no handle is open.

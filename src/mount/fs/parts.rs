@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::array::{Engine, EngineOptions};
 use crate::hierarchy::{OpenArrays, Tree};
 use crate::memory::limit_idle_bytes;
+use crate::mount::fs::accesses::Accesses;
 use crate::mount::fs::arrays::ServedArrays;
 use crate::mount::fs::attributes::permissions::Permissions;
 use crate::mount::fs::inode::InodeTable;
@@ -38,6 +39,8 @@ pub struct MountParts {
     pub handles: Arc<HandleTable>,
     /// The counters and failures.
     pub log: Arc<RequestLog>,
+    /// The accesses to files, for the access log.
+    pub accesses: Arc<Accesses>,
     /// Lets requests in.
     pub gate: Arc<RequestGate>,
     /// Decides whether a file uses the page cache.
@@ -67,10 +70,12 @@ impl MountParts {
             Permissions::new(options.store_path.as_deref(), options.writable, options.ownership);
         let permissions = Arc::new(permissions);
         let served = ServedArrays::new(nodes.clone(), inodes.clone(), arrays.clone(), permissions.clone());
+        let handles = Arc::<HandleTable>::default();
         MountParts {
+            accesses: Arc::new(Accesses::new(inodes.clone(), handles.clone())),
             served: Arc::new(served),
             permissions,
-            handles: Arc::default(),
+            handles,
             log: Arc::new(RequestLog::new(inodes.clone(), options.request_deadline)),
             gate: Arc::default(),
             cache_policy: Arc::new(CachePolicy::new(options.direct_io, options.prefetch)),

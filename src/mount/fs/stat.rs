@@ -198,14 +198,21 @@ impl FileAttributes {
             | EntityKind::LastError
             | EntityKind::SlowRequests
             | EntityKind::Commit => {
+                let group = internal_files.stats_group().filter(|_| entity.kind == EntityKind::Stats);
                 let mode = match entity.kind {
                     EntityKind::Config => 0o444,
+                    // A group that may read it gets no names.
+                    EntityKind::Stats if group.is_some() => 0o440,
                     EntityKind::Commit => 0o600,
                     // These files name arrays, which other users may not be allowed to list.
                     _ => 0o400,
                 };
                 let text = internal_files.text(entity.kind).unwrap_or_default();
-                Ok((daemon_owned_info(mode, self.started), text.len() as u64))
+                let mut info = daemon_owned_info(mode, self.started);
+                if let (Some(group), Some(posix)) = (group, info.posix.as_mut()) {
+                    posix.gid = group;
+                }
+                Ok((info, text.len() as u64))
             }
         }
     }

@@ -14,6 +14,7 @@ use crate::mount::fuse::adapter::{Fuse, GENERATION};
 use crate::mount::fuse::attr::file_attr;
 use crate::mount::fuse::executor::{Deadline, Reply};
 use crate::mount::fuse::invalidate::drop_pages_then;
+use crate::mount::fuse::open::record_open;
 
 fn caller(request: &Request) -> Caller {
     Caller { uid: request.uid(), gid: request.gid(), thread: request.pid(), request: request.unique().0 }
@@ -50,13 +51,16 @@ impl Fuse {
             Err(errno) => return reply.error(errno),
         };
         let (number, undelivered) = self.number_and_undelivered(request);
-        let (fs, caller) = (self.fs.clone(), caller(request));
+        let (fs, caller, asker) = (self.fs.clone(), caller(request), self.asker(request));
         let request = FsRequest::new(folder.0, "create");
         self.executor.submit(request, Deadline::WhileProgress, reply, move |slot| {
             if let Some(handle) = undelivered {
                 fs.cancel_open(handle);
             }
             let created = fs.create(folder.0, &name, mode, flags, caller);
+            if let Ok((stat, opened)) = &created {
+                record_open(&fs, stat.attributes.inode, opened, asker);
+            }
             if let Ok((_, opened)) = &created
                 && opened.writes
             {

@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use fuser::{FileHandle, FopenFlags, INodeNo, InitFlags, KernelConfig, OpenFlags, ReplyOpen};
 
+use crate::mount::access_log::opener::Opener;
+use crate::mount::fs::accesses::OpenMode;
 use crate::mount::fs::request::Request;
 use crate::mount::fs::{FileSystem, OpenReply};
 use crate::mount::fuse::adapter::Fuse;
@@ -43,11 +45,15 @@ impl Fuse {
         let fs = self.fs.clone();
         let passthrough = self.passthrough.clone();
         let (request, started) = (Request::new(inode.0, "open"), Instant::now());
+        let asker = self.asker(asked);
         self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
             if let Some(handle) = undelivered {
                 fs.cancel_open(handle);
             }
-            let opened = fs.open(inode.0, flags.0, &slot.cancellation());
+            let opened = fs.open_by(inode.0, flags.0, asker.user, &slot.cancellation());
+            if let Ok(opened) = &opened {
+                record_open(&fs, inode.0, opened, asker);
+            }
             if let Ok(opened) = &opened
                 && opened.writes
             {
@@ -74,6 +80,31 @@ impl Fuse {
         let is_resent = asked.unique().0 != number;
         (number, if is_resent { self.fs.recovery().take_undelivered(number) } else { None })
     }
+}
+
+/// The process that asks for something.
+#[derive(Clone, Copy)]
+pub(super) struct Asker {
+    user: u32,
+    thread: u32,
+    /// Returns the process of a thread.
+    process_of: fn(u32) -> Option<u32>,
+}
+
+impl Fuse {
+    /// Returns the process that sent a request.
+    pub(super) fn asker(&self, asked: &fuser::Request) -> Asker {
+        Asker { user: asked.uid(), thread: asked.pid(), process_of: self.process_of }
+    }
+}
+
+/// Begins the record of an open file, if there is an access log. The process waits for the reply, so its name can be looked up.
+pub(super) fn record_open(fs: &FileSystem, inode: u64, opened: &OpenReply, asker: Asker) {
+    let mode = OpenMode { is_direct: opened.is_direct, is_passthrough: opened.backing.is_some() };
+    fs.accesses().begin(inode, opened.handle, mode, || {
+        let known = Some(asker.thread).filter(|thread| *thread != 0);
+        Opener::new(asker.user, known.and_then(asker.process_of).unwrap_or(0))
+    });
 }
 
 fn reply_opened(

@@ -1,14 +1,16 @@
 //! Reading through FUSE: the session thread replies if memory is enough, otherwise the executor does.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::time::Instant;
 
 use fuser::{FileHandle, INodeNo, ReplyData};
 
-use crate::array::{ReplyBuffer, ReplyBufferPool};
+use crate::array::{DecodeMeter, ReplyBuffer, ReplyBufferPool};
 use crate::cancellation::Cancellation;
+use crate::mount::access_log::handle::{FileAccess, FileReply};
 use crate::mount::fs::error::{Blocking, Failure};
-use crate::mount::fs::open_file::{FileRange, FileRead};
+use crate::mount::fs::open_file::{FileRange, FileRead, OpenHandle};
 use crate::mount::fs::request::Request;
 use crate::mount::fuse::adapter::Fuse;
 use crate::mount::fuse::executor::{Deadline, Reply};
@@ -39,8 +41,8 @@ impl Fuse {
         let ReadRequest { inode, handle, offset, size, is_of_pages, reply } = read;
         let started = Instant::now();
         let request = Request::read(inode.0, offset, u64::from(size));
-        let file = match self.fs.file(handle.0) {
-            Ok(file) => file,
+        let OpenHandle { file, access } = match self.fs.handles().get_recorded(handle.0) {
+            Ok(open) => open,
             Err(failure) => return reply.fail(failure.errno()),
         };
         let fills_pages = is_of_pages && self.fs.options().writable;
@@ -49,8 +51,10 @@ impl Fuse {
         BUFFER.with_borrow_mut(|buffer| {
             let cancellation = &Cancellation::never();
             let read = FileRead { offset, size, blocking: Blocking::No, cancellation };
-            match file.read(read, buffer) {
+            let meter = access.as_deref().map(FileAccess::meter);
+            match DecodeMeter::run(meter, || file.read(read, buffer)) {
                 Ok(data) => {
+                    record(access.as_ref(), offset, Some(data.len() as u64), is_of_pages, started);
                     reply.data(&data);
                     if !file.is_report() {
                         self.fs.log().record_time(RequestKind::Read, request, started);
@@ -58,7 +62,10 @@ impl Fuse {
                     return;
                 }
                 Err(Failure::WouldBlock) => {}
-                Err(failure) => return reply.fail(failure.errno()),
+                Err(failure) => {
+                    record(access.as_ref(), offset, None, is_of_pages, started);
+                    return reply.fail(failure.errno());
+                }
             }
             let fs = self.fs.clone();
             let plan = std::mem::take(&mut buffer.plan);
@@ -67,8 +74,12 @@ impl Fuse {
                 buffer.plan = plan;
                 let cancellation = &slot.cancellation();
                 let read = FileRead { offset, size, blocking: Blocking::Yes, cancellation };
-                let data = file.read(read, &mut buffer);
-                let Some(reply) = slot.take() else { return };
+                let meter = access.as_deref().map(FileAccess::meter);
+                let data = DecodeMeter::run(meter, || file.read(read, &mut buffer));
+                let reply = slot.take();
+                let length = data.as_ref().ok().filter(|_| reply.is_some()).map(|data| data.len() as u64);
+                record(access.as_ref(), offset, length, is_of_pages, started);
+                let Some(reply) = reply else { return };
                 match data {
                     Ok(data) => reply.data(&data),
                     Err(failure) => reply.fail(failure.errno()),
@@ -80,5 +91,18 @@ impl Fuse {
                 drop(page_read);
             });
         });
+    }
+}
+
+/// Records a read for the access log, if there is one. Without a length, its reply is an error.
+fn record(
+    access: Option<&Arc<FileAccess>>,
+    offset: u64,
+    length: Option<u64>,
+    is_of_pages: bool,
+    started: Instant,
+) {
+    if let Some(access) = access {
+        access.record(FileReply { offset, length, is_of_pages, waited: started.elapsed() });
     }
 }

@@ -9,7 +9,9 @@ use std::time::Instant;
 
 use fuser::{Errno, FileHandle, INodeNo, ReplyAttr, ReplyEmpty, ReplyWrite};
 
+use crate::array::DecodeMeter;
 use crate::memory::Buffer;
+use crate::mount::access_log::handle::{FileAccess, FileReply};
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::attributes::{SetAttr, Stat};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
@@ -221,12 +223,22 @@ impl Fuse {
         // One reply can count this much, and one deadline is long enough for it.
         let length = length.min(64 << 20);
         let notifier = self.notifier.clone();
-        let request = Request::ranged(inode.0, "copy_file_range", to_offset, length);
+        let (request, started) =
+            (Request::ranged(inode.0, "copy_file_range", to_offset, length), Instant::now());
         self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
             let cancellation = slot.cancellation();
             let copied = fs.file(to.0).and_then(|file| {
-                let source = fs.file(from.0)?;
-                file.copy_from(&*source, from_offset, to_offset, length, &cancellation)
+                let source = fs.handles().get_recorded(from.0)?;
+                let meter = source.access.as_deref().map(FileAccess::meter);
+                let copied = DecodeMeter::run(meter, || {
+                    file.copy_from(&*source.file, from_offset, to_offset, length, &cancellation)
+                });
+                if let (Some(access), Ok(CopyResult { length, .. })) = (&source.access, &copied) {
+                    let (offset, length) = (from_offset, Some(*length));
+                    let waited = started.elapsed();
+                    access.record(FileReply { offset, length, is_of_pages: false, waited });
+                }
+                copied
             });
             let Some(reply) = slot.take() else { return };
             match copied {

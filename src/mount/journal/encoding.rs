@@ -5,8 +5,8 @@
 //! marks of documents.
 
 use crate::mount::journal::record::{
-    Content, DraftChange, LossReports, NameRecord, OpenForWriting, OpenRecord, Record, ScratchRecord,
-    WrittenEndRecord,
+    Content, DraftChange, LossReports, NameRecord, OpenForWriting, OpenRecord, OpenerRecord, Record,
+    ScratchRecord, WrittenEndRecord,
 };
 use crate::store::{Readers, VersionDigest};
 
@@ -39,6 +39,10 @@ impl Record {
                     1 | (u64::from(may_map) << 1) | (u64::from(appends) << 2)
                 }));
                 fields.content(content);
+            }
+            Record::OpenedBy { handle, opener: OpenerRecord { user, process, program } } => {
+                fields.tag(24).number(*handle).number(user.map_or(u64::MAX, Into::into));
+                fields.number((*process).into()).bytes(program.as_bytes());
             }
             Record::Released { handle } => {
                 fields.tag(7).number(*handle);
@@ -141,6 +145,14 @@ impl Record {
                 content: fields.content()?,
             }),
             7 => Record::Released { handle: fields.number()? },
+            24 => Record::OpenedBy {
+                handle: fields.number()?,
+                opener: OpenerRecord {
+                    user: u32::try_from(fields.number()?).ok(),
+                    process: fields.short()?,
+                    program: fields.text()?,
+                },
+            },
             8 => Record::LastNumbers { transient: fields.number()?, handle: fields.number()? },
             9 => Record::Resent { unique: fields.number()?, severity: fields.number()? },
             10 => Record::Delivered { handle: fields.number()?, unique: fields.number()? },
@@ -341,6 +353,14 @@ mod tests {
             Record::Lookups { number: 1, count: 2 },
             Record::Forgotten { number: 1, count: 2 },
             Record::Released { handle: 3 },
+            Record::OpenedBy {
+                handle: 3,
+                opener: OpenerRecord { user: Some(u32::MAX), process: 7, program: text() },
+            },
+            Record::OpenedBy {
+                handle: 3,
+                opener: OpenerRecord { user: None, process: 0, program: String::new() },
+            },
             Record::LastNumbers { transient: 1, handle: 2 },
             Record::Resent { unique: 1 << 63, severity: 1 },
             Record::Continued { severity: 9 },

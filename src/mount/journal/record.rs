@@ -62,6 +62,17 @@ pub struct OpenRecord {
     pub content: Content,
 }
 
+/// Who has opened a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenerRecord {
+    /// The user; `None` if unknown.
+    pub user: Option<u32>,
+    /// The process, 0 if unknown.
+    pub process: u32,
+    /// The name of its program.
+    pub program: String,
+}
+
 /// A handle that may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenForWriting {
@@ -190,6 +201,13 @@ pub enum Record {
     },
     /// A file or folder was opened.
     Opened(OpenRecord),
+    /// Who has opened it, if the mount has an access log.
+    OpenedBy {
+        /// The handle.
+        handle: u64,
+        /// The process.
+        opener: OpenerRecord,
+    },
     /// It was closed.
     Released {
         /// The handle.

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::mount::journal::record::{
-    DraftChange, FATAL, LossReports, NameRecord, OpenRecord, Record, ScratchRecord, WrittenEndRecord,
+    DraftChange, FATAL, LossReports, NameRecord, OpenRecord, OpenerRecord, Record, ScratchRecord,
+    WrittenEndRecord,
 };
 use crate::store::VersionDigest;
 
@@ -44,6 +45,8 @@ pub struct SessionState {
     pub inodes: BTreeMap<u64, KnownInode>,
     /// The open files and folders, by handle.
     pub open: BTreeMap<u64, OpenRecord>,
+    /// Who has opened them, by handle, if the mount has an access log.
+    pub openers: BTreeMap<u64, OpenerRecord>,
     /// The highest number of an inode that the kernel may forget; 0 if there was none.
     pub last_transient: u64,
     /// The highest handle.
@@ -115,8 +118,12 @@ impl SessionState {
                 self.last_handle = self.last_handle.max(opened.handle);
                 self.open.insert(opened.handle, opened);
             }
+            Record::OpenedBy { handle, opener } => {
+                self.openers.insert(handle, opener);
+            }
             Record::Released { handle } => {
                 self.open.remove(&handle);
+                self.openers.remove(&handle);
                 self.delivered.remove(&handle);
                 self.losses.remove(&handle);
             }
@@ -232,6 +239,8 @@ impl SessionState {
         });
         let last = Record::LastNumbers { transient: self.last_transient, handle: self.last_handle };
         let open = self.open.values().cloned().map(Record::Opened);
+        let openers = self.openers.iter();
+        let openers = openers.map(|(&handle, opener)| Record::OpenedBy { handle, opener: opener.clone() });
         let resent = self.resent.iter().map(|(&unique, &severity)| Record::Resent { unique, severity });
         let continued = self.severity.map(|severity| Record::Continued { severity });
         let delivered = self.delivered.iter().map(|(&handle, &unique)| Record::Delivered { handle, unique });
@@ -252,6 +261,7 @@ impl SessionState {
         });
         let scratch = self.scratch_in_use().chain(names).chain(drafts);
         tables
+            .chain(openers)
             .chain(resent)
             .chain(continued)
             .chain(delivered)
@@ -284,6 +294,7 @@ mod tests {
             name: name.to_owned(),
             entry,
         };
+        let opener = || OpenerRecord { user: Some(1), process: 2, program: "cat".to_owned() };
         let mark = VersionDigest::parse("1f").unwrap();
         let mut state = SessionState::default();
         for record in [
@@ -299,6 +310,8 @@ mod tests {
             Record::Sized { number: 2, size_bytes: 7 },
             opened(5),
             opened(6),
+            Record::OpenedBy { handle: 5, opener: opener() },
+            Record::OpenedBy { handle: 6, opener: opener() },
             Record::Released { handle: 6 },
             Record::Resent { unique: 9, severity: 1 },
             Record::Continued { severity: 8 },

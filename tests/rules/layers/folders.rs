@@ -23,7 +23,7 @@ pub const ORDERS: [(&str, &[&str]); 2] = [
             "interleavings",
         ],
     ),
-    ("mount", &["options", "metrics", "journal", "fs", "fuse", "daemon"]),
+    ("mount", &["options", "metrics", "log_file", "access_log", "journal", "fs", "fuse", "daemon"]),
 ];
 
 /// Crates that only some folders may use.

@@ -12,6 +12,7 @@ use zarrfs::mount::daemon::syslog;
 use zarrfs::mount::options::{AllowOther, Options, Ownership};
 use zarrfs::store::overlay::{Access, resolved};
 use zarrfs::store::{OverlayLocks, StoreOptions, is_remote, is_repository, local_path};
+use zarrfs::sys;
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::log::{Log, absolute};
@@ -145,6 +146,14 @@ pub struct Arguments {
     #[arg(long, value_name = "refuse|ignore", default_value = "refuse", hide_possible_values = true)]
     pub chmod: ChmodChoice,
 
+    /// Append a line of JSON to this file for each file that is closed: who has read which ranges; zarrfs stat --access-log sums it up
+    #[arg(long, value_name = "FILE")]
+    pub access_log: Option<PathBuf>,
+
+    /// Group, by name or number, that may read __zarrfs__/stats; it sees no names of arrays
+    #[arg(long, value_name = "GROUP", value_parser = group)]
+    pub stats_group: Option<u32>,
+
     #[command(flatten)]
     pub log: LogArguments,
 
@@ -166,6 +175,16 @@ fn permission_bits(text: &str) -> std::result::Result<u32, String> {
         .ok()
         .filter(|bits| *bits <= 0o777)
         .ok_or_else(|| format!("'{text}' is not an octal number from 0 to 777"))
+}
+
+/// Reads a group: its number, or its name on this machine.
+fn group(text: &str) -> std::result::Result<u32, String> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    let known = sys::group_number(text)
+        .map_err(|error| format!("the group '{text}' cannot be looked up: {error}"))?;
+    known.ok_or_else(|| format!("there is no group '{text}' on this machine"))
 }
 
 /// The values of `--keep`.
@@ -362,6 +381,8 @@ impl Arguments {
         options.kernel_words.clone_from(&words.kernel);
         options.utab_words.clone_from(&words.utab);
         options.log_file = log.file().map(Path::to_owned);
+        options.access_log = self.access_log.as_deref().map(absolute);
+        options.stats_group = self.stats_group;
         options
     }
 
@@ -423,6 +444,13 @@ pub fn translate_helper_call(arguments: Vec<OsString>) -> Outcome<Option<Vec<OsS
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn groups_have_names_or_numbers() {
+        assert_eq!((group("0"), group("root"), group("4294967294")), (Ok(0), Ok(0), Ok(u32::MAX - 1)));
+        assert!(group("no such group").unwrap_err().contains("there is no group 'no such group'"));
+        assert!(group("a\0b").is_err());
+    }
 
     #[test]
     fn permission_bits_are_octal() {

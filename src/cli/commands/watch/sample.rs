@@ -196,7 +196,9 @@ impl Sample {
     pub fn read(mountpoint: &Path) -> Result<Sample> {
         let stats = Stats::parse(&read_own(mountpoint, STATS)?);
         let at = Instant::now();
-        let slow = read_own(mountpoint, SLOW)?.lines().filter_map(slow_request).collect();
+        // A user of --stats-group may read the counters only.
+        let slow = read_own(mountpoint, SLOW).unwrap_or_default();
+        let slow = slow.lines().filter_map(slow_request).collect();
         let config = serde_json::from_str(&read_own(mountpoint, CONFIG)?).unwrap_or_default();
         Ok(Sample { at, stats, slow, config })
     }

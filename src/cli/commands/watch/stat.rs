@@ -1,4 +1,4 @@
-//! `zarrfs stat MOUNTPOINT`: shows what a mount has done so far.
+//! `zarrfs stat MOUNTPOINT`: shows what a mount has done so far; with `--access-log FILE`, what that says.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use zarrfs::mount::daemon::mounts::mounted;
 
+use super::accesses::AccessSums;
 use super::sample::{KINDS, Sample};
 use super::words::{self, bytes, duration, latency, number, percent, ratio};
 use crate::cli::exit::Outcome;
@@ -20,7 +21,9 @@ Examples:
   # What the mount has done since it began
   zarrfs stat mnt
   # How many chunks were decoded, for a script
-  zarrfs stat --json mnt | jq .stats.zarrfs_decoded_chunks_total";
+  zarrfs stat --json mnt | jq .stats.zarrfs_decoded_chunks_total
+  # Who has read what, and which chunks would have read less
+  zarrfs stat --access-log /var/log/zarrfs/access.log";
 
 /// Show what a mount has done: bytes, hits, latencies, the busiest arrays
 ///
@@ -29,8 +32,12 @@ Examples:
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     /// Where the store is mounted
-    #[arg(value_name = "MOUNTPOINT")]
-    mountpoint: PathBuf,
+    #[arg(value_name = "MOUNTPOINT", required_unless_present = "access_log")]
+    mountpoint: Option<PathBuf>,
+
+    /// Sum up the access log of a mount instead, by file and program, and say which chunk shape would have read less
+    #[arg(long, value_name = "FILE", conflicts_with = "mountpoint")]
+    access_log: Option<PathBuf>,
 
     /// Print one JSON object with the configuration and all counters
     #[arg(long)]
@@ -40,7 +47,17 @@ pub struct Arguments {
 impl Arguments {
     /// Shows the counters.
     pub fn run(self) -> Outcome {
-        let mountpoint = mounted::at(&self.mountpoint)?.mountpoint;
+        if let Some(log) = &self.access_log {
+            let sums = AccessSums::read(log)?;
+            let printed = if self.json {
+                output::json(&format!("{:#}\n", sums.to_json()))
+            } else {
+                output::text(&sums.to_text())
+            };
+            return printed.map(|_| ());
+        }
+        let Some(mountpoint) = &self.mountpoint else { return Ok(()) };
+        let mountpoint = mounted::at(mountpoint)?.mountpoint;
         let sample = Sample::read(&mountpoint)?;
         let text =
             if self.json { format!("{:#}\n", sample.to_json()) } else { as_text(&mountpoint, &sample) };

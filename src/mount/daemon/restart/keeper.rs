@@ -53,10 +53,11 @@ const LONGEST_STORE_PAUSE: Duration = Duration::from_secs(60);
 pub fn can_continue(options: &Options) -> bool {
     // A path through a descriptor of the caller cannot be opened again.
     let is_descriptor = |path: &Path| ["/dev/fd", "/proc"].iter().any(|folder| path.starts_with(folder));
-    let paths = [options.store_path.as_deref(), options.overlay.as_deref(), options.log_file.as_deref()];
+    let logs = [options.log_file.as_deref(), options.access_log.as_deref()];
+    let paths = [options.store_path.as_deref(), options.overlay.as_deref()].into_iter().chain(logs);
     !is_descriptor(Path::new(&options.source))
         && !is_descriptor(&options.mountpoint)
-        && !paths.into_iter().flatten().any(is_descriptor)
+        && !paths.flatten().any(is_descriptor)
 }
 
 /// Returns whether a mount in the background has a keeper.
@@ -65,9 +66,18 @@ pub fn is_wanted(options: &Options) -> bool {
     options.has_keeper && env::var_os("NOTIFY_SOCKET").is_none() && can_continue(options)
 }
 
-/// Becomes the keeper of a mount whose daemon may have to store something before a planned restart. Returns in each process that
-/// is to become a daemon, and with an error if it cannot fork.
-pub fn keep(mut report: PipeWriter, stores_first: bool) -> Result<Daemon> {
+/// What the daemon of a mount has to do before a planned restart.
+#[derive(Clone, Copy, Debug)]
+pub struct LeavingDuties {
+    /// It stores what programs have written.
+    pub stores: bool,
+    /// It writes lines of the access log.
+    pub logs: bool,
+}
+
+/// Becomes the keeper of a mount with a daemon that has these duties. Returns in each process that is to become a daemon, and with
+/// an error if it cannot fork.
+pub fn keep(mut report: PipeWriter, duties: LeavingDuties) -> Result<Daemon> {
     let begun = Beginning::new().inspect_err(|error| {
         let _ = report.write_all(error.to_string().as_bytes());
     })?;
@@ -113,7 +123,7 @@ pub fn keep(mut report: PipeWriter, stores_first: bool) -> Result<Daemon> {
         short_lives: 0,
         severity: 0,
         is_from_disk: false,
-        stores_first,
+        duties,
         is_over: false,
     };
     let mut daemon = RunningDaemon { pid: child, since: Instant::now() };
@@ -244,8 +254,7 @@ struct Kept {
     severity: u64,
     /// The next daemon runs the program on the disk.
     is_from_disk: bool,
-    /// The daemon stores its dirty chunks before a planned restart, because the mount is writable.
-    stores_first: bool,
+    duties: LeavingDuties,
     /// The mount has ended: a daemon only stores what is left.
     is_over: bool,
 }
@@ -276,9 +285,10 @@ impl Kept {
             if self.signals.wait_at_most(Duration::ZERO) == Some(libc::SIGUSR2) {
                 self.is_from_disk = true;
                 // The next daemon gets the requests that this one has not answered, and the bytes that it has not stored.
-                let signal = if self.stores_first { libc::SIGUSR2 } else { libc::SIGKILL };
+                let leaves = self.duties.stores || self.duties.logs;
+                let signal = if leaves { libc::SIGUSR2 } else { libc::SIGKILL };
                 let is_sent = sys::signal_child(daemon.pid, signal).is_ok();
-                is_planned = is_sent && !self.stores_first;
+                is_planned = is_sent && !leaves;
             }
         }
     }
@@ -390,7 +400,7 @@ impl Kept {
     /// Ends the mount, and then starts daemons until one of them has stored what is left. Returns in each of them; this process ends.
     fn store_left(&mut self) -> Result<Daemon> {
         self.is_over = true;
-        if !self.stores_first {
+        if !self.duties.stores {
             std::process::exit(1);
         }
         // With the last descriptor, the kernel ends the connection.

@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 use crate::array::Engine;
 use crate::error::{Error, Result};
 use crate::hierarchy::author;
+use crate::mount::fs::accesses::Accesses;
 use crate::mount::fs::entity::{Entity, EntityKind};
 use crate::mount::fs::error::Failure;
 use crate::mount::fs::inode::{FormerInode, Inode, InodeChange, InodeTable};
@@ -66,6 +67,7 @@ pub(super) struct RecoveryParts {
     pub intents: Arc<NameIntents>,
     pub engine: Arc<Engine>,
     pub log: Arc<RequestLog>,
+    pub accesses: Arc<Accesses>,
     pub store: Arc<dyn Store>,
     pub is_writable: bool,
 }
@@ -99,6 +101,7 @@ impl Recovery {
         let _ = self.descriptors.set(descriptors.clone());
         self.parts.store.keep_locks(&(descriptors.clone() as Arc<dyn LockKeeper>));
         self.parts.intents.keep_journal(journal);
+        self.parts.accesses.keep_journal(journal);
         self.reopening.drafts.keep_journal(journal);
         self.parts.names.keep_session(journal, &(descriptors.clone() as Arc<dyn DescriptorHolder>));
         let inodes = journal.clone();
@@ -140,11 +143,12 @@ impl Recovery {
             }
             let unreported = state.losses.get(&number).copied().unwrap_or_default();
             let reopening = self.reopening.clone();
-            let file = Arc::new(FormerFile::new(inode, record.clone(), unreported, reopening));
+            let file = Arc::new(FormerFile::new(inode.clone(), record.clone(), unreported, reopening));
             if record.writing.is_some() {
                 waiting.push(file.clone());
             }
             self.parts.handles.restore(number, file);
+            self.parts.accesses.restore(&inode, record, state.openers.get(&number));
         }
         *self.waiting.lock() = waiting;
         self.record_tables(journal, descriptors);

@@ -8,6 +8,7 @@ use std::time::Instant;
 use serde_json::json;
 
 use crate::array::{ByteOrder, Engine, Order};
+use crate::mount::fs::accesses::Accesses;
 use crate::mount::fs::commit::Commits;
 use crate::mount::fs::entity::EntityKind;
 use crate::mount::fs::inode::InodeTable;
@@ -49,6 +50,8 @@ pub struct DaemonInfo {
     pub start_ticks: Option<u64>,
     /// The file with its exit status.
     pub exit_status_path: Option<String>,
+    /// Another daemon began the session.
+    pub is_continued: bool,
     /// The process that starts another daemon if this one dies; set once it can.
     pub keeper: Arc<OnceLock<KeeperInfo>>,
 }
@@ -70,6 +73,7 @@ pub struct InternalFiles {
     engine: Arc<Engine>,
     inodes: Arc<InodeTable>,
     handles: Arc<HandleTable>,
+    accesses: Arc<Accesses>,
     commits: Arc<Commits>,
     log: Arc<RequestLog>,
     started_at: Instant,
@@ -166,6 +170,7 @@ impl InternalFiles {
             engine: parts.engine.clone(),
             inodes: parts.inodes.clone(),
             handles: parts.handles.clone(),
+            accesses: parts.accesses.clone(),
             commits,
             log: parts.log.clone(),
             started_at: Instant::now(),
@@ -195,33 +200,59 @@ impl InternalFiles {
         }
     }
 
+    /// Returns the current content of a file for a user. Only root and the user of the daemon get the names of arrays.
+    pub fn text_for(&self, kind: EntityKind, user: u32) -> Option<String> {
+        let gets_names = user == 0 || user == crate::sys::effective_ids().0;
+        match kind {
+            EntityKind::Stats if !gets_names => Some(self.metrics_of(&[])),
+            kind => self.text(kind),
+        }
+    }
+
+    /// Returns the group that may read the metrics.
+    pub fn stats_group(&self) -> Option<u32> {
+        self.options.stats_group
+    }
+
     /// Returns the metrics as text.
     pub fn metrics_text(&self) -> String {
         let inodes = self.inodes.used_arrays();
         let paths: Vec<_> = inodes.iter().map(|inode| inode.entity.shown_path()).collect();
         let arrays: Vec<_> =
             paths.iter().zip(&inodes).map(|(path, inode)| (&**path, &inode.counters)).collect();
-        let (metrics, store_times) = self.engine_metrics(&arrays);
-        self.log.metrics().text(&metrics, &arrays) + &store_requests(&store_times)
+        self.metrics_of(&arrays)
     }
 
-    fn engine_metrics(&self, arrays: &[(&str, &ArrayCounters)]) -> (Vec<Metric>, LatencyCounts) {
+    /// Returns the metrics as text, with the names of these arrays.
+    fn metrics_of(&self, arrays: &[(&str, &ArrayCounters)]) -> String {
+        let (metrics, store_times) = self.engine_metrics();
+        self.log.metrics().text(&metrics, arrays) + &store_requests(&store_times)
+    }
+
+    fn engine_metrics(&self) -> (Vec<Metric>, LatencyCounts) {
         let engine = self.engine.counters();
         let traffic = self.nodes.store().remote().and_then(Remote::traffic);
         let (stored_bytes, store_times) = match &traffic {
             Some(traffic) => (traffic.received_bytes, traffic.replies),
             None => engine.stored_reads,
         };
+        let inodes = self.inodes.used_arrays();
         let sum = |counter: fn(&ArrayCounters) -> &AtomicU64| {
-            arrays.iter().map(|(_, counters)| counter(counters).load(Ordering::Relaxed)).sum()
+            inodes.iter().map(|inode| counter(&inode.counters).load(Ordering::Relaxed)).sum()
         };
+        let (lines, lost_lines) = self.accesses.lines();
         let served = self.log.metrics().read_bytes().max(1) as f64;
         let amplification = engine.decoded_bytes as f64 / served;
         let mut metrics = vec![
             gauge(
                 "zarrfs_uptime_seconds",
-                "Seconds since the mount was made.",
+                "Seconds since the daemon was started.",
                 self.started_at.elapsed().as_secs_f64(),
+            ),
+            gauge(
+                "zarrfs_session_is_continued",
+                "1 if the daemon continues the session of one that has ended, else 0.",
+                f64::from(self.daemon.is_continued),
             ),
             counter("zarrfs_writes_total", "Write requests accepted.", sum(|array| &array.writes)),
             counter(
@@ -264,6 +295,22 @@ impl InternalFiles {
                 engine.bases_read,
             ),
             gauge("zarrfs_dirty_bytes", "Bytes written and not yet stored.", engine.dirty_bytes as f64),
+            gauge(
+                "zarrfs_dirty_seconds",
+                "Seconds since the last write to the dirty chunk that has waited longest; 0 if none is dirty.",
+                self.engine.oldest_dirty().map_or(0.0, |age| age.as_secs_f64()),
+            ),
+            counter(
+                "zarrfs_failed_stores_total",
+                "Attempts to store written data that failed.",
+                engine.failed_stores,
+            ),
+            counter("zarrfs_access_log_lines_total", "Lines written to the access log.", lines),
+            counter(
+                "zarrfs_access_log_lost_lines_total",
+                "Lines that the access log did not take.",
+                lost_lines,
+            ),
             gauge(
                 "zarrfs_cache_limit_bytes",
                 "Limit of the cache in bytes.",
@@ -321,6 +368,8 @@ impl InternalFiles {
             "allow-references": options.allowed_references,
             "remote": options.remote.as_ref().map(remote_config),
             "log-file": options.log_file.as_ref().map(|path| path.to_string_lossy()),
+            "access-log": options.access_log.as_ref().map(|path| path.to_string_lossy()),
+            "stats-group": options.stats_group,
             "outcome": self.daemon.exit_status_path,
             "request-deadline": options.request_deadline.as_secs_f64(),
             "stop-deadline": options.stop_deadline.as_secs_f64(),
@@ -385,6 +434,10 @@ mod tests {
         assert!(shown["panels"].as_array().unwrap().len() >= 10);
         let missing: Vec<_> = names(dashboard).difference(&metrics).copied().collect();
         assert!(missing.is_empty(), "docs/grafana.json names {missing:?}");
+        let alerts = include_str!("../../../../packaging/monitoring/alerts.yml");
+        let missing: Vec<_> = names(alerts).difference(&metrics).copied().collect();
+        assert!(missing.is_empty(), "packaging/monitoring/alerts.yml names {missing:?}");
+        assert!(names(alerts).len() >= 6, "{alerts}");
         // The page leaves out the parts of histograms.
         let whole: BTreeSet<&str> = metrics
             .into_iter()

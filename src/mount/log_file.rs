@@ -1,4 +1,4 @@
-//! The file of `--log-file`: a regular file, a terminal, or a pipe with a reader.
+//! The files of `--log-file` and `--access-log`: a regular file, a terminal, or a pipe with a reader. Uses `sys`.
 //!
 //! A daemon of root must not write to a file that another user chose, and must not wait for a reader that does not read. Therefore:
 //! - The name itself must not be a link, except to this process's own descriptors (`/dev/stderr`, `/dev/fd/3`). A link in the path
@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use zarrfs::sys;
+use crate::sys;
 
 const FOLDER: i32 = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
 const APPEND: i32 =
@@ -29,18 +29,33 @@ pub struct LogFile {
     file: File,
     /// Whether it is a file with a name.
     may_move: bool,
+    /// The permission bits of a new file, from which the umask takes some away.
+    mode: u32,
+}
+
+/// Who may read a new log file, as far as the umask allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogReaders {
+    /// Everybody.
+    All,
+    /// Its owner and its group.
+    Group,
 }
 
 impl LogFile {
     /// Opens a log file for appending. The error says why a file is not acceptable.
-    pub fn open(path: PathBuf) -> io::Result<Self> {
+    pub fn open(path: PathBuf, readers: LogReaders) -> io::Result<Self> {
+        let mode = match readers {
+            LogReaders::All => 0o666,
+            LogReaders::Group => 0o640,
+        };
         let own = own_descriptor(&path);
         let file = match own {
             Some(number) => open_own(number)?,
-            None => open_named(&path)?,
+            None => open_named(&path, mode)?,
         };
         let may_move = own.is_none() && file.metadata()?.is_file();
-        Ok(LogFile { path, file, may_move })
+        Ok(LogFile { path, file, may_move, mode })
     }
 
     fn follow(&mut self) -> io::Result<()> {
@@ -48,7 +63,7 @@ impl LogFile {
         if named.is_ok_and(|named| (named.dev(), named.ino()) == (ours.dev(), ours.ino())) {
             return Ok(());
         }
-        let file = open_named(&self.path)?;
+        let file = open_named(&self.path, self.mode)?;
         if !file.metadata()?.is_file() {
             return Err(refusal("it is not a regular file any more"));
         }
@@ -109,7 +124,7 @@ fn open_own(number: u32) -> io::Result<File> {
     Ok(file)
 }
 
-fn open_named(path: &Path) -> io::Result<File> {
+fn open_named(path: &Path, mode: u32) -> io::Result<File> {
     let name = path.file_name().ok_or_else(|| refusal("it is a folder"))?;
     let name = CString::new(name.as_bytes())?;
     let folder = open_folder(&resolved(path.parent().unwrap_or(Path::new("/")))?)?;
@@ -117,7 +132,7 @@ fn open_named(path: &Path) -> io::Result<File> {
         match sys::open_at(folder.as_fd(), &name, APPEND) {
             Ok(file) => break File::from(file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                match sys::create_at(folder.as_fd(), &name, 0o666) {
+                match sys::create_at(folder.as_fd(), &name, mode) {
                     Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                     _ => {}
                 }
@@ -220,8 +235,12 @@ mod tests {
 
     use super::*;
 
+    fn open(path: impl Into<PathBuf>) -> io::Result<LogFile> {
+        LogFile::open(path.into(), LogReaders::All)
+    }
+
     fn refused(path: &Path) -> String {
-        LogFile::open(path.to_owned()).err().unwrap().to_string()
+        open(path.to_owned()).err().unwrap().to_string()
     }
 
     #[test]
@@ -229,7 +248,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
-        let mut log = LogFile::open(path.clone()).unwrap();
+        let mut log = open(path.clone()).unwrap();
         log.write_all(b"first\n").unwrap();
         std::fs::rename(&path, folder.path().join("log.1")).unwrap();
         log.write_all(b"second\n").unwrap();
@@ -249,16 +268,16 @@ mod tests {
         symlink(at("target"), at("link")).unwrap();
         assert!(refused(&at("link")).contains("is a symbolic link"));
         assert!(!at("target").exists());
-        LogFile::open(at("way/log")).unwrap();
+        open(at("way/log")).unwrap();
         assert!(refused(&at("real")).contains("directory"));
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o1777)).unwrap();
         assert!(refused(&at("way/log")).contains("that others may have made"));
-        drop(LogFile::open(at("own")).unwrap());
-        LogFile::open(at("own")).unwrap();
+        drop(open(at("own")).unwrap());
+        open(at("own")).unwrap();
         std::fs::hard_link(at("own"), at("second")).unwrap();
         assert!(refused(&at("own")).contains("has another name"));
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o700)).unwrap();
-        LogFile::open(at("own")).unwrap();
+        open(at("own")).unwrap();
     }
 
     #[test]
@@ -268,7 +287,7 @@ mod tests {
         {
             assert_eq!(own_descriptor(Path::new(path)), number);
         }
-        LogFile::open("/dev/null".into()).unwrap();
+        open("/dev/null").unwrap();
         assert!(refused(Path::new("/dev/zero")).contains("not a regular file"));
     }
 }
