@@ -47,6 +47,7 @@ const CODECS: &[&CodecEntry] = &[
     &imagecodecs::packbits::ENTRY,
     &imagecodecs::webp::ENTRY,
     &kerchunk::fill_hdf_strings::ENTRY,
+    &kerchunk::grib::ENTRY,
     &kerchunk::record_member::ENTRY,
     &numcodecs::astype::ENTRY,
     &numcodecs::categorize::ENTRY,

@@ -95,7 +95,7 @@ fn documents() -> Vec<Value> {
 }
 
 /// Arrays of `media_codecs.zip` with codecs that are only read, and whether a checksum guards every element.
-const RECORDED: [(&str, bool); 14] = [
+const RECORDED: [(&str, bool); 19] = [
     ("jpeg_420", false),
     ("jpeg_cmyk", false),
     ("jpeg_grey", false),
@@ -105,6 +105,11 @@ const RECORDED: [(&str, bool); 14] = [
     ("jpeg_lossless_16_bits", false),
     ("webp_rgb_lossless", false),
     ("webp_rgba_90", false),
+    ("grib_1_simple_missing_float64", false),
+    ("grib_2_simple_24_bits_float64", false),
+    ("grib_2_complex_missing_float32", false),
+    ("grib_2_complex_spatial_differencing_float64", false),
+    ("grib_2_first_order_float64", false),
     ("flac_5_2", true),
     ("flac_noise", true),
     ("wavpack_4_i2_5", true),

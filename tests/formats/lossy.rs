@@ -145,6 +145,7 @@ const EVERYWHERE: &[&str] = &["sharding_indexed"];
 const READ_ONLY: &[&str] = &[
     "fill_hdf_strings",
     "flac",
+    "grib",
     "imagecodecs_jpeg",
     "imagecodecs_webp",
     "optional",

@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
 """Writes the chunks of `RECORDED` (src/lib.rs) to the folder `recorded` next to this file: 6 × 40 × N elements each.
 
-    make_recorded.py            needs imagecodecs with WavPack, and flac_numcodecs
+    make_recorded.py            needs imagecodecs with WavPack, flac_numcodecs, eccodes, and what tests/programs/media_codecs.py needs
 """
 
 import os
+import sys
 
 import flac_numcodecs
 import imagecodecs
 import numpy as np
 
-FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "recorded")
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "programs"))
+from media_codecs import message  # noqa: E402
+
+FOLDER = os.path.join(HERE, "recorded")
 
 
 def main():
@@ -27,6 +32,10 @@ def main():
         "flac": flac_numcodecs.Flac().encode(sound),
         "wavpack": imagecodecs.wavpack_encode(sound, level=2),
         "wavpack-floats": imagecodecs.wavpack_encode(sound.astype("<f4") / 7, level=2),
+        "grib1": message(1, shape=(6, 40), missing=np.arange(0, 240, 9)),
+        "grib2": message(2, shape=(6, 40), missing=np.arange(0, 240, 9)),
+        "grib2-complex": message(2, "grid_complex", shape=(6, 40)),
+        "grib2-differences": message(2, "grid_complex_spatial_differencing", shape=(6, 40)),
     }
     for name, chunk in chunks.items():
         with open(os.path.join(FOLDER, name), "wb") as file:

@@ -2,7 +2,7 @@
 """Writes arrays with the codecs of images, sound and weather, and the elements that their own libraries read.
 
     media_codecs.py FOLDER           images, which need imagecodecs, tifffile, numcodecs and zarr-python
-    media_codecs.py FOLDER --all     also sound, which needs flac_numcodecs and wavpack_numcodecs
+    media_codecs.py FOLDER --all     also sound and GRIB, which need flac_numcodecs, wavpack_numcodecs, cfgrib, gribberish and kerchunk
     media_codecs.py FOLDER --tiff    only TIFF files as virtual-tiff reads them, which needs a zarr-python older than 3.3
 
 `FOLDER/NAME/` is an array of Zarr, or `FOLDER/NAME.json` references to a file next to them, whose array is NAME. `FOLDER/NAME.bin` has the
@@ -278,11 +278,121 @@ def sounds(folder):
     write_v3(folder, "v3_wavpack_numcodecs", recording(2), (400, 2), wavpack_numcodecs.WavPack(level=2))
 
 
+def message(edition=2, packing="grid_simple", bits=12, missing=(), decimals=None, order=None, scale=1.0, step=0, shape=(15, 20)):
+    """A GRIB message by ecCodes, with the values of a regular grid."""
+    import eccodes
+
+    handle = eccodes.codes_grib_new_from_samples(f"regular_ll_sfc_grib{edition}")
+    for key, value in (
+        ("Ni", shape[1]),
+        ("Nj", shape[0]),
+        ("latitudeOfFirstGridPointInDegrees", 50.0),
+        ("latitudeOfLastGridPointInDegrees", 51.0 - shape[0]),
+        ("longitudeOfFirstGridPointInDegrees", 10.0),
+        ("longitudeOfLastGridPointInDegrees", 9.0 + shape[1]),
+        ("iDirectionIncrementInDegrees", 1.0),
+        ("jDirectionIncrementInDegrees", 1.0),
+        ("shortName", "2t"),
+        ("step", step),
+        ("packingType", packing),
+        ("bitsPerValue", bits),
+    ):
+        eccodes.codes_set(handle, key, value)
+    rows, columns = np.mgrid[0 : shape[0], 0 : shape[1]]
+    values = (scale * (280 + 10 * np.sin(rows / 4) + columns * 0.3 + (rows * 7 + columns * 3) % 4 + step)).ravel()
+    if len(missing):
+        eccodes.codes_set(handle, "bitmapPresent", 1)
+        eccodes.codes_set(handle, "missingValue", 9999.0)
+        values[missing] = 9999
+    if order is not None:
+        eccodes.codes_set(handle, "orderOfSpatialDifferencing", order)
+    if decimals is not None:
+        eccodes.codes_set(handle, "decimalPrecision" if edition == 1 else "changeDecimalPrecision", decimals)
+    eccodes.codes_set_values(handle, values)
+    return eccodes.codes_get_message(handle)
+
+
+def weather(folder):
+    """Fields in GRIB: as kerchunk's codec and ecCodes read them, as gribberish reads them, and a file as kerchunk's references."""
+    import gribberish.zarr
+    import kerchunk.codecs
+    from kerchunk.grib2 import scan_grib
+
+    everywhere, some = (), np.arange(0, 300, 7)
+    messages = {}
+    for edition in (1, 2):
+        for packing in ("grid_simple", "grid_complex", "grid_complex_spatial_differencing", "grid_ieee"):
+            if edition == 1 and packing != "grid_simple":
+                continue
+            short = f"{edition}_{packing.removeprefix('grid_')}"
+            for missing in (everywhere, some):
+                name = short + "_missing" * bool(len(missing))
+                messages[name] = message(edition, packing, missing=missing)
+            messages[short + "_constant"] = message(edition, packing, scale=0.0)
+            if packing != "grid_ieee":
+                messages[short + "_decimals"] = message(edition, packing, decimals=2)
+                messages[short + "_24_bits"] = message(edition, packing, bits=24, scale=-1e-7)
+    messages["2_first_order"] = message(2, "grid_complex_spatial_differencing", order=1)
+    for name, stored in messages.items():
+        for dtype in ("float64", "float32"):
+            codec = kerchunk.codecs.GRIBCodec("t2m", dtype)
+            values = codec.decode(stored).reshape(15, 20)
+            place = os.path.join(folder, f"grib_{name}_{dtype}")
+            os.makedirs(place)
+            with open(os.path.join(place, "0.0"), "wb") as file:
+                file.write(stored)
+            document = {
+                "zarr_format": 2,
+                "shape": [15, 20],
+                "chunks": [15, 20],
+                "dtype": values.dtype.str,
+                "fill_value": 0,
+                "order": "C",
+                "filters": [{"id": "grib", "var": "t2m", "dtype": dtype}],
+                "compressor": None,
+            }
+            with open(os.path.join(place, ".zarray"), "w") as file:
+                json.dump(document, file)
+            save(folder, f"grib_{name}_{dtype}", values)
+    # gribberish does not read floats.
+    for name in ("1_simple", "2_simple_missing", "2_complex", "2_complex_spatial_differencing_missing"):
+        place = os.path.join(folder, f"v3_gribberish_{name}")
+        array = zarr.create_array(
+            store=place,
+            shape=(15, 20),
+            chunks=(15, 20),
+            dtype="float64",
+            serializer=gribberish.zarr.GribberishCodec(var="TMP"),
+            filters=None,
+            compressors=None,
+        )
+        os.makedirs(os.path.join(place, "c", "0"))
+        with open(os.path.join(place, "c", "0", "0"), "wb") as file:
+            file.write(messages[name])
+        save(folder, f"v3_gribberish_{name}", array[...])
+    path = os.path.join(folder, "weather.grib2")
+    with open(path, "wb") as file:
+        file.write(message(2, "grid_complex_spatial_differencing", step=6, missing=some))
+    (references,) = scan_grib(path)
+    (name,) = [key.split("/")[0] for key in references["refs"] if key.endswith("/0.0") and "itude" not in key]
+    text = json.dumps(references).replace(path, "weather.grib2").replace(f"{name}/", "grib_file/")
+    with open(os.path.join(folder, "grib_file.json"), "w") as file:
+        file.write(text)
+    save(folder, "grib_file", zarr.open_group(scanned(references), mode="r", zarr_format=2)[name][...])
+
+
+def scanned(references):
+    """A store of zarr-python with references."""
+    import fsspec
+
+    return fsspec.filesystem("reference", fo=references, asynchronous=False).get_mapper("")
+
+
 def main():
     folder = os.path.abspath(sys.argv[1])
     os.makedirs(folder, exist_ok=True)
     parts = [references_of_virtual_tiff] if "--tiff" in sys.argv else [images, references_of_tiff]
-    for part in parts + [sounds] * ("--all" in sys.argv):
+    for part in parts + [sounds, weather] * ("--all" in sys.argv):
         part(folder)
     versions = {module.__name__: module.__version__ for module in (imagecodecs, numcodecs, tifffile, zarr)}
     print(json.dumps(versions))

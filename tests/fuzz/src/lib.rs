@@ -17,13 +17,17 @@ static ENGINE: LazyLock<Arc<Engine>> = LazyLock::new(|| Engine::new(1 << 20, 1))
 
 /// Chains that do not encode: name, type, columns of 6 × 40 elements, codec, and a chunk of another library
 /// (`tests/fuzz/make_recorded.py`).
-pub const RECORDED: [(&str, &str, u64, &str, &[u8]); 8] = [
+pub const RECORDED: [(&str, &str, u64, &str, &[u8]); 12] = [
     ("imagecodecs-jpeg", "|u1", 3, r#"{"id": "imagecodecs_jpeg"}"#, include_bytes!("../recorded/imagecodecs-jpeg")),
     ("imagecodecs-jpeg-grey", "|u1", 1, r#"{"id": "imagecodecs_jpeg"}"#, include_bytes!("../recorded/imagecodecs-jpeg-grey")),
     ("imagecodecs-jpeg-words", "<u2", 1, r#"{"id": "imagecodecs_jpeg"}"#, include_bytes!("../recorded/imagecodecs-jpeg-words")),
     ("imagecodecs-webp", "|u1", 3, r#"{"id": "imagecodecs_webp"}"#, include_bytes!("../recorded/imagecodecs-webp")),
     ("imagecodecs-webp-lossless", "|u1", 4, r#"{"id": "imagecodecs_webp"}"#, include_bytes!("../recorded/imagecodecs-webp-lossless")),
     ("flac", "<i2", 2, r#"{"id": "flac"}"#, include_bytes!("../recorded/flac")),
+    ("grib1", "<f8", 1, r#"{"id": "grib", "var": "t"}"#, include_bytes!("../recorded/grib1")),
+    ("grib2", "<f8", 1, r#"{"id": "grib", "var": "t"}"#, include_bytes!("../recorded/grib2")),
+    ("grib2-complex", "<f4", 1, r#"{"id": "grib", "var": "t"}"#, include_bytes!("../recorded/grib2-complex")),
+    ("grib2-differences", "<f8", 1, r#"{"id": "grib", "var": "t"}"#, include_bytes!("../recorded/grib2-differences")),
     ("wavpack", "<i2", 2, r#"{"id": "wavpack"}"#, include_bytes!("../recorded/wavpack")),
     ("wavpack-floats", "<f4", 2, r#"{"id": "imagecodecs_wavpack"}"#, include_bytes!("../recorded/wavpack-floats")),
 ];

@@ -1,0 +1,208 @@
+//! `grib` and `gribberish`: the values of the first field of a GRIB message.
+//!
+//! Spec: WMO Manual on Codes (WMO-No. 306), FM 92 GRIB, editions 1 and 2. Format: kerchunk's `GRIBCodec` over ecCodes, and gribberish's codec for
+//! Zarr v3. They are only read. Not by the crate gribberish: it takes memory by numbers of the message, and fills up what a message lacks
+//! with zeros. Uses `whole_array`.
+//!
+//! ```json
+//! {"id": "grib", "var": "t2m", "dtype": "float64"}
+//! {"name": "gribberish", "configuration": {"var": "TMP"}}
+//! ```
+//!
+//! Values are in the order of the message, and those without data are NaN. Simple packing, complex packing with and without differences, and plain
+//! floats are read. `var` of "latitude" or "longitude" asks for coordinates, which are refused, and so are the members of gribberish that
+//! move rows and columns.
+
+mod bits;
+mod complex;
+mod edition1;
+mod edition2;
+mod field;
+
+use serde_json::Value;
+
+use self::field::Field;
+use crate::codec::array_to_bytes::whole_array::{ArrayCompressor, NumericArray, build as build_compressor};
+use crate::codec::config::Configuration;
+use crate::codec::{Codec, CodecEntry, CodecError, CodecResult, Context};
+
+/// The codec in the registry.
+pub const ENTRY: CodecEntry = CodecEntry { v3: &["grib", "gribberish"], v2: &["grib"], build };
+
+/// Spellings of the two types of values.
+const TYPES: [(&str, usize); 6] =
+    [("float32", 4), ("<f4", 4), ("f4", 4), ("float64", 8), ("<f8", 8), ("f8", 8)];
+
+fn build(context: &Context<'_>) -> CodecResult<Codec> {
+    let mut configuration = Configuration::new(context);
+    let var = configuration.string("var")?;
+    if let Some(var @ ("latitude" | "longitude")) = var {
+        let reason = configuration.error("var", format_args!("is \"{var}\": coordinates of a GRIB message"));
+        return Err(CodecError::unsupported(reason));
+    }
+    for key in ["adjust_longitude_range", "north_up"] {
+        if configuration.boolean(key)? == Some(true) {
+            return Err(CodecError::unsupported(configuration.error(key, "is true")));
+        }
+    }
+    let dtype = configuration.value("dtype").and_then(Value::as_str);
+    configuration.finish()?;
+    let array = NumericArray::from_input(context)?;
+    let width = array.numeric_type.size();
+    let is_stated = dtype.is_none_or(|dtype| TYPES.contains(&(dtype, width)));
+    if !array.numeric_type.is_float() || !matches!(width, 4 | 8) || !is_stated {
+        return Err(CodecError::unsupported(format_args!(
+            "codec \"{}\" for elements that are not its floats of 32 or 64 bits",
+            context.name
+        )));
+    }
+    Ok(build_compressor(context, Grib { width }, array.size_bytes))
+}
+
+struct Grib {
+    /// Bytes of an element.
+    width: usize,
+}
+
+impl Grib {
+    fn put(&self, field: &Field<'_>, out: &mut [u8]) -> CodecResult<()> {
+        let points = out.len() / self.width;
+        let is_present = |point: usize| match field.bitmap {
+            Some(bitmap) => bitmap.get(point / 8).is_some_and(|byte| byte << (point % 8) & 0x80 != 0),
+            None => true,
+        };
+        let present = (0..points).filter(|&point| is_present(point)).count();
+        let is_short = field.bitmap.is_some_and(|bitmap| bitmap.len() < points.div_ceil(8));
+        if is_short || present != field.values.len() {
+            return Err(CodecError::new(format_args!(
+                "the GRIB message has {} values where {present} of {points} were expected",
+                field.values.len()
+            )));
+        }
+        let mut values = field.values.iter();
+        for (point, place) in out.chunks_exact_mut(self.width).enumerate() {
+            let value = if is_present(point) { values.next().copied() } else { None };
+            let value = value.unwrap_or(f64::NAN);
+            match self.width {
+                4 => place.copy_from_slice(&(value as f32).to_le_bytes()),
+                _ => place.copy_from_slice(&value.to_le_bytes()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ArrayCompressor for Grib {
+    // It does not encode.
+    fn is_lossless(&self) -> bool {
+        false
+    }
+
+    fn decode(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
+        let points = out.len() / self.width;
+        let field = match encoded {
+            [b'G', b'R', b'I', b'B', _, _, _, 1, ..] => edition1::read(encoded, points)?,
+            [b'G', b'R', b'I', b'B', _, _, _, 2, ..] => edition2::read(encoded, points)?,
+            [b'G', b'R', b'I', b'B', _, _, _, edition, ..] => {
+                return Err(CodecError::unsupported(format_args!("edition {edition} of GRIB")));
+            }
+            _ => return Err(CodecError::new("the data is not a GRIB message")),
+        };
+        self.put(&field, out)
+    }
+
+    fn encode(&self, _: &[u8]) -> CodecResult<Vec<u8>> {
+        Err(CodecError::unsupported("codec \"grib\" is only read"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::codec::{CodecInput, Representation, registry};
+    use crate::metadata::{CodecFamily, CodecSpec, DataType, FillValue};
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    /// Messages of 6 rows of 40 points: edition 1 and 2 in simple packing, where every ninth point has no data, and in groups.
+    const EDITION_1: &[u8] = include_bytes!("../../../../tests/fuzz/recorded/grib1");
+    const SIMPLE: &[u8] = include_bytes!("../../../../tests/fuzz/recorded/grib2");
+    const COMPLEX: &[u8] = include_bytes!("../../../../tests/fuzz/recorded/grib2-complex");
+    const DIFFERENCES: &[u8] = include_bytes!("../../../../tests/fuzz/recorded/grib2-differences");
+    const MESSAGES: [&[u8]; 4] = [EDITION_1, SIMPLE, COMPLEX, DIFFERENCES];
+    const POINTS: usize = 240;
+
+    fn decode(message: &[u8], points: usize) -> CodecResult<Vec<f64>> {
+        let mut out = vec![0; 8 * points];
+        Grib { width: 8 }.decode(message, &mut out)?;
+        Ok(out.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect())
+    }
+
+    #[test]
+    fn editions_and_packings_have_the_same_values() {
+        let values = MESSAGES.map(|message| decode(message, POINTS).unwrap());
+        for (at, &value) in values[2].iter().enumerate() {
+            assert!((270.0..310.0).contains(&value) && (values[3][at] - value).abs() < 0.02);
+            for sparse in &values[..2] {
+                assert_eq!(sparse[at].is_nan(), at % 9 == 0);
+                assert!(at % 9 == 0 || (sparse[at] - value).abs() < 0.02);
+            }
+        }
+    }
+
+    #[test]
+    fn messages_that_do_not_fit_are_errors() {
+        for message in MESSAGES {
+            for points in [0, POINTS - 9, POINTS + 9] {
+                assert!(decode(message, points).is_err());
+            }
+            for length in [0, 7, 8, 40, message.len() - 1] {
+                assert!(decode(&message[..length], POINTS).is_err());
+            }
+        }
+        let mut message = SIMPLE.to_vec();
+        message[7] = 3;
+        assert!(decode(&message, POINTS).unwrap_err().is_unsupported);
+    }
+
+    #[test]
+    fn coordinates_and_other_orders_are_refused() {
+        let build = |name: &str, configuration: Value, data_type: DataType| {
+            let spec = CodecSpec {
+                family: CodecFamily::V3,
+                name: name.to_owned(),
+                configuration: configuration.as_object().unwrap().clone(),
+                must_understand: true,
+                place: "codecs[0]".to_owned(),
+            };
+            let bytes = vec![0; data_type.item_size().unwrap()];
+            let fill_value = FillValue { bytes, is_undefined: false };
+            let array = Representation { shape: vec![6, 40], data_type, fill_value };
+            registry::build(&spec, CodecInput::Array(&array)).map(drop)
+        };
+        assert!(build("grib", json!({"var": "t2m", "dtype": "float64"}), DataType::Float64).is_ok());
+        assert!(build("gribberish", json!({}), DataType::Float32).is_ok());
+        for (name, configuration, data_type) in [
+            ("grib", json!({"var": "latitude"}), DataType::Float64),
+            ("grib", json!({"var": "t2m", "dtype": "float32"}), DataType::Float64),
+            ("grib", json!({"var": "t2m"}), DataType::Int32),
+            ("gribberish", json!({"north_up": true}), DataType::Float64),
+            ("gribberish", json!({"adjust_longitude_range": true}), DataType::Float64),
+        ] {
+            assert!(build(name, configuration, data_type).unwrap_err().is_unsupported);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_messages_are_no_panic(which in 0usize..4, damage in prop::collection::vec((0usize..600, any::<u8>()), 1..4)) {
+            let mut message = MESSAGES[which].to_vec();
+            for (at, byte) in damage {
+                let length = message.len();
+                message[at % length] = byte;
+            }
+            let _ = decode(&message, POINTS);
+        }
+    }
+}
