@@ -1,6 +1,6 @@
 //! Messages of edition 1: sections in a fixed order, each with its length in three bytes. Only simple packing of points of a grid.
 
-use super::field::{Field, Scale, count_ones, damaged, signed, simple};
+use super::field::{Field, Scale, check_points, count_ones, damaged, signed, simple};
 use crate::codec::{CodecError, CodecResult};
 
 /// Bytes of the indicator section.
@@ -49,13 +49,22 @@ pub fn read(message: &[u8], points: usize) -> CodecResult<Field<'_>> {
         _ => 0,
     };
     if flags & HAS_GRID != 0 {
-        take(&mut rest, 6)?;
+        let grid = take(&mut rest, 10)?;
+        // Rows of different lengths do not have one length.
+        if let [_, _, _, _, _, _, i1, i2, j1, j2, ..] = grid
+            && let (columns, rows) = (u16::from_be_bytes([*i1, *i2]), u16::from_be_bytes([*j1, *j2]))
+            && columns != u16::MAX
+            && rows != u16::MAX
+        {
+            check_points(usize::from(columns) * usize::from(rows), points)?;
+        }
     }
     let mut bitmap = None;
     if flags & HAS_BITMAP != 0 {
-        let [_, _, _, _, 0, 0, own @ ..] = take(&mut rest, 6)? else {
+        let [_, _, _, unused, 0, 0, own @ ..] = take(&mut rest, 6)? else {
             return Err(CodecError::unsupported("a GRIB message with a bitmap that its centre defines"));
         };
+        check_points((own.len() * 8).saturating_sub(usize::from(*unused)), points)?;
         bitmap = Some(own);
     }
     let data = take(&mut rest, DATA_HEAD_BYTES)?;
@@ -74,6 +83,11 @@ pub fn read(message: &[u8], points: usize) -> CodecResult<Field<'_>> {
         Some(bitmap) => count_ones(bitmap, points)?,
         None => points,
     };
+    // The data section does not state their number, but how many bits it leaves.
+    let left = (packed.len() * 8).checked_sub(count.saturating_mul(usize::from(*bits)));
+    if *bits > 0 && left != Some(usize::from(kind & 0x0f)) {
+        return Err(damaged("has another number of values than points"));
+    }
     let values = simple(packed, u32::from(*bits), scale, count)?;
     Ok(Field { values, bitmap })
 }

@@ -1,7 +1,7 @@
 //! Messages of edition 2: numbered sections, of which the first of each number counts.
 
 use super::complex;
-use super::field::{Field, damaged, scale, simple};
+use super::field::{Field, check_points, damaged, scale, simple};
 use crate::codec::{CodecError, CodecResult};
 
 /// Bytes of the indicator section.
@@ -15,6 +15,7 @@ const NO_BITMAP: u8 = 255;
 /// The sections that are needed, without their heads.
 #[derive(Default)]
 struct Sections<'a> {
+    grid: Option<&'a [u8]>,
     representation: Option<&'a [u8]>,
     bitmap: Option<&'a [u8]>,
     data: Option<&'a [u8]>,
@@ -34,6 +35,7 @@ impl<'a> Sections<'a> {
             let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
             let content = rest.get(HEAD_BYTES..length).ok_or_else(wrong)?;
             match number {
+                3 => sections.grid = sections.grid.or(Some(content)),
                 5 => sections.representation = sections.representation.or(Some(content)),
                 6 => sections.bitmap = sections.bitmap.or(Some(content)),
                 7 => sections.data = sections.data.or(Some(content)),
@@ -49,6 +51,11 @@ impl<'a> Sections<'a> {
 pub fn read(message: &[u8], points: usize) -> CodecResult<Field<'_>> {
     let sections = Sections::read(message)?;
     let lacking = |what: &str| CodecError::new(format_args!("the GRIB message has no section of {what}"));
+    let points_of_grid = match sections.grid.ok_or_else(|| lacking("the grid"))? {
+        [_, a, b, c, d, ..] => u32::from_be_bytes([*a, *b, *c, *d]) as usize,
+        _ => return Err(damaged("has a section of a wrong length")),
+    };
+    check_points(points_of_grid, points)?;
     let representation = sections.representation.ok_or_else(|| lacking("the representation of data"))?;
     let data = sections.data.ok_or_else(|| lacking("data"))?;
     let bitmap = match sections.bitmap {

@@ -35,6 +35,14 @@ pub fn damaged(what: &str) -> CodecError {
     CodecError::new(format_args!("the GRIB message {what}"))
 }
 
+/// Fails if the grid of a message has another number of points than the array.
+pub fn check_points(found: usize, expected: usize) -> CodecResult<()> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(CodecError::new(format_args!("the GRIB message has {found} points where {expected} were expected")))
+}
+
 /// Returns the number that is stored with its sign in the highest bit.
 pub fn signed(stored: u16) -> i32 {
     let magnitude = i32::from(stored & 0x7fff);
