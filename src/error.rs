@@ -124,6 +124,28 @@ impl Error {
         Error::Corrupt { key: key.into(), reason: reason.into() }
     }
 
+    /// Returns the error for the same object in a store that has everything below a folder: the key begins with that folder.
+    #[must_use]
+    pub fn below(mut self, folder: &str) -> Self {
+        match &mut self {
+            Error::Store { key, .. }
+            | Error::Metadata { key, .. }
+            | Error::Unsupported { key, .. }
+            | Error::Unlisted { key, .. }
+            | Error::Corrupt { key, .. }
+            | Error::TooLarge { key, .. }
+            | Error::Unencodable { key, .. }
+            | Error::Stale { key }
+            | Error::Changed { key }
+            | Error::TimedOut { key }
+            | Error::Cancelled { key } => {
+                *key = if key.is_empty() { folder.to_owned() } else { format!("{folder}/{key}") };
+            }
+            Error::InvalidValue(_) | Error::CutShort { .. } | Error::ReadOnly(_) | Error::Usage(_) => {}
+        }
+        self
+    }
+
     /// Returns the store key that the error is about.
     pub fn key(&self) -> Option<&str> {
         match self {

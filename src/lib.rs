@@ -14,7 +14,7 @@
 //! |---|---|
 //! | [`error`], `sys`, [`cancellation`], [`nearest`] | the one error and its errno; system calls that the standard library lacks; whether anybody still waits for the result of some work; suggestions for misspelled names |
 //! | [`memory`] | long buffers, and the one pool that recycles them |
-//! | [`store`] | objects by key: a folder (`store/directory/`), a zip file here or in another store (`store/zip/`), memory, a service (`store/remote/`) with fetched bytes on disk (`store/disk_cache/`), an overlay over another store (`store/overlay/`), references to ranges of other files (`store/references/`), a repository that keeps versions (`store/icechunk/`, a cargo feature) |
+//! | [`store`] | objects by key: a folder (`store/directory/`), a zip file here or in another store (`store/zip/`), memory, a service (`store/remote/`) with fetched bytes on disk (`store/disk_cache/`), an overlay over another store (`store/overlay/`), references to ranges of other files (`store/references/`), a catalogue of other stores (`store/catalogue/`), a repository that keeps versions (`store/icechunk/`, a cargo feature) |
 //! | [`metadata`] | documents of v1, v2, v3 and of N5, all turned into one `ArrayMetadata`; those of new nodes (`metadata/author/`); no I/O |
 //! | [`codec`] | one file for each codec and one line in `codec/registry.rs`; `codec/pipeline.rs` chains them |
 //! | [`array`](mod@array) | the flat file of one array: from ranges of bytes to chunks and back |

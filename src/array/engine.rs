@@ -3,6 +3,7 @@
 //! Uses the folders of `array`, and `error`, `memory`, `store` and `sys`. Each part of an array takes from it what it
 //! needs.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use crate::array::readahead::resources::{Counted, ReadaheadResources};
 use crate::array::source::loading::load_resources::LoadResources;
 use crate::array::sync::atomic::Ordering;
+use crate::array::sync::{self, Mutex};
 use crate::array::workers::Workers;
 use crate::array::write::WriterShared;
 use crate::array::write::resources::WriteResources;
@@ -18,13 +20,16 @@ use crate::array::write::write_back::DirtyReport;
 use crate::array::write::written::{WrittenArray, WrittenArrays};
 use crate::error::{Error, Result};
 use crate::memory::release_idle;
-use crate::store::LatencyCounts;
+use crate::store::{LatencyCounts, Store};
 use crate::sys::keep_freed_memory;
 
 /// The chunk cache and the threads of every array of a mount.
 pub struct Engine {
     loads: Arc<LoadResources>,
     workers: Arc<Workers>,
+    /// Those of the members of a catalogue, by their marks: tasks read the store, and one that does not respond must not hold up the
+    /// arrays of others.
+    workers_of_members: Mutex<HashMap<String, Arc<Workers>>>,
     writers: WriterShared,
     readahead: Arc<ReadaheadResources>,
 }
@@ -120,6 +125,7 @@ impl Engine {
         Arc::new(Engine {
             loads: Arc::new(LoadResources::new(cache_limit_bytes)),
             workers: Arc::new(workers),
+            workers_of_members: Mutex::new(HashMap::new()),
             writers: WriterShared { resources, written, lost: Arc::default() },
             readahead: Arc::new(ReadaheadResources::new(cache_limit_bytes, page_cache_keeps)),
         })
@@ -133,6 +139,24 @@ impl Engine {
     /// Returns the decoding threads.
     pub(in crate::array) fn workers(&self) -> &Arc<Workers> {
         &self.workers
+    }
+
+    /// Returns the decoding threads for the arrays of a store: a member of a catalogue has its own.
+    pub(in crate::array) fn workers_for(&self, store: &dyn Store) -> Arc<Workers> {
+        let Some(mark) = store.mark() else { return Arc::clone(&self.workers) };
+        let mut members = self.workers_of_members.lock();
+        if let Some(workers) = members.get(&mark) {
+            return Arc::clone(workers);
+        }
+        let unused = members.iter().filter(|(_, workers)| Arc::strong_count(workers) == 1);
+        for mark in unused.map(|(mark, _)| mark.clone()).collect::<Vec<_>>() {
+            let workers = members.remove(&mark);
+            // On a thread of its own, because it waits for tasks, which may hang.
+            let _ = sync::spawn("decode-end".to_owned(), move || drop(workers));
+        }
+        let workers = Arc::new(Workers::new(self.workers.count()));
+        members.insert(mark, Arc::clone(&workers));
+        workers
     }
 
     /// Waits until the decoding thread, of which there must be one, has nothing to do.

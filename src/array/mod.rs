@@ -121,12 +121,13 @@ impl Array {
             composed.share_engine(Arc::clone(engine) as _);
         }
         let array = ArrayToOpen { store, path, metadata, layout: layout.into() };
-        let (workers, served) = (engine.workers(), Arc::new(ServedArray::open(engine.loads(), array)?));
-        let strips = Arc::new(StripCache::new(&served, workers));
-        let writer = Arc::new(ArrayWriter::new(&strips, workers, engine.writers()));
+        let workers = engine.workers_for(store.as_ref());
+        let served = Arc::new(ServedArray::open(engine.loads(), array)?);
+        let strips = Arc::new(StripCache::new(&served, &workers));
+        let writer = Arc::new(ArrayWriter::new(&strips, &workers, engine.writers()));
         let reader = Arc::new(ArrayReader::new(&strips, writer.dirty()));
         let readahead = Arc::new(ArrayReadahead::new(&reader, engine.readahead()));
-        Ok(Arc::new(Array { served, workers: Arc::clone(workers), writer, reader, readahead }))
+        Ok(Arc::new(Array { served, workers, writer, reader, readahead }))
     }
 
     /// Returns the same array with other metadata. Its writer has the dirty chunks of this one, and stores nothing
@@ -314,6 +315,11 @@ impl Array {
         }
         Comparison { served: &self.served, workers: &self.workers }.hash_versions(&mut version)?;
         Ok(version.finish())
+    }
+
+    /// Returns what distinguishes its store from another member of a catalogue: see [`Store::mark`].
+    pub fn store_mark(&self) -> Option<String> {
+        self.served.store().mark()
     }
 
     /// Returns when another program made the newest change of chunks that a reader or [`Array::revalidate`] has seen.

@@ -8,7 +8,7 @@ use crate::store::{Info, Posix, join};
 /// Returns owner, mode and time of a file that shows a node's documents. In v2 the attributes have a document of their own, and the
 /// sidecar shows both.
 pub fn documents_info(subject: &Subject<'_>) -> Result<Info> {
-    let store = subject.arrays.store();
+    let store = subject.arrays.store_at(subject.path);
     let mut info = *subject.node.info();
     if store.is_remote() {
         // Documents in a remote store have no owners and modes.

@@ -20,7 +20,7 @@ use super::{Node, View};
 use crate::array::{Array, Engine, FileLayout, Layout, Order};
 use crate::error::{Error, Result};
 use crate::metadata::ArrayMetadata;
-use crate::store::{Audience, ObjectVersion, Store};
+use crate::store::{Audience, ObjectVersion, Store, member_name, store_at};
 
 /// Metadata that takes more memory than this is kept without attributes.
 const MAX_KEPT_BYTES: usize = 64 << 10;
@@ -146,8 +146,8 @@ pub struct OpenArrays {
     layout: Layout,
     by_view: RwLock<HashMap<Option<View>, ByPath>>,
     shown: ShownNodes,
-    /// Held while an array is replaced.
-    reconciling: Mutex<()>,
+    /// Held while an array is replaced, which may wait for its store: one for each member of a catalogue.
+    reconciling: Mutex<HashMap<String, Arc<Mutex<()>>>>,
 }
 
 impl OpenArrays {
@@ -166,6 +166,11 @@ impl OpenArrays {
     /// Returns the store.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// Returns the store that has a path: in a catalogue, the member's, which has the same keys.
+    pub fn store_at(&self, path: &str) -> Arc<dyn Store> {
+        store_at(&self.store, path)
     }
 
     /// Returns the layout of all arrays that are not views.
@@ -244,7 +249,7 @@ impl OpenArrays {
             return Reconciled::Current;
         }
         // A service that does not answer does not mean that the array is gone.
-        if matches!(state.node, Some(Node::Broken { error: Error::Store { .. }, .. }) if self.store.is_remote())
+        if matches!(state.node, Some(Node::Broken { error: Error::Store { .. }, .. }) if self.store_at(&shared.path).is_remote())
         {
             return Reconciled::Current;
         }
@@ -252,7 +257,8 @@ impl OpenArrays {
         if !may_block {
             return Reconciled::WouldBlock;
         }
-        let _one_at_a_time = self.reconciling.lock();
+        let reconciling = self.reconciling_at(&shared.path);
+        let _one_at_a_time = reconciling.lock();
         let Some(old) = shared.current().filter(|old| old.is_older_than(state)) else {
             return Reconciled::Current;
         };
@@ -296,7 +302,8 @@ impl OpenArrays {
         record_new_size: impl FnOnce(),
     ) -> Result<()> {
         let stale = || Error::Stale { key: shared.path.to_string() };
-        let _one_at_a_time = self.reconciling.lock();
+        let reconciling = self.reconciling_at(&shared.path);
+        let _one_at_a_time = reconciling.lock();
         let is_current = |open: &Arc<OpenArray>| open.array.as_ref().is_ok_and(|now| Arc::ptr_eq(now, array));
         if shared.is_stale() || !shared.current().as_ref().is_some_and(is_current) {
             return Err(stale());
@@ -337,6 +344,12 @@ impl OpenArrays {
         Array::open(&self.engine, &store, &shared.path, served, layout)
     }
 
+    /// Returns the lock for replacing an array at a path.
+    fn reconciling_at(&self, path: &str) -> Arc<Mutex<()>> {
+        let name = self.store.catalogue().and_then(|_| member_name(path)).unwrap_or_default();
+        self.reconciling.lock().entry(name.to_owned()).or_default().clone()
+    }
+
     /// Returns how the metadata of an array, or of a view of it, differs from the metadata that its readers opened.
     fn difference(
         &self,
@@ -354,7 +367,8 @@ impl OpenArrays {
 
     /// Returns the store with the permissions of the array's readers.
     pub fn store_for(&self, path: &str, audience: &Arc<Audience>) -> Arc<dyn Store> {
-        self.store.for_audience(path, audience).unwrap_or_else(|| self.store.clone())
+        let store = self.store_at(path);
+        store.for_audience(path, audience).unwrap_or(store)
     }
 }
 

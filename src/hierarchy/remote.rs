@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use super::lineage::{Lineage, parent};
-use super::tree::{Child, Node, NodeVersion, Tree};
+use super::tree::{Child, Node, NodeVersion, Tree, version_of_unopened};
 use crate::error::{Error, Result};
 use crate::store::join;
 
@@ -55,6 +55,15 @@ impl RemoteNode {
 impl Tree {
     /// Returns the node at a path. Groups above that were last read more than `max_age` ago are read in the same batch.
     pub fn remote_node(&self, path: &str, max_age: Duration) -> Found {
+        if let Some(member) = self.member(path) {
+            return match member.unopened(path, self.store()) {
+                Some(node) => {
+                    let version = version_of_unopened(&node);
+                    Found { node: Some(RemoteNode { node, version }), checked_at: Instant::now() }
+                }
+                None => member.remote_node(path, max_age),
+            };
+        }
         let paths: Vec<&str> = std::iter::successors(Some(path), |path| parent(path)).collect();
         let groups_above = paths.get(1..).unwrap_or_default();
         let store = self.store().as_ref();
@@ -93,6 +102,9 @@ impl Tree {
 
     /// As [`Tree::remote_children`], for a caller that has the lineage already.
     pub(super) fn remote_children_under(&self, path: &str, above: &Lineage) -> Result<RemoteChildren> {
+        if let Some(member) = self.member(path) {
+            return member.remote_children_under(path, above);
+        }
         if let Some(error) = above.unread() {
             return Err(error.clone());
         }

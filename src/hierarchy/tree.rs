@@ -7,6 +7,7 @@
 //! - In a remote store, consolidated metadata takes precedence (`remote.rs`): one request replaces one for each node.
 //! - A folder without documents is an **implicit group** if it contains a folder. The root without documents always is one. So a
 //!   folder full of stores can be mounted. Folders whose names begin with `.` or `__` are not implicit groups.
+//! - In a catalogue, each member is a folder of the root (a tree of its own), or, while it cannot be opened, a broken node.
 //! - Nothing is below an array. Files are not nodes. Zip archives in a folder of stores are folders here (`store/zip/archives.rs`).
 //! - A name in a v3 group does not begin with `__` and does not consist of dots. A name is not that of a document, has at most 255 bytes
 //!   and no NUL. Nodes with other names are ignored, with a warning if no filesystem could show the name.
@@ -15,17 +16,19 @@
 //!
 //! Invariant: [`Tree::node`] finds a node if and only if [`Tree::children`] of its parent names it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
 
 use super::documents::{self, Content, DOCUMENT_NAMES, Documents, Fault};
 use super::group_cache::GroupCache;
 use super::lineage::{ConsolidatedCopy, Lineage, parent};
 use crate::error::{Error, Result};
 use crate::metadata::{ArrayMetadata, Document, GroupMetadata, ZarrFormat};
-use crate::store::{Info, ObjectVersion, Readers, Store, is_key, join};
+use crate::store::{Info, MemberState, ObjectVersion, Readers, Store, is_key, join, member_name, store_at};
 
 /// The longest name that a filesystem can show, in bytes.
 const NAME_MAX_BYTES: usize = 255;
@@ -111,6 +114,8 @@ pub struct Tree {
     pub(super) groups: GroupCache,
     /// How old documents in `groups` may be, unless a caller says otherwise.
     max_age: Duration,
+    /// In a catalogue, the trees of its members, by name.
+    members: Mutex<HashMap<String, Arc<Tree>>>,
 }
 
 /// A node as it was found, and the documents that it comes from.
@@ -127,7 +132,7 @@ pub(super) struct NodeSource {
 impl Tree {
     /// Returns the tree of a store.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Tree { store, groups: GroupCache::new(), max_age: Duration::ZERO }
+        Tree { store, groups: GroupCache::new(), max_age: Duration::ZERO, members: Mutex::default() }
     }
 
     /// Returns a tree for a caller that uses every node once: groups of a remote store are read once.
@@ -138,6 +143,7 @@ impl Tree {
     /// Forgets the groups that were read.
     pub fn forget(&self) {
         self.groups.clear();
+        self.members.lock().clear();
     }
 
     /// Returns its store.
@@ -145,9 +151,19 @@ impl Tree {
         &self.store
     }
 
+    /// Returns the store that has a path: in a catalogue, the member's, which has the same keys.
+    pub fn store_at(&self, path: &str) -> Arc<dyn Store> {
+        store_at(&self.store, path)
+    }
+
     /// Returns the node at a path (`""` is the root), as it is in the store now; `None` if there is none. Fails only if not even the root
     /// of the store can be looked at.
     pub fn node(&self, path: &str) -> Result<Option<Node>> {
+        if let Some(member) = self.member(path) {
+            return member
+                .unopened(path, &self.store)
+                .map_or_else(|| member.node(path), |node| Ok(Some(node)));
+        }
         if self.store.is_remote() {
             return Ok(self.remote_node(path, self.max_age).node.map(|found| found.node));
         }
@@ -156,6 +172,10 @@ impl Tree {
 
     /// As [`Tree::node`], for a caller that has the lineage already.
     pub(super) fn node_under(&self, path: &str, above: &Lineage) -> Result<Option<Node>> {
+        if let Some(member) = self.member(path) {
+            let unopened = member.unopened(path, &self.store);
+            return unopened.map_or_else(|| member.node_under(path, above), |node| Ok(Some(node)));
+        }
         let Some(found) = self.find(path, above) else { return Ok(None) };
         if self.store.is_remote() {
             return Ok(Some(found.remote_node()));
@@ -193,6 +213,13 @@ impl Tree {
 
     /// Returns the children whose names begin with `start`. Opens the documents of these children only. Not for remote stores.
     pub fn children_named(&self, path: &str, start: &str) -> Result<Vec<Child>> {
+        if let Some(member) = self.member(path) {
+            return member.children_named(path, start);
+        }
+        if let Some(mut members) = self.member_names(path) {
+            members.retain(|member| member.name.starts_with(start));
+            return Ok(members);
+        }
         let above = self.above(Some(path));
         let names = self.names_under(path, &above)?.into_iter().filter(|name| name.starts_with(start));
         Ok(self.named(path, names, &above))
@@ -200,6 +227,12 @@ impl Tree {
 
     /// As [`Tree::children`], for a caller that has the lineage already.
     pub(super) fn children_under(&self, path: &str, above: &Lineage) -> Result<Vec<Child>> {
+        if let Some(member) = self.member(path) {
+            return member.children_under(path, above);
+        }
+        if let Some(members) = self.member_names(path) {
+            return Ok(members);
+        }
         if self.store.is_remote() {
             let found = self.remote_children_under(path, above)?;
             return Ok(found.nodes.into_iter().map(|(name, found)| found.child(name)).collect());
@@ -243,6 +276,12 @@ impl Tree {
         if !is_key(path) {
             return Ok(None);
         }
+        if let Some(member) = self.member(path) {
+            return match member.unopened(path, &self.store) {
+                Some(node) => Ok(Some(version_of_unopened(&node))),
+                None => member.version(path),
+            };
+        }
         if self.store.is_remote() {
             return Ok(self.remote_node(path, self.max_age).node.map(|found| found.version));
         }
@@ -267,7 +306,49 @@ impl Tree {
 
     /// As [`Tree::above`], with documents that are at most `max_age` old in a remote store.
     pub(super) fn above_for(&self, path: Option<&str>, max_age: Duration) -> Lineage {
+        if let Some(member) = path.and_then(|path| self.member(path)) {
+            return member.above_for(path, max_age);
+        }
         Lineage::below(path, self.store.as_ref(), &self.groups, max_age)
+    }
+
+    /// Returns the tree of the member that a path is in, if the store is a catalogue.
+    pub(super) fn member(&self, path: &str) -> Option<Arc<Tree>> {
+        let store = self.store.catalogue()?.store_at(path)?;
+        let name = member_name(path)?;
+        let mut members = self.members.lock();
+        if let Some(tree) = members.get(name).filter(|tree| Arc::ptr_eq(&tree.store, &store)) {
+            return Some(tree.clone());
+        }
+        let tree = Arc::new(Tree { max_age: self.max_age, ..Tree::new(store) });
+        members.insert(name.to_owned(), tree.clone());
+        Some(tree)
+    }
+
+    /// Returns the members of a catalogue, if the path is its root. Those that cannot be opened are shown as files.
+    fn member_names(&self, path: &str) -> Option<Vec<Child>> {
+        let catalogue = self.store.catalogue().filter(|_| path.is_empty())?;
+        let child = |name: String| {
+            let is_group = !matches!(catalogue.state(&name)?, MemberState::Failed(_));
+            Some(Child { name, is_group })
+        };
+        Some(catalogue.names().into_iter().filter_map(child).collect())
+    }
+
+    /// In the tree of a member: returns what its folder is while the member is not open. Waits for nothing.
+    pub(super) fn unopened(&self, path: &str, catalogue: &Arc<dyn Store>) -> Option<Node> {
+        let name = member_name(path).filter(|name| *name == path)?;
+        let version = ObjectVersion::numbered(0);
+        let info = Info { size_bytes: 0, modified: None, version, posix: None };
+        match catalogue.catalogue()?.state(name)? {
+            MemberState::Open => None,
+            MemberState::Opening => {
+                Some(Node::Group { metadata: Arc::new(group_without_document(path)), info })
+            }
+            MemberState::Failed(error) => {
+                Some(Node::Broken { error, info, size_bytes: None, document: None })
+            }
+        }
     }
 
     fn find(&self, path: &str, above: &Lineage) -> Option<NodeSource> {
@@ -374,6 +455,14 @@ impl NodeSource {
             Content::Broken(fault) => combined(&self.infos, &fault.error.to_string()),
             _ => combined(&self.infos, ""),
         }
+    }
+}
+
+/// Returns the version of a member that is not open.
+pub(super) fn version_of_unopened(node: &Node) -> NodeVersion {
+    match node {
+        Node::Broken { error, .. } => combined(&[], &error.to_string()),
+        _ => combined(&[], "opening"),
     }
 }
 

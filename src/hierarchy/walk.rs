@@ -58,7 +58,7 @@ impl<'t> Walk<'t> {
         }
         let above = Arc::new(self.tree.above(Some(path)));
         let depth_of_children = depth + 1;
-        if self.tree.store().is_remote() {
+        if self.tree.store_at(path).is_remote() {
             return match self.tree.remote_children_under(path, &above) {
                 Ok(children) => {
                     self.push_unseen(path, depth, children.unlisted);
@@ -90,7 +90,7 @@ impl Walk<'_> {
     /// Adds a step that says why the listing of a group is incomplete, after its known members.
     fn push_unseen(&mut self, path: &str, depth: usize, unlisted: Option<Error>) {
         let left_out = || {
-            let reason = self.tree.store().left_out(path)?;
+            let reason = self.tree.store_at(path).left_out(path)?;
             Some(Error::Unlisted { key: path.to_owned(), reason })
         };
         if let Some(error) = unlisted.or_else(left_out) {

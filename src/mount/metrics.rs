@@ -224,7 +224,8 @@ pub fn store_requests(latencies: &LatencyCounts) -> String {
 }
 
 /// Escapes backslash, quote and newline in the value of a label.
-fn escape_label(value: &str) -> String {
+/// Returns a value as it is written into a label.
+pub fn escape_label(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 

@@ -92,6 +92,8 @@ pub struct Options {
     /// The seconds (fractions allowed) after which metadata is compared with the store. They are also the lifetime of entries and
     /// attributes in the kernel.
     pub revalidate_seconds: f64,
+    /// The same for remote members of a catalogue, if it is another time.
+    pub revalidate_remote_members: Option<Duration>,
     /// Whether a store that keeps versions shows the newest snapshot of its branch after that time, from the next open(2) on.
     pub follows_branch: bool,
     /// The formats whose files are listed next to the arrays' own.
@@ -152,6 +154,7 @@ impl Options {
             prefetch: true,
             layout: Layout::default(),
             revalidate_seconds: 1.0,
+            revalidate_remote_members: None,
             follows_branch: false,
             formats: Vec::new(),
             direct_io: false,

@@ -15,6 +15,7 @@
 //! ranges read from one [`Object`] come from the same stored object, even if the key is replaced meanwhile.
 
 mod ahead;
+mod catalogue;
 mod directory;
 mod disk_cache;
 mod form;
@@ -47,6 +48,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 pub use ahead::{Claim, MaybeClaim, Wanted};
+pub use catalogue::{
+    CatalogueChange, CatalogueStore, MemberDefinition, MemberRights, MemberState, OpenedMember,
+    ReadDefinitions, member_name,
+};
 pub use directory::{DirectoryStore, is_temporary_name};
 pub use disk_cache::{DiskCache, DiskCacheOptions, DiskCacheSummary, DiskCacheVerified};
 pub use form::{ArrayForm, Form};
@@ -119,6 +124,12 @@ pub trait Store: Send + Sync {
         Ok(None)
     }
 
+    /// Returns a text that changes with the definition of the member of a catalogue that the store is, the same in every process: what
+    /// was written under another definition is not for this store.
+    fn mark(&self) -> Option<String> {
+        None
+    }
+
     /// Returns when the object at a key was created, if the store knows it. Unlike the other times, this one cannot be set.
     fn created_at(&self, _key: &str) -> Result<Option<SystemTime>> {
         Ok(None)
@@ -182,6 +193,11 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// Returns the half of the store that shows other stores as the folders of its root, if it does.
+    fn catalogue(&self) -> Option<&dyn Catalogue> {
+        None
+    }
+
     /// Returns the [`overlay::OverlayStore`], if the store is one: see [`overlay::OverlayStore::of`].
     fn as_overlay(&self) -> Option<&dyn Any> {
         None
@@ -230,6 +246,37 @@ pub trait Remote: Store {
     fn traffic(&self) -> Option<Traffic> {
         None
     }
+}
+
+/// The half of a store that shows other stores, its members, as the folders of its root.
+pub trait Catalogue: Store {
+    /// Returns the names of all members, sorted.
+    fn names(&self) -> Vec<String>;
+
+    /// Returns the store that has a path and everything below it, with the keys of the catalogue; `None` for the root, and for a path
+    /// in no member. Does not wait for the member to be opened.
+    fn store_at(&self, path: &str) -> Option<Arc<dyn Store>>;
+
+    /// Returns what is known about a member, without waiting.
+    fn state(&self, name: &str) -> Option<MemberState>;
+
+    /// Returns what programs may do in a member.
+    fn rights(&self, name: &str) -> MemberRights;
+
+    /// Returns the mode of a member's folder, without the users who cannot search a folder above its store.
+    fn folder_mode(&self, name: &str, readers: Readers) -> u32;
+
+    /// Returns the requests and replies of a remote member.
+    fn traffic_of(&self, name: &str) -> Option<Traffic>;
+
+    /// Returns the limit on memory for bytes that all members together transfer ahead of their readers.
+    fn transfer_limit_bytes(&self) -> u64;
+
+    /// Reads the definitions again, for [`Catalogue::apply`]. Changes nothing.
+    fn read_again(&self) -> Result<CatalogueChange>;
+
+    /// Makes the change that was read last, except for members that `keeps` names: they stay as they are. Members that are not in the change are not touched.
+    fn apply(&self, change: &CatalogueChange, keeps: &[String]);
 }
 
 /// The half of a store with objects that are made from arrays of other stores while they are read.
@@ -328,6 +375,11 @@ pub trait Transaction: Store {
     /// Publishes all that was written as one snapshot of the branch, which carries the mark. After an error the outcome may be
     /// unknown: ask [`Versions::find_mark`].
     fn commit(self: Box<Self>, message: &str, mark: &str) -> Result<CommitOutcome>;
+}
+
+/// Returns the store that has a path: in a catalogue, the member's, which has the same keys.
+pub fn store_at(store: &Arc<dyn Store>, path: &str) -> Arc<dyn Store> {
+    store.catalogue().and_then(|catalogue| catalogue.store_at(path)).unwrap_or_else(|| store.clone())
 }
 
 /// Implements [`Store::list`] for a store that finds names one at a time.

@@ -10,6 +10,7 @@ mod support;
 
 mod access_log;
 mod attributes;
+mod catalogue;
 mod contents;
 mod exercisers;
 mod given_device;

@@ -126,6 +126,33 @@ impl AccessArguments {
     }
 }
 
+impl AccessArguments {
+    /// Returns the first option that says how one store is opened, if one was given.
+    pub fn first_of_store(&self) -> Option<&'static str> {
+        let AccessArguments { overlay, base } = self;
+        let BaseArguments { follow_symlinks, allow_references, remote, version, tune: _ } = base;
+        let given = [
+            (overlay.is_some(), "overlay"),
+            (follow_symlinks.is_on(), "follow-symlinks"),
+            (!allow_references.is_empty(), "allow-references"),
+            (remote.endpoint_url.is_some(), "endpoint-url"),
+            (remote.region.is_some(), "region"),
+            (remote.profile.is_some(), "profile"),
+            (remote.no_sign_request, "no-sign-request"),
+            (remote.http_headers.is_some(), "http-headers"),
+            (!remote.store_option.is_empty(), "store-option"),
+            (remote.missing_status == MissingStatus::Forbidden, "missing-status"),
+            (remote.disk_cache.is_some(), "disk-cache"),
+            (remote.offline, "offline"),
+            (version.branch.is_some(), "branch"),
+            (version.tag.is_some(), "tag"),
+            (version.snapshot.is_some(), "snapshot"),
+            (version.at.is_some(), "at"),
+        ];
+        given.into_iter().find(|(is_given, _)| *is_given).map(|(_, option)| option)
+    }
+}
+
 impl BaseArguments {
     /// Returns the settings of all `--tune` together.
     pub fn tuning(&self) -> Tuning {

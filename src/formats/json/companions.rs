@@ -12,7 +12,7 @@ const MAX_NAME_BYTES: usize = 255;
 /// Returns whether a sidecar names the companions that the coordinates rule out, and the parts that depend on other nodes. In a remote store that
 /// would cost requests.
 pub(super) fn reads_coordinates(subject: &Subject<'_>) -> bool {
-    !subject.arrays.store().is_remote()
+    !subject.arrays.store_at(subject.path).is_remote()
 }
 
 /// Adds the node's files in other formats, the formats that cannot express it, and the attributes that the files leave out.

@@ -77,7 +77,8 @@ pub fn members(subject: &Subject<'_>) -> Result<Map<String, Value>> {
     let place = SidecarLocation { path: subject.path, name, data_file: &subject.array_file_from_here() };
     Ok(match subject.node {
         Node::Group { metadata, .. } => {
-            let mut sidecar = describe_group(subject.path, &subject.arrays.store().describe(), metadata);
+            let mut sidecar =
+                describe_group(subject.path, &subject.arrays.store_at(subject.path).describe(), metadata);
             add_companions(subject, &mut sidecar)?;
             sidecar
         }

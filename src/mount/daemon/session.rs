@@ -249,7 +249,12 @@ fn watch_signals(mount: &Arc<ActiveMount>, signals: &SignalSet) {
         match signals.wait() {
             Ok(libc::SIGHUP) => {
                 log::info!("rereading metadata");
-                mount.fs.expire();
+                let reloading = mount.clone();
+                // On its own thread, because a member that leaves is stored first.
+                let reload = move || reloading.drop_pages(&reloading.fs.reload());
+                if let Err(error) = spawn("zarrfs-reload", reload) {
+                    log::error!("{error}");
+                }
             }
             Ok(libc::SIGUSR1) => mount.fs.internal_files().log_metrics(),
             Ok(libc::SIGUSR2) => mount.leave(),

@@ -176,11 +176,17 @@ pub(super) fn start(
     }
     fs.attributes(ROOT, Blocking::Yes).map_err(|failure| failure.into_error("the root of the store"))?;
     let noting = fs.clone();
+    let is_catalogue = fs.is_catalogue();
     let limits = Limits::new(options.threads, options.request_deadline);
+    let limits = if is_catalogue { limits.for_members() } else { limits };
     let storing = fs.clone();
     let progress = move || storing.stored_objects();
     let executor = Executor::new(limits, progress, move |request| noting.log().record_overdue(request));
-    let executor = executor.map_err(cannot_begin)?;
+    let mut executor = executor.map_err(cannot_begin)?;
+    if is_catalogue {
+        let described = fs.clone();
+        executor = executor.with_members(move |request| described.log().in_member(request));
+    }
     let notifier = Arc::new(OnceLock::new());
     let may_register = mount_thread.run(|| has_capability(CAP_SYS_ADMIN)).unwrap_or(false);
     let registering = mount_thread.clone();

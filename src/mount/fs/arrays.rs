@@ -94,7 +94,7 @@ impl ServedArrays {
     /// replaced must not be read as fill value.
     pub fn recheck(&self, inode: &Inode) -> FsResult<()> {
         let Some(shared) = &inode.shared else { return Ok(()) };
-        if !shared.is_check_due(self.nodes.revalidate()) {
+        if !shared.is_check_due(self.nodes.revalidate(&inode.entity.path)) {
             return Ok(());
         }
         let Some(open) = shared.current() else { return Ok(()) };

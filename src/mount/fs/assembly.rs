@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
+
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::array_files::open::ArrayFiles;
 use crate::mount::fs::commit::Commits;
@@ -123,6 +125,7 @@ impl FileSystem {
             node_permissions,
             names,
             recovery,
+            reloading: Mutex::default(),
         }
     }
 }

@@ -95,7 +95,7 @@ impl Entries {
             return Ok(Some(internals));
         }
         if let Some(path) = self.nodes.path_in(group, name, &self.root_name, blocking)? {
-            match self.nodes.get(&path, blocking)?.node.as_deref() {
+            match self.nodes.get_folder(&path, blocking)?.node.as_deref() {
                 Some(Node::Group { .. }) => return Ok(Some(Entity::new(EntityKind::Group, path))),
                 // The archive that the node was in has changed, so it is unknown what has this name.
                 Some(Node::Broken { error: error @ Error::Stale { .. }, .. }) => {

@@ -37,6 +37,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use crate::array::Engine;
 use crate::cancellation::Cancellation;
 use crate::error::Error;
@@ -96,6 +98,8 @@ pub struct FileSystem {
     node_permissions: Arc<NodePermissions>,
     names: NameChanges,
     recovery: Recovery,
+    /// Held while a catalogue is read again.
+    reloading: Mutex<()>,
 }
 
 /// The reply to open(2).
@@ -196,9 +200,67 @@ impl FileSystem {
         self.nodes.expire();
     }
 
-    /// Returns the free space of the store's file system.
-    pub fn statfs(&self) -> FsResult<StatFs> {
-        Ok(self.nodes.store().statfs()?)
+    /// Returns whether the store is a catalogue of stores.
+    pub fn is_catalogue(&self) -> bool {
+        self.nodes.store().catalogue().is_some()
+    }
+
+    /// Removes all cached nodes, and reads the definitions of a catalogue again (SIGHUP). A member that was removed or changed is stored
+    /// first, and its inodes are stale afterwards: returns their numbers, for which the kernel must drop its pages. A member that cannot
+    /// be stored stays as it is, and so do all if the definitions cannot be read.
+    pub fn reload(&self) -> Vec<u64> {
+        let _one_at_a_time = self.reloading.lock();
+        self.expire();
+        let Some(catalogue) = self.nodes.store().catalogue() else { return Vec::new() };
+        let change = match catalogue.read_again() {
+            Ok(change) => change,
+            Err(error) => {
+                log::error!("the catalogue is not read again, and its members stay as they are: {error}");
+                return Vec::new();
+            }
+        };
+        let mut keeps = Vec::new();
+        for name in change.leaving() {
+            let arrays = self.inodes.open_arrays_below(name);
+            let stored = arrays.iter().try_for_each(|(_, array)| {
+                array.writer().refuse_writes();
+                array.writer().sync()
+            });
+            if let Err(error) = stored {
+                log::error!("{name} stays as it is, because it cannot be stored: {error}");
+                arrays.iter().for_each(|(_, array)| array.writer().accept_writes());
+                keeps.push(name.clone());
+            }
+        }
+        let leaving: Vec<String> = change.leaving().filter(|name| !keeps.contains(name)).cloned().collect();
+        let (added, changed, removed) = (change.added.len(), change.changed.len(), change.removed.len());
+        log::info!("the catalogue has {added} new members, {changed} changed and {removed} removed ones");
+        let mut stale = self.end_members(&leaving);
+        catalogue.apply(&change, &keeps);
+        // Those that were opened meanwhile.
+        stale.extend(self.end_members(&leaving));
+        self.expire();
+        stale
+    }
+
+    /// Retires the inodes of members that leave, and returns their numbers.
+    fn end_members(&self, names: &[String]) -> Vec<u64> {
+        let mut stale = Vec::new();
+        for name in names {
+            stale.extend(self.inodes.inodes_below(name).iter().map(|inode| inode.number));
+            for (inode, array) in self.inodes.retire_below(name) {
+                if array.writer().end(|| Ok(())).unwrap_or(true) {
+                    log::warn!("/{}: what was written while its member left is dropped", inode.entity.path);
+                }
+            }
+        }
+        stale
+    }
+
+    /// Returns the free space of the file system of the store that has an inode.
+    pub fn statfs(&self, inode: u64) -> FsResult<StatFs> {
+        let path = self.inodes.get(inode).map(|inode| inode.entity.path.clone());
+        Ok(self.nodes.store_at(path.as_deref().unwrap_or_default()).statfs()?)
     }
 
     /// Stores all dirty chunks durably, and gives up when nothing was stored for `stall_timeout`. Returns the arrays that could not

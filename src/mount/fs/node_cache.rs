@@ -15,8 +15,9 @@ use parking_lot::Mutex;
 use crate::error::Error;
 use crate::formats::JSON;
 use crate::hierarchy::{Child, Found, Node, NodeState, RemoteChildren, RemoteNode, Tree};
+use crate::metadata::GroupMetadata;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::store::{ObjectVersion, Store, join};
+use crate::store::{Info, MemberRights, MemberState, ObjectVersion, Store, join, member_name};
 
 /// A node as it was in the store.
 #[derive(Debug)]
@@ -64,6 +65,20 @@ impl CachedNode {
             is_failure: false,
             memory_bytes: 0,
         }
+    }
+
+    /// Returns an entry for the folder of a group of which nothing was read.
+    fn folder(path: &str) -> Self {
+        let info = Info { size_bytes: 0, modified: None, version: ObjectVersion::numbered(0), posix: None };
+        let metadata = GroupMetadata {
+            zarr_format: None,
+            document_key: path.to_owned(),
+            attributes: serde_json::Map::new(),
+            attributes_error: None,
+            consolidated: None,
+        };
+        let node = Node::Group { metadata: Arc::new(metadata), info };
+        CachedNode { node: Some(Arc::new(node)), ..CachedNode::absent(Instant::now()) }
     }
 
     /// Returns a copy with a new time of reading.
@@ -121,6 +136,8 @@ const MAX_HEAVY_BYTES: usize = 64 << 20;
 pub struct NodeCache {
     tree: Tree,
     revalidate: Duration,
+    /// The same for remote members of a catalogue, if it is another.
+    revalidate_remote: Option<Duration>,
     table: Mutex<NodeTable>,
     /// When the store, if it keeps versions, last followed its branch.
     followed_at: Mutex<Option<Instant>>,
@@ -161,9 +178,24 @@ impl NodeTable {
 impl NodeCache {
     /// Creates an empty cache over a store's tree.
     pub fn new(tree: Tree, revalidate: Duration) -> Self {
+        NodeCache::with_remote_members(tree, revalidate, None)
+    }
+
+    /// Creates an empty cache over the tree of a store, which may be a catalogue with remote members.
+    pub fn with_remote_members(
+        tree: Tree,
+        revalidate: Duration,
+        revalidate_remote: Option<Duration>,
+    ) -> Self {
         let (by_path, listings, heavy) = (HashMap::new(), HashMap::new(), Vec::new());
         let table = NodeTable { by_path, listings, sweep_at: SWEEP_AT, heavy };
-        NodeCache { tree, revalidate, table: Mutex::new(table), followed_at: Mutex::default() }
+        NodeCache {
+            tree,
+            revalidate,
+            revalidate_remote,
+            table: Mutex::new(table),
+            followed_at: Mutex::default(),
+        }
     }
 
     /// Returns the store.
@@ -171,20 +203,63 @@ impl NodeCache {
         self.tree.store()
     }
 
-    /// Returns the maximum age of an entry.
-    pub fn revalidate(&self) -> Duration {
-        self.revalidate
+    /// Returns the store that has a path: in a catalogue, the member's, which has the same keys.
+    pub fn store_at(&self, path: &str) -> Arc<dyn Store> {
+        self.tree.store_at(path)
+    }
+
+    /// Returns whether programs may make nodes in a group, as far as that depends on the member of a catalogue that it is in.
+    pub fn admits_create(&self, path: &str) -> bool {
+        self.rights(path).is_none_or(|rights| rights.create)
+    }
+
+    /// Returns whether programs may remove and rename a node, as far as that depends on the member of a catalogue that it is in.
+    pub fn admits_delete(&self, path: &str) -> bool {
+        self.rights(path).is_none_or(|rights| rights.delete)
+    }
+
+    fn rights(&self, path: &str) -> Option<MemberRights> {
+        let catalogue = self.store().catalogue()?;
+        Some(member_name(path).map_or_else(MemberRights::default, |name| catalogue.rights(name)))
+    }
+
+    /// Returns a text that changes with the definition of the member of a catalogue that a path is in, the same in every process.
+    pub fn member_mark(&self, path: &str) -> Option<String> {
+        self.store_at(path).mark()
+    }
+
+    /// Returns the node at a path for the attributes of its folder, and for its name. That of a remote member of a catalogue may be as
+    /// old as the member: a service that does not respond must not hold up a listing of the members.
+    pub fn get_folder(&self, path: &str, blocking: Blocking) -> FsResult<Arc<CachedNode>> {
+        let Some(catalogue) = self.store().catalogue().filter(|_| member_name(path) == Some(path)) else {
+            return self.get(path, blocking);
+        };
+        if !matches!(catalogue.state(path), Some(MemberState::Open)) || !self.store_at(path).is_remote() {
+            return self.get(path, blocking);
+        }
+        let known =
+            self.peek(path).filter(|cached| matches!(cached.node.as_deref(), Some(Node::Group { .. })));
+        let known = known.map(|known| known.with_read_at(Instant::now()));
+        Ok(Arc::new(known.unwrap_or_else(|| CachedNode::folder(path))))
+    }
+
+    /// Returns the maximum age of an entry for this path.
+    pub fn revalidate(&self, path: &str) -> Duration {
+        match self.revalidate_remote {
+            Some(remote) if self.store_at(path).is_remote() => remote,
+            _ => self.revalidate,
+        }
     }
 
     /// Returns the node at a path, at most `revalidate` old.
     pub fn get(&self, path: &str, blocking: Blocking) -> FsResult<Arc<CachedNode>> {
         let previous = self.peek(path);
         match previous {
-            Some(cached) if !cached.valid_for(self.revalidate).is_zero() => Ok(cached),
+            Some(cached) if !cached.valid_for(self.revalidate(path)).is_zero() => Ok(cached),
             previous => match self.known_absent(path) {
                 Some(absent) => Ok(absent),
                 None if blocking == Blocking::No => Err(Failure::WouldBlock),
-                None => self.refresh(path, previous, self.revalidate),
+                None => self.refresh(path, previous, self.revalidate(path)),
             },
         }
     }
@@ -193,15 +268,16 @@ impl NodeCache {
     fn known_absent(&self, path: &str) -> Option<Arc<CachedNode>> {
         let (group, name) = path.rsplit_once('/').unwrap_or(("", path));
         let listing = self.table.lock().listings.get(group).cloned()?;
-        let is_absent = !path.is_empty() && listing.is_recent(self.revalidate) && listing.excludes(name);
+        let is_absent =
+            !path.is_empty() && listing.is_recent(self.revalidate(path)) && listing.excludes(name);
         is_absent.then(|| Arc::new(CachedNode::absent(listing.read_at)))
     }
 
     /// Returns the node at a path for an open(2) that only reads. It is compared with the store now; with a remote store, where
     /// that costs a round trip, only if it is older than `revalidate`.
     pub fn get_for_reader(&self, path: &str) -> FsResult<Arc<CachedNode>> {
-        let recent = self.peek(path).filter(|cached| !cached.valid_for(self.revalidate).is_zero());
-        match recent.filter(|_| self.tree.store().is_remote()) {
+        let recent = self.peek(path).filter(|cached| !cached.valid_for(self.revalidate(path)).is_zero());
+        match recent.filter(|_| self.store_at(path).is_remote()) {
             Some(cached) => Ok(cached),
             None => self.current(path),
         }
@@ -225,15 +301,15 @@ impl NodeCache {
     /// Returns the children of a group, as the store lists them now. Those of a remote store are at most `revalidate` old, and
     /// their nodes are in the cache afterwards.
     pub fn children(&self, path: &str) -> FsResult<Vec<Child>> {
-        if !self.tree.store().is_remote() {
+        if !self.store_at(path).is_remote() {
             return Ok(self.tree.children(path)?);
         }
         let known = self.table.lock().listings.get(path).cloned();
-        if let Some(listing) = known.filter(|listing| listing.is_recent(self.revalidate)) {
+        if let Some(listing) = known.filter(|listing| listing.is_recent(self.revalidate(path))) {
             return Ok(listing.children.clone());
         }
         let RemoteChildren { nodes, is_complete, checked_at, .. } =
-            self.tree.remote_children(path, self.revalidate)?;
+            self.tree.remote_children(path, self.revalidate(path))?;
         let (mut children, mut is_whole) = (Vec::new(), true);
         for (name, found) in nodes {
             let child_path = join(path, &name);
@@ -321,7 +397,7 @@ impl NodeCache {
         previous: Option<Arc<CachedNode>>,
         max_age: Duration,
     ) -> FsResult<Arc<CachedNode>> {
-        if self.tree.store().is_remote() {
+        if self.store_at(path).is_remote() {
             let Found { node, checked_at } = self.tree.remote_node(path, max_age);
             return Ok(match node {
                 Some(found) => self.insert_remote(path, found, checked_at),
@@ -370,7 +446,8 @@ impl NodeCache {
             return newer.clone();
         }
         if table.by_path.len() >= table.sweep_at {
-            let revalidate = self.revalidate;
+            let revalidate =
+                self.revalidate_remote.map_or(self.revalidate, |remote| remote.max(self.revalidate));
             let keeps_negative = table.by_path.len() < NEGATIVE_LIMIT;
             table.by_path.retain(|_, cached| {
                 (keeps_negative || cached.node.is_some()) && !cached.valid_for(revalidate).is_zero()

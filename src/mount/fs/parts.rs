@@ -17,7 +17,7 @@ use crate::mount::fs::page_cache::cache_mode::CachePolicy;
 use crate::mount::fs::request::RequestLog;
 use crate::mount::fs::request::gate::RequestGate;
 use crate::mount::options::Options;
-use crate::store::{Remote, Store};
+use crate::store::{Catalogue, Remote, Store};
 
 /// The parts of a mount that every room may use.
 pub struct MountParts {
@@ -53,7 +53,8 @@ impl MountParts {
     /// Creates the parts of a mount of this store. Reads nothing yet.
     pub fn new(options: Arc<Options>, store: Arc<dyn Store>) -> Self {
         // Bytes that a remote store transfers ahead of its readers are a part of the cache's memory.
-        let transfer_bytes = store.remote().map_or(0, Remote::transfer_limit_bytes);
+        let of_members = store.catalogue().map_or(0, Catalogue::transfer_limit_bytes);
+        let transfer_bytes = store.remote().map_or(of_members, Remote::transfer_limit_bytes);
         let engine = Engine::with_options(EngineOptions {
             cache_limit_bytes: options.cache_limit_bytes.saturating_sub(transfer_bytes),
             threads: options.threads,
@@ -64,7 +65,11 @@ impl MountParts {
         });
         limit_idle_bytes(options.cache_limit_bytes);
         let arrays = Arc::new(OpenArrays::new(&engine, &store, options.layout));
-        let nodes = Arc::new(NodeCache::new(Tree::new(store), options.revalidate()));
+        let nodes = Arc::new(NodeCache::with_remote_members(
+            Tree::new(store),
+            options.revalidate(),
+            options.revalidate_remote_members,
+        ));
         let inodes = Arc::new(InodeTable::new(arrays.clone()));
         let permissions =
             Permissions::new(options.store_path.as_deref(), options.writable, options.ownership);

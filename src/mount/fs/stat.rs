@@ -20,7 +20,7 @@ use crate::mount::fs::virtual_files::generated::GeneratedFiles;
 use crate::mount::fs::virtual_files::internals::InternalFiles;
 use crate::mount::fs::virtual_files::sidecar_edit::Drafts;
 use crate::mount::options::Options;
-use crate::store::{Info, Posix};
+use crate::store::{Info, Posix, Readers, member_name};
 
 /// The attributes of the files of a mount.
 pub struct FileAttributes {
@@ -100,7 +100,10 @@ impl FileAttributes {
             // It belongs to the mount: asking for it must not ask the store.
             Arc::new(CachedNode::absent(Instant::now()))
         } else {
-            nodes.get(&entity.path, blocking)?
+            match entity.kind {
+                EntityKind::Group if entity.view.is_none() => nodes.get_folder(&entity.path, blocking)?,
+                _ => nodes.get(&entity.path, blocking)?,
+            }
         };
         if entity.kind == EntityKind::Array {
             served.reconcile(entity, &cached, blocking)?;
@@ -122,7 +125,7 @@ impl FileAttributes {
             ((posix.mode & 0o777) as u16, (posix.uid, posix.gid))
         } else {
             let mode = if is_folder { permissions.folder_mode(&info) } else { permissions.file_mode(&info) };
-            (mode, permissions.owner(&info))
+            (self.in_member(entity, &info, mode), permissions.owner(&info))
         };
         let attributes = Attributes {
             inode: inodes.number_of(entity),
@@ -135,11 +138,26 @@ impl FileAttributes {
             mtime: info.modified.unwrap_or(self.started),
         };
         // The size of a file that is being written changes at any time.
-        let valid_for =
-            if draft.is_some() || is_growing { Duration::ZERO } else { cached.valid_for(nodes.revalidate()) };
+        let valid_for = if draft.is_some() || is_growing {
+            Duration::ZERO
+        } else {
+            cached.valid_for(nodes.revalidate(&entity.path))
+        };
         let may_change = self.options.changes_nodes() || (self.options.writable && entity.is_sidecar());
         let entry_valid_for = if may_change { Duration::ZERO } else { valid_for };
         Ok(Stat { attributes, valid_for, entry_valid_for })
+    }
+
+    /// Returns the mode of a folder. That of a member of a catalogue admits only users who can search the folders above its store:
+    /// those are not part of the mount, so the kernel cannot check them.
+    fn in_member(&self, entity: &Entity, info: &Info, mode: u16) -> u16 {
+        let catalogue = self.nodes.store().catalogue().filter(|_| entity.kind.is_folder());
+        let (Some(catalogue), Some(posix)) = (catalogue, info.posix) else { return mode };
+        let name = member_name(&entity.path).filter(|name| *name == &*entity.path);
+        let Some(name) = name else { return mode };
+        let narrowed =
+            catalogue.folder_mode(name, Readers { mode: mode.into(), ..Readers::for_posix(&posix) });
+        mode & narrowed as u16
     }
 
     /// Returns the mode that a node has in the store. The mount may show fewer bits, because of the folders above the store.

@@ -21,7 +21,7 @@ impl Fuse {
         let fs = self.fs.clone();
         let request = Request::new(inode.0, "statfs");
         self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
-            let room = fs.statfs();
+            let room = fs.statfs(inode.0);
             let Some(reply) = slot.take() else { return };
             match room {
                 Ok(StatFs {

@@ -86,7 +86,8 @@ impl ChunkRecorder {
         let served = &self.served;
         Ok(ArrayDescription {
             path: served.path().to_owned(),
-            form: served.metadata().stored_form().to_string(),
+            // The same array in another store is another one.
+            form: served.metadata().stored_form().to_string() + &served.store().mark().unwrap_or_default(),
             folder: served.folder_identity()?,
         })
     }

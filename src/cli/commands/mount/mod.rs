@@ -5,17 +5,19 @@ mod warnings;
 use clap::{Args, Parser, ValueEnum};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use zarrfs::array::{KeptBytes, Layout};
 use zarrfs::mount::daemon::session;
 use zarrfs::mount::daemon::start::StoreUse;
 use zarrfs::mount::daemon::syslog;
 use zarrfs::mount::options::{AllowOther, Options, Ownership};
 use zarrfs::store::overlay::{Access, resolved};
-use zarrfs::store::{OverlayLocks, StoreOptions, is_remote, is_repository, local_path};
+use zarrfs::store::{OverlayLocks, StoreOptions, is_remote, local_path};
 use zarrfs::sys;
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::log::{Log, absolute};
+use crate::cli::nodes::catalogue::{self, CatalogueUse};
 use crate::cli::nodes::open;
 use crate::cli::options::formats::{self, FormatList};
 use crate::cli::options::mount_words::MountWords;
@@ -54,6 +56,8 @@ Examples:
   zarrfs mount --writable --overlay changes --no-sign-request s3://bucket mnt
   # With netCDF and npy files next to the arrays, columns first
   zarrfs mount --formats npy,nc --order F sample.zarr mnt
+  # All stores of a host, each with its own options, in one tree
+  zarrfs mount /etc/zarrfs/host.toml /mnt/data
   # The end of the mount, when everything is stored
   zarrfs umount mnt";
 
@@ -64,7 +68,7 @@ Examples:
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// The store: a folder, a zip file, references, a URL (s3:, gs:, az:, http:, https:, file:), any of these and |zip:PATH, or icechunk+ followed by a folder or URL
+    /// The store: a folder, a zip file, references, a URL (s3:, gs:, az:, http:, https:, file:), any of these and |zip:PATH, icechunk+ followed by a folder or URL, or a catalogue of stores (NAME.toml, or a folder NAME.d)
     #[arg(value_name = "STORE")]
     pub store: String,
 
@@ -169,6 +173,14 @@ pub struct Arguments {
     pub fake: bool,
 }
 
+fn warn_without_log(has_no_log: bool) {
+    if has_no_log {
+        output::note(format_args!(
+            "zarrfs: warning: no system log is running: errors will not be recorded (use --log-file)"
+        ));
+    }
+}
+
 /// Reads permission bits in octal.
 fn permission_bits(text: &str) -> std::result::Result<u32, String> {
     u32::from_str_radix(text, 8)
@@ -225,6 +237,9 @@ impl Arguments {
         }
         let log = Log::new(&self.log_arguments())?;
         let mut options = self.options(&words, &log);
+        if catalogue::is_catalogue(&self.store) {
+            return self.run_catalogue(&words, options, log);
+        }
         let access = if options.writable { Access::Write } else { Access::Read };
         let mut store_options = self.access.options(&self.store, access)?;
         let transfer_bytes = options.cache_limit_bytes / TRANSFERS_PART_OF_CACHE;
@@ -232,7 +247,9 @@ impl Arguments {
         options.allowed_references.clone_from(&store_options.allowed_references);
         let may_be_remote = is_remote(&self.store) || store_options.remote.disk_cache.is_some();
         options.remote = may_be_remote.then(|| store_options.remote.clone());
-        self.check_writing(options.writable)?;
+        if options.writable {
+            catalogue::check_writing(&self.store, &self.access).map_err(Exit::Usage)?;
+        }
         if self.fake {
             open::zarr_store(&self.store, &StoreOptions { overlay: None, ..store_options })?;
             return Ok(());
@@ -270,32 +287,45 @@ impl Arguments {
         if self.verbose && !foreground {
             self.print_mount(is_mounted_writable, cache_limit_bytes);
         }
-        if has_no_log {
-            output::note(format_args!(
-                "zarrfs: warning: no system log is running: errors will not be recorded (use --log-file)"
-            ));
-        }
+        warn_without_log(has_no_log);
         Ok(())
     }
 
-    /// Refuses a writable mount of a store that cannot be written.
-    fn check_writing(&self, is_writable: bool) -> Outcome {
-        if !is_writable || self.access.overlay.is_some() {
+    /// Mounts a catalogue: its file has the options of the stores.
+    fn run_catalogue(&self, words: &MountWords, mut options: Options, log: Log) -> Outcome {
+        if let Some(option) = self.access.first_of_store() {
+            return Err(Exit::Usage(format!(
+                "--{option} is for one store: write it into {}, below the member that it is for",
+                self.store
+            )));
+        }
+        let rights = catalogue::rights(&self.store)?;
+        let may_write = !words.ro;
+        options.writable |= rights.write && may_write;
+        options.create |= rights.create && may_write;
+        options.delete |= rights.delete && may_write;
+        // The folders above the file say nothing about the stores.
+        options.store_path = None;
+        if self.revalidate.is_none() {
+            options.revalidate_remote_members = Some(Duration::from_secs_f64(REMOTE_REVALIDATE_SECONDS));
+        }
+        if self.fake {
             return Ok(());
         }
-        if self.access.base.remote.offline {
-            return Err(Exit::Usage(
-                "--offline only reads: leave --writable out, or keep the changes with --overlay DIR"
-                    .to_owned(),
-            ));
+        let transfer_bytes = (options.cache_limit_bytes / TRANSFERS_PART_OF_CACHE).min(MAX_TRANSFERS_BYTES);
+        let access = if options.writable { Access::Write } else { Access::Read };
+        let has_no_log = !self.foreground && log.needs_system_log() && !syslog::is_heard();
+        let (cache_limit_bytes, is_writable) = (options.cache_limit_bytes, options.writable);
+        let location = self.store.clone();
+        session::run(options, self.foreground, move |StoreUse { for_others, locks }| {
+            log.start()?;
+            let locks = OverlayLocks(locks);
+            catalogue::store(&location, CatalogueUse { for_others, locks, access, transfer_bytes })
+        })?;
+        if self.verbose && !self.foreground {
+            self.print_mount(is_writable, cache_limit_bytes);
         }
-        if is_repository(&self.store) {
-            return Err(Exit::Usage(
-                "a repository can only be written through an overlay, from which 'zarrfs commit' makes snapshots: add \
-                 --overlay DIR"
-                    .to_owned(),
-            ));
-        }
+        warn_without_log(has_no_log);
         Ok(())
     }
 

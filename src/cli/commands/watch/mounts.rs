@@ -60,6 +60,7 @@ impl Arguments {
             }
         } else {
             text = table(&mounts, terminal::size().map_or(usize::MAX, |(columns, _)| columns));
+            mounts.iter().for_each(|mount| text += &members(mount));
         }
         if mounts.is_empty() && !self.json {
             output::note("zarrfs: nothing is mounted");
@@ -123,6 +124,27 @@ fn to_json(mount: &Mounted) -> Value {
         "kernel_options": mount.entry.options,
         "config": mount.config,
     })
+}
+
+/// Returns a line for each member of a catalogue: its folder, store, access and state, and why it cannot be opened.
+fn members(mount: &Mounted) -> String {
+    let mut text = String::new();
+    for member in config(mount, "members").and_then(Value::as_array).into_iter().flatten() {
+        let word = |key: &str| member.get(key).and_then(Value::as_str).map(terminal::printable);
+        let access =
+            if member.get("writable").and_then(Value::as_bool).unwrap_or_default() { "rw" } else { "ro" };
+        let name = word("name").unwrap_or_default();
+        let folder = mount.entry.mountpoint.join(name);
+        let _ = write!(
+            text,
+            "{}  {}  {access}  {}",
+            terminal::printable(&folder.to_string_lossy()),
+            word("store").unwrap_or_default(),
+            word("state").unwrap_or_default()
+        );
+        let _ = writeln!(text, "{}", word("error").map(|error| format!(": {error}")).unwrap_or_default());
+    }
+    text
 }
 
 /// Draws a line for each mount, no wider than the terminal. Options are left out first, then stores and mount points are shortened.

@@ -386,7 +386,10 @@ impl OpenFile for ArrayFile {
 
     fn content(&self) -> Content {
         match self.inode.open_array() {
-            Some(open) => self.inode.identity.content(&open.metadata, *self.readers),
+            Some(open) => {
+                let mark = open.array.as_ref().ok().and_then(|array| array.store_mark());
+                self.inode.identity.content(&open.metadata, mark.as_deref(), *self.readers)
+            }
             None => Content::Unrepeatable,
         }
     }

@@ -42,13 +42,13 @@ impl Growth {
     }
 
     /// Returns whether arrays may become longer.
-    pub fn is_allowed(&self) -> bool {
-        self.is_allowed
+    pub fn is_allowed(&self, path: &str) -> bool {
+        self.is_allowed && self.nodes.admits_create(path)
     }
 
     /// Returns whether a write makes the file longer.
     pub fn is_needed(&self, inode: &Inode, range: FileRange) -> bool {
-        self.is_allowed
+        self.is_allowed(&inode.entity.path)
             && range.length > 0
             && inode.array().is_ok_and(|array| range.offset.saturating_add(range.length) > array.size_bytes())
     }
@@ -56,7 +56,7 @@ impl Growth {
     /// Fails with ESTALE unless an append is at the end of the file. It is not if another program has made the array longer and the
     /// kernel does not know that yet.
     pub fn check_append(&self, inode: &Inode, offset: u64) -> FsResult<()> {
-        if !self.is_allowed {
+        if !self.is_allowed(&inode.entity.path) {
             return Ok(());
         }
         let size_bytes = inode.array()?.size_bytes();
@@ -158,7 +158,8 @@ impl Growth {
                 // The zeros fill the array up to its old end, and must not fill the new elements.
                 array.writer().flush()?;
             }
-            let store = self.nodes.store().as_ref();
+            let store = self.nodes.store_at(path);
+            let store = store.as_ref();
             let shape = longer.shape.clone();
             let replace = || author::replace_shape(store, path, array.metadata(), &shape);
             let is_replaced = Cell::new(false);

@@ -9,6 +9,7 @@ use crate::array::{Array, Reader};
 use crate::cancellation::Cancellation;
 use crate::error::Error;
 use crate::hierarchy::{Node, OpenArrays, author};
+use crate::metadata::ArrayMetadata;
 use crate::mount::fs::array_files::file::ArrayFile;
 use crate::mount::fs::array_files::growth::Growth;
 use crate::mount::fs::array_files::io::ArrayIo;
@@ -115,7 +116,7 @@ impl ArrayFiles {
         }
         let readers = shared.audience.admit(self.permissions.readers(cached.node.as_deref()));
         let array = match cached.node.as_deref() {
-            Some(Node::Array { metadata, .. }) if !inode.identity.is_of(metadata) => {
+            Some(Node::Array { metadata, .. }) if !self.is_same(inode, metadata) => {
                 self.inodes.retire(inode);
                 return Err(Failure::Errno(libc::ESTALE));
             }
@@ -149,6 +150,11 @@ impl ArrayFiles {
         Ok(Opened { file, is_direct, keeps_cache, backing })
     }
 
+    /// Returns whether an array is the one that was open before a restart of the daemon, or whether nothing was.
+    fn is_same(&self, inode: &Inode, metadata: &ArrayMetadata) -> bool {
+        inode.identity.is_of(metadata, self.nodes.member_mark(&inode.entity.path).as_deref())
+    }
+
     /// Opens a file for a handle from before a restart of the daemon. The kernel has the file open, so its size and its pages stay as they
     /// are. `loss` returns what a handle that may write has to report. ESTALE where the store has another array, or none. Blocks on the store.
     pub fn reopen(
@@ -166,7 +172,7 @@ impl ArrayFiles {
         self.io.served.reconcile(&inode.entity, &cached, Blocking::Yes)?;
         match cached.node.as_deref() {
             _ if inode.is_stale() => return Err(stale),
-            Some(Node::Array { metadata, .. }) if inode.identity.is_of(metadata) => {}
+            Some(Node::Array { metadata, .. }) if self.is_same(inode, metadata) => {}
             Some(Node::Broken { error, .. }) => return Err(error.clone().into()),
             Some(Node::Array { .. } | Node::Group { .. }) | None => {
                 self.inodes.retire(inode);
@@ -198,7 +204,8 @@ impl ArrayFiles {
     /// or that does not know the copies, leaves them behind. Arrays of a remote store are read by the copy. If that describes
     /// another array than the document, the open is ESTALE, and the kernel looks the file up again.
     fn open_writer_in_step(&self, inode: &Inode, array: &Arc<Array>, may_map: bool) -> FsResult<WriterState> {
-        let (store, path) = (self.nodes.store(), &inode.entity.path);
+        let path = &inode.entity.path;
+        let store = self.nodes.store_at(path);
         let writer = WriterState::open(array, may_map);
         let is_described_otherwise = matches!(writer, Err(Failure::Error(Error::Stale { .. })));
         // In a remote store the comparison would cost requests for all groups above.
@@ -229,7 +236,7 @@ impl ArrayFiles {
         let open =
             inode.open_array().and_then(|open| open.array.as_ref().ok().map(|array| array.size_bytes()));
         let size_bytes = open.unwrap_or(shown_bytes);
-        if self.growth.is_allowed() && to > size_bytes {
+        if self.growth.is_allowed(&inode.entity.path) && to > size_bytes {
             let page_drop = self.with_open(inode, || self.growth.grow_to(inode, to))?;
             return Ok(SizeChange { page_drop, has_new_attributes: true });
         }

@@ -55,10 +55,10 @@ impl NameChanges {
     /// Returns the path of the group in which a name is about to change, by its folder's inode. The caller has locked all changes
     /// of names.
     pub(super) fn group_to_change(&self, folder: u64) -> FsResult<Arc<str>> {
-        if !self.options.writable || self.nodes.store().writer().is_none() {
+        let inode = self.inodes.live(folder)?;
+        if !self.options.writable || self.nodes.store_at(&inode.entity.path).writer().is_none() {
             return Err(Failure::Errno(libc::EROFS));
         }
-        let inode = self.inodes.live(folder)?;
         let is_root_array = self.nodes.is_root_array(&inode.entity.path, Blocking::Yes)?;
         if inode.entity.kind != EntityKind::Group || is_root_array {
             return Err(Failure::Errno(libc::EPERM));
@@ -70,6 +70,11 @@ impl NameChanges {
         // The daemon before this one may have died in a change of a name here.
         self.entries.remove_leftovers_soon(&inode.entity.path);
         Ok(inode.entity.path.clone())
+    }
+
+    /// Returns whether programs may remove and rename a node.
+    pub(super) fn may_delete(&self, path: &str) -> bool {
+        self.options.delete && self.nodes.admits_delete(path)
     }
 
     /// Returns what a name in a folder stands for.
@@ -85,7 +90,8 @@ impl NameChanges {
         path: &str,
         is_ours: impl Fn() -> bool,
     ) -> FsResult<Option<Box<dyn Send + Sync>>> {
-        let Some(writer) = self.nodes.store().writer() else { return Err(Failure::Errno(libc::EROFS)) };
+        let store = self.nodes.store_at(path);
+        let Some(writer) = store.writer() else { return Err(Failure::Errno(libc::EROFS)) };
         let deadline = Instant::now() + LOCK_PATIENCE;
         while !is_ours() {
             match writer.lock(path) {

@@ -116,7 +116,7 @@ impl NameChanges {
     pub fn make_folder(&self, folder: u64, name: &str, mode: u32, caller: Caller) -> FsResult<Stat> {
         let _changing = self.table.lock_changes();
         let group = self.group_to_change(folder)?;
-        if !self.options.create {
+        if !self.options.create || !self.nodes.admits_create(&group) {
             return Err(Failure::Errno(libc::EPERM));
         }
         let path = join(&group, name);
@@ -144,7 +144,7 @@ impl NameChanges {
         let zarr_format = place.parent_format.unwrap_or(ZarrFormat::V3);
         let documents = group_documents(zarr_format, &[]).map_err(|fault| Error::Usage(fault.to_string()))?;
         self.intents.begin(caller.request);
-        Ok(author::create(self.nodes.store(), &place, documents)?)
+        Ok(author::create(&self.nodes.store_at(group), &place, documents)?)
     }
 
     /// Gives a scratch file one more name.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::hierarchy::attributes;
-use crate::store::Store;
+use crate::store::{Store, store_at};
 
 /// The groups that were cleaned, and those that wait for it.
 #[derive(Default)]
@@ -39,7 +39,7 @@ impl Leftovers {
         let (store, shared) = (store.clone(), self.state.clone());
         let started = std::thread::Builder::new().name("leftovers".to_owned()).spawn(move || {
             while let Some(group) = next(&shared) {
-                if let Some(writer) = store.writer() {
+                if let Some(writer) = store_at(&store, &group).writer() {
                     attributes::remove_leftovers(writer, &group);
                 }
             }

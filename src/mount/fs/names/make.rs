@@ -82,6 +82,11 @@ impl Promotions {
         }
     }
 
+    /// Returns whether programs may make arrays in a group.
+    fn may_create(&self, group: &str) -> bool {
+        self.options.create && self.nodes.admits_create(group)
+    }
+
     /// Returns the table of scratch files.
     pub fn names(&self) -> &NameTable {
         &self.names
@@ -91,12 +96,13 @@ impl Promotions {
     /// reports the reason.
     pub fn begin_long_import(&self, file: &ScratchFile, start: &[u8]) -> Option<NpyImport> {
         let (group, name) = file.place();
-        let Some(PromotedKind::Imported(stem)) = promoted_kind(&name).filter(|_| self.options.create) else {
+        let Some(PromotedKind::Imported(stem)) = promoted_kind(&name).filter(|_| self.may_create(&group))
+        else {
             return None;
         };
         let place = self.new_place(file, NodeName { group: &group, name: stem }).ok()?;
         self.announcing(file, |announce| {
-            NpyImport::begin(&self.engine, self.nodes.store(), &place, start, announce)
+            NpyImport::begin(&self.engine, &self.nodes.store_at(&group), &place, start, announce)
         })
         .ok()
     }
@@ -128,7 +134,7 @@ impl Promotions {
         }
         self.take_back_former(file)?;
         let edited = self.hidden_sidecar(&group, &name)?;
-        let kind = promoted_kind(&name).filter(|_| self.options.create);
+        let kind = promoted_kind(&name).filter(|_| self.may_create(&group));
         if edited.is_none() && kind.is_none() {
             return Ok(());
         }
@@ -189,7 +195,7 @@ impl Promotions {
     fn take_back_former(&self, file: &ScratchFile) -> FsResult<bool> {
         let puts = self.names.former_puts(file);
         let Some((path, _)) = puts.first().and_then(|put| put.key.rsplit_once('/')) else { return Ok(false) };
-        let is_removed = author::take_back(self.nodes.store(), path, &puts)?;
+        let is_removed = author::take_back(&self.nodes.store_at(path), path, &puts)?;
         self.nodes.forget(path);
         Ok(is_removed)
     }
@@ -299,7 +305,7 @@ impl Promotions {
         );
         let documents = documents.map_err(usage_failure)?;
         let new = self.announcing(file, |announce| {
-            let (engine, store) = (&self.engine, self.nodes.store());
+            let (engine, store) = (&self.engine, &self.nodes.store_at(node.group));
             NewArray::begin_announced(engine, store, &place, documents, layout, Some(announce))
         })?;
         let is_hidden = new.is_hidden();
@@ -349,7 +355,7 @@ impl Promotions {
         } else {
             let place = self.new_place(file, node)?;
             let start = file.bytes(content, 0, MAX_HEADER_BYTES)?;
-            let store = self.nodes.store();
+            let store = &self.nodes.store_at(node.group);
             let NpyHeader { bytes, documents, layout } = NpyHeader::read(store, &place, &start)?;
             let new = self.announcing(file, |announce| {
                 NewArray::begin_announced(&self.engine, store, &place, documents, layout, Some(announce))

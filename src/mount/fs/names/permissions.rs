@@ -47,7 +47,7 @@ impl NodePermissions {
 
     /// Returns a place for a new node of a user, with the permissions that a program gave the file or folder.
     pub fn new_place(&self, name: NodeName<'_>, caller: Caller, mode: u16) -> FsResult<Place> {
-        let mut place = Place::find(self.nodes.store(), &name.path())?;
+        let mut place = Place::find(&self.nodes.store_at(name.group), &name.path())?;
         check_name(name.name, place.parent_format.unwrap_or(ZarrFormat::V3))?;
         if let Some(posix) = &mut place.like.posix {
             // Whatever mode the program gave, the owner may write: it may not be able to change the mode later.
@@ -78,7 +78,7 @@ impl NodePermissions {
         };
         if posix.mode & 0o077 & !mode != 0 {
             let like = Posix { mode: posix.mode & (mode | OWNER_MODE), ..posix };
-            author::give_all(self.nodes.store().as_ref(), path, posix.uid, &like)?;
+            author::give_all(self.nodes.store_at(path).as_ref(), path, posix.uid, &like)?;
             self.nodes.forget(path);
         }
         Ok(())
@@ -101,7 +101,8 @@ impl NodePermissions {
             return Ok(false);
         }
         let like = Posix { mode: mode & 0o1666, ..posix };
-        let store = self.nodes.store().as_ref();
+        let store = self.nodes.store_at(&entity.path);
+        let store = store.as_ref();
         let is_set = match cached.node.as_deref() {
             // The users that may read the document may search the folder. No other mode can be kept.
             Some(Node::Group { .. }) if entity.kind == EntityKind::Group && like.folder_mode() == mode => {

@@ -36,10 +36,12 @@ impl NameChanges {
                 self.table.remove(&group, name);
                 Ok(())
             }
-            EntityKind::Array if self.options.delete => self.remove_array(&entity.path, caller, "unlink"),
+            EntityKind::Array if self.may_delete(&entity.path) => {
+                self.remove_array(&entity.path, caller, "unlink")
+            }
             EntityKind::Companion(format, CompanionPlace::NextToNode) if entity.view.is_none() => {
                 let is_array = self.nodes.current(&entity.path)?.is_array();
-                match (format.role, self.options.delete) {
+                match (format.role, self.may_delete(&entity.path)) {
                     (Role::Sidecar, true) if is_array => self.remove_array(&entity.path, caller, "unlink"),
                     (Role::Sidecar, _) | (_, true) => {
                         self.table.vacate(&group, name, &entity);
@@ -60,7 +62,7 @@ impl NameChanges {
     pub fn remove_folder(&self, folder: u64, name: &str, caller: Caller) -> FsResult<()> {
         let _changing = self.table.lock_changes();
         let group = self.group_to_change(folder)?;
-        if !self.options.delete {
+        if !self.may_delete(&group) {
             return Err(Failure::Errno(libc::EPERM));
         }
         let path = join(&group, name);
@@ -84,7 +86,7 @@ impl NameChanges {
             return self.log.refuse_name("rmdir", &path, libc::ENOTEMPTY, reason);
         }
         self.intents.begin(caller.request);
-        let removed = author::remove(self.nodes.store(), &path);
+        let removed = author::remove(&self.nodes.store_at(&path), &path);
         self.nodes.expire();
         removed.map_err(|error| self.log.record_failed_name("rmdir", &path, error.into()))?;
         self.table.remove_group(&path);
@@ -95,7 +97,7 @@ impl NameChanges {
     /// Removes what a daemon that has died has left of an array. In a store without folders, the documents go first, and objects
     /// without a document look like a group.
     fn finish_removal(&self, path: &str) -> FsResult<()> {
-        let removed = author::remove_remains(self.nodes.store(), path);
+        let removed = author::remove_remains(&self.nodes.store_at(path), path);
         self.nodes.expire();
         removed.map_err(|error| self.log.record_failed_name("unlink", path, error.into()))?;
         self.end_nodes(path);
@@ -111,7 +113,7 @@ impl NameChanges {
     /// Returns the name of a file or folder that a group's folder in the store has in addition to its documents.
     fn hidden_file(&self, path: &str) -> FsResult<Option<String>> {
         let mut hidden = None;
-        self.nodes.store().each_name(path, &mut |entry| {
+        self.nodes.store_at(path).each_name(path, &mut |entry| {
             if DOCUMENT_NAMES.contains(&entry.name.as_str()) || is_temporary_name(&entry.name) {
                 return ControlFlow::Continue(());
             }
@@ -140,7 +142,8 @@ impl NameChanges {
         let open = open();
         self.keep_for_listings(path);
         self.intents.begin(caller.request);
-        let remove = || author::remove(self.nodes.store(), path);
+        let store = self.nodes.store_at(path);
+        let remove = || author::remove(&store, path);
         match open {
             None => remove()?,
             Some(array) => {

@@ -69,7 +69,7 @@ impl NameChanges {
                 Some(file) => self.rename_scratch(&file, from, to, target, caller),
                 None => Err(Failure::Errno(libc::ENOENT)),
             },
-            EntityKind::Array | EntityKind::Group if self.options.delete => {
+            EntityKind::Array | EntityKind::Group if self.may_delete(&source.path) => {
                 self.rename_node(&source, to, target, caller).map(|()| None)
             }
             EntityKind::Companion(format, CompanionPlace::NextToNode)
@@ -210,7 +210,7 @@ impl NameChanges {
     ) -> FsResult<()> {
         let is_array = self.nodes.current(&source.path)?.is_array();
         let stem = to.name.strip_suffix(".json").filter(|stem| !stem.is_empty());
-        if let (true, true, Some(stem)) = (self.options.delete, is_array, stem) {
+        if let (true, true, Some(stem)) = (self.may_delete(&source.path), is_array, stem) {
             if matches!(target.map(|target| target.kind), Some(EntityKind::Scratch(_))) {
                 return Err(Failure::Errno(libc::EEXIST));
             }
@@ -261,7 +261,11 @@ impl NameChanges {
             let reason = format!("'{path}' exists, and no array or group replaces another: remove it first");
             return self.log.refuse_name("rename", &path, libc::EEXIST, reason);
         }
-        let writer = self.nodes.store().writer().ok_or(Failure::Errno(libc::EROFS))?;
+        let store = self.nodes.store_at(&source.path);
+        if !Arc::ptr_eq(&store, &self.nodes.store_at(&path)) {
+            return self.refuse_rename(source, &path);
+        }
+        let writer = store.writer().ok_or(Failure::Errno(libc::EROFS))?;
         if !writer.can_rename(&source.path)? {
             return self.refuse_rename(source, &path);
         }
@@ -284,7 +288,7 @@ impl NameChanges {
         });
         let renamed = stored.and_then(|()| {
             self.intents.begin(caller.request);
-            author::rename(self.nodes.store(), &source.path, &place)
+            author::rename(&store, &source.path, &place)
         });
         self.nodes.expire();
         if let Err(error) = renamed {
@@ -299,7 +303,7 @@ impl NameChanges {
         Ok(())
     }
 
-    /// Fails because the store cannot rename: a bucket cannot, and an overlay changes nothing in its base. On EXDEV, mv copies the
+    /// Fails because the store cannot rename: a bucket cannot, an overlay changes nothing in its base, and a member of a catalogue ends at its folder. On EXDEV, mv copies the
     /// parts of a group. An array gets another errno, because mv would copy its file without its sidecar.
     fn refuse_rename(&self, source: &Entity, path: &str) -> FsResult<()> {
         if source.kind == EntityKind::Group {

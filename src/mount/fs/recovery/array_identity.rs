@@ -24,12 +24,11 @@ struct KnownArray {
 }
 
 impl ArrayIdentity {
-    /// Returns the record of an open file of the array that has this metadata and had these readers.
-    pub fn content(&self, metadata: &ArrayMetadata, readers: Readers) -> Content {
-        let known = self.known.get_or_init(|| KnownArray {
-            form: metadata.stored_form().to_string(),
-            shape: metadata.shape.clone(),
-        });
+    /// Returns the record of an open file of the array that has this metadata, in a store with this mark, and had these readers.
+    pub fn content(&self, metadata: &ArrayMetadata, mark: Option<&str>, readers: Readers) -> Content {
+        let known = self
+            .known
+            .get_or_init(|| KnownArray { form: form(metadata, mark), shape: metadata.shape.clone() });
         Content::Array { form: known.form.clone(), shape: known.shape.clone(), readers }
     }
 
@@ -40,20 +39,24 @@ impl ArrayIdentity {
         }
     }
 
-    /// Returns whether the array with this metadata is the one that was open before the restart, or whether nothing was.
-    pub fn is_of(&self, metadata: &ArrayMetadata) -> bool {
+    /// Returns whether the array with this metadata, in a store with this mark, is the one that was open before the restart, or whether nothing was.
+    pub fn is_of(&self, metadata: &ArrayMetadata, mark: Option<&str>) -> bool {
         if !self.is_unchecked.load(Ordering::Acquire) {
             return true;
         }
         let is_same = self.known.get().is_none_or(|known| {
-            known.form == metadata.stored_form().to_string()
-                && is_same_or_longer(&known.shape, &metadata.shape)
+            known.form == form(metadata, mark) && is_same_or_longer(&known.shape, &metadata.shape)
         });
         if is_same {
             self.is_unchecked.store(false, Ordering::Release);
         }
         is_same
     }
+}
+
+/// Returns what decides how an array is stored, and in which member of a catalogue.
+fn form(metadata: &ArrayMetadata, mark: Option<&str>) -> String {
+    metadata.stored_form().to_string() + mark.unwrap_or_default()
 }
 
 /// Returns whether the bytes of an array of the first shape keep their place in one of the second.

@@ -36,7 +36,7 @@ use crate::mount::journal::held::{DescriptorHolder, SessionDescriptors, UNSTORED
 use crate::mount::journal::intents::NameIntents;
 use crate::mount::journal::record::{OpenRecord, Record};
 use crate::mount::journal::state::SessionState;
-use crate::store::{LockKeeper, Store};
+use crate::store::{LockKeeper, Store, store_at};
 use crate::sys;
 
 use former_file::FormerFile;
@@ -220,7 +220,7 @@ impl Recovery {
         }
         self.parts.names.end_restoring();
         let is_clean = self.parts.names.end_lost_puts(|path, puts| {
-            let taken_back = author::take_back(&self.parts.store, path, puts);
+            let taken_back = author::take_back(&store_at(&self.parts.store, path), path, puts);
             taken_back.inspect_err(|error| log::warn!("/{path}: is not complete: {error}")).is_ok()
         });
         let is_done =

@@ -13,6 +13,7 @@ use crate::mount::fs::error::{Failure, FailureLog, FsResult};
 use crate::mount::fs::inode::{Inode, InodeTable};
 use crate::mount::metrics::{Metrics, RequestKind};
 use crate::mount::slow_requests::SlowRequests;
+use crate::store::member_name;
 
 /// A request, as the log describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub struct Request {
     pub inode: u64,
     /// The lane that it runs in, one request after the other. It is the inode, except for reads and lookups.
     pub lane: u64,
+    /// A number of the member of a catalogue that has the inode; 0 if there is no catalogue. See [`RequestLog::in_member`].
+    pub member: u64,
     /// The operation: "read", "open", ….
     pub operation: &'static str,
     /// The offset and the number of bytes, for reads and writes.
@@ -30,7 +33,7 @@ pub struct Request {
 impl Request {
     /// Returns a request without a range.
     pub fn new(inode: u64, operation: &'static str) -> Self {
-        Request { inode, lane: inode, operation, range: None }
+        Request { inode, lane: inode, member: 0, operation, range: None }
     }
 
     /// Returns a request for `bytes` bytes at `offset`.
@@ -93,6 +96,15 @@ impl RequestLog {
     /// Returns the slowest requests of the last minute, as text.
     pub fn slow_requests(&self) -> String {
         self.slow.text()
+    }
+
+    /// Returns a request with the number of the member of a catalogue that has its inode. The catalogue itself has a number, too.
+    #[must_use]
+    pub fn in_member(&self, request: Request) -> Request {
+        let Some(inode) = self.inodes.get(request.inode) else { return request };
+        let mut hasher = DefaultHasher::new();
+        member_name(&inode.entity.path).hash(&mut hasher);
+        Request { member: hasher.finish() | 1, ..request }
     }
 
     /// Counts a read of an array that succeeded.

@@ -152,7 +152,7 @@ impl Companions {
         node: &Arc<Node>,
         blocking: Blocking,
     ) -> FsResult<(Option<Info>, u64)> {
-        let revalidate = self.nodes.revalidate();
+        let revalidate = self.nodes.revalidate(&entity.path);
         let slot = self.slot(entity);
         let mut state = match blocking {
             Blocking::Yes => slot.lock(),
@@ -199,7 +199,7 @@ impl Companions {
             return Err(Failure::Errno(libc::ESTALE));
         };
         let shown = self.arrays.shown(entity.view.as_ref(), node).ok_or(Failure::Errno(libc::ESTALE))?;
-        let revalidate = self.nodes.revalidate();
+        let revalidate = self.nodes.revalidate(&entity.path);
         let slot = self.slot(entity);
         let mut state = slot.lock();
         // A daemon before may have shown it.
@@ -271,7 +271,7 @@ impl Companions {
         node: &Arc<Node>,
         state: &mut Option<CompanionState>,
     ) -> Result<Arc<VirtualFile>, Error> {
-        let revalidate = self.nodes.revalidate();
+        let revalidate = self.nodes.revalidate(subject.path);
         let info = state.take().and_then(|state| state.info_of(revalidate, node));
         let made = (format.open)(subject).and_then(|content| match content {
             CompanionContent::Ready(file) => Ok((Arc::new(file), false, None)),

@@ -16,6 +16,7 @@ use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::open_file::HandleTable;
 use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::request::RequestLog;
+use crate::mount::fs::virtual_files::members::{members_config, members_metrics};
 use crate::mount::metrics::{ArrayCounters, Metric, store_requests};
 use crate::mount::options::{Options, session_threads};
 use crate::store::{DiskCacheCounts, LatencyCounts, Remote, RemoteOptions, Traffic};
@@ -220,7 +221,7 @@ impl InternalFiles {
         let paths: Vec<_> = inodes.iter().map(|inode| inode.entity.shown_path()).collect();
         let arrays: Vec<_> =
             paths.iter().zip(&inodes).map(|(path, inode)| (&**path, &inode.counters)).collect();
-        self.metrics_of(&arrays)
+        self.metrics_of(&arrays) + &members_metrics(self.nodes.store().as_ref(), &arrays)
     }
 
     /// Returns the metrics as text, with the names of these arrays.
@@ -331,7 +332,7 @@ impl InternalFiles {
         let store = store.unwrap_or_else(|| self.nodes.store().describe());
         let versions = self.nodes.store().versions();
         let keeper = self.daemon.keeper.get();
-        let config = json!({
+        let mut config = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
             "process_start_ticks": self.daemon.start_ticks,
@@ -374,6 +375,10 @@ impl InternalFiles {
             "request-deadline": options.request_deadline.as_secs_f64(),
             "stop-deadline": options.stop_deadline.as_secs_f64(),
         });
+        // The macro has as many members as it can take.
+        if let Some(members) = config.as_object_mut() {
+            members.insert("members".to_owned(), members_config(self.nodes.store().as_ref()));
+        }
         format!("{config:#}\n")
     }
 
@@ -427,6 +432,9 @@ mod tests {
         let mut metrics = names(&text);
         let traffic = traffic_metrics(Traffic::default());
         metrics.extend(traffic.iter().map(|metric| metric.name));
+        for name in crate::mount::fs::virtual_files::members::names() {
+            metrics.insert(name);
+        }
         let disk_cache = disk_cache_metrics(DiskCacheCounts::default());
         metrics.extend(disk_cache.iter().map(|metric| metric.name));
         let dashboard = include_str!("../../../../docs/grafana.json");

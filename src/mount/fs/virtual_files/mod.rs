@@ -4,6 +4,7 @@ pub mod companion_names;
 pub mod companions;
 pub mod generated;
 pub mod internals;
+pub mod members;
 pub mod open;
 pub mod sidecar_edit;
 pub mod slices;

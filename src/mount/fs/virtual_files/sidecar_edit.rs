@@ -107,7 +107,7 @@ impl Drafts {
     }
 
     fn draft(&self, inode: &Inode) -> FsResult<Arc<Draft>> {
-        if self.nodes.store().writer().is_none() {
+        if self.nodes.store_at(&inode.entity.path).writer().is_none() {
             return Err(Failure::Errno(libc::EROFS));
         }
         let path = &inode.entity.path;
@@ -246,7 +246,11 @@ impl Drafts {
         let cached = self.nodes.current(&entity.path)?;
         let served = self.members(entity, &cached)?;
         if let Some(attributes) = changed_attributes(&served, written, is_copy)? {
-            attributes::edit(self.nodes.store().as_ref(), &entity.path, &Edit::Whole(attributes))?;
+            attributes::edit(
+                self.nodes.store_at(&entity.path).as_ref(),
+                &entity.path,
+                &Edit::Whole(attributes),
+            )?;
         }
         Ok(())
     }

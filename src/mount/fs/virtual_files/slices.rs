@@ -104,7 +104,7 @@ impl SliceNames {
         let key = (path.to_owned(), index.to_owned());
         if has_names && let Some(known) = self.recent.lock().get(&key) {
             let is_of_node = std::ptr::eq(known.node.as_ptr(), Arc::as_ptr(node));
-            if is_of_node && known.read_at.elapsed() < self.nodes.revalidate() {
+            if is_of_node && known.read_at.elapsed() < self.nodes.revalidate(path) {
                 return Ok(Some(known.slice.clone()));
             }
         }

@@ -1,7 +1,8 @@
 //! The threads that may block on the store, so that session threads never do.
 //!
 //! A job belongs to a lane (an inode; its reads have a lane of their own). A lane runs at most
-//! [`Limits::lane_threads`] jobs at once, so that the hanging store of one array leaves threads to the others. A
+//! [`Limits::lane_threads`] jobs at once, so that the hanging store of one array leaves threads to the others. In a catalogue,
+//! the lanes of one member run at most [`Limits::member_threads`] jobs, for the same reason. A
 //! watchdog fails every request that has no reply by its deadline; the thread that hangs is written off and
 //! another one started in its place.
 //!
@@ -14,7 +15,8 @@
 //! whether its reply is still wanted.
 //!
 //! Invariants: every reply is taken exactly once; a lane's `offered` is the number of its entries in `ready`: the minimum of its
-//! queued jobs and the jobs that it may still start.
+//! queued jobs and the jobs that it, and its member, may still start. A member's `taken` is the sum of the `running` and `offered` of
+//! its lanes.
 
 #[cfg(test)]
 mod tests;
@@ -77,6 +79,8 @@ pub(super) fn guard(name: &str, callback: impl FnOnce()) {
 pub struct Limits {
     /// The jobs of one lane.
     pub lane_threads: usize,
+    /// The jobs of all lanes of one member of a catalogue.
+    pub member_threads: usize,
     /// The threads, without those that are written off.
     pub threads: usize,
     /// All threads. If this many hang, jobs wait until their deadline.
@@ -91,7 +95,13 @@ impl Limits {
         let lane_threads = threads.max(4);
         // The files of four arrays may hang.
         let threads = 8 * lane_threads;
-        Limits { lane_threads, threads, threads_in_all: threads + 256, deadline }
+        Limits { lane_threads, member_threads: usize::MAX, threads, threads_in_all: threads + 256, deadline }
+    }
+
+    /// Returns the limits for a catalogue: a member that hangs keeps its own threads busy, and many may hang.
+    #[must_use]
+    pub fn for_members(self) -> Self {
+        Limits { member_threads: 2 * self.lane_threads, threads: self.threads_in_all, ..self }
     }
 }
 
@@ -115,9 +125,18 @@ struct Job {
     number: u64,
 }
 
+/// The jobs of a member.
+#[derive(Default)]
+struct MemberLoad {
+    taken: usize,
+    /// Lanes with jobs that wait for the member's other jobs.
+    waiting: VecDeque<u64>,
+}
+
 #[derive(Default)]
 struct Lane {
     queue: VecDeque<Job>,
+    member: u64,
     running: usize,
     offered: usize,
 }
@@ -141,6 +160,7 @@ struct PendingRequest {
 #[derive(Default)]
 struct State {
     lanes: HashMap<u64, Lane>,
+    members: HashMap<u64, MemberLoad>,
     ready: VecDeque<u64>,
     /// The requests by job number, which is also the order of the deadlines.
     pending: BTreeMap<u64, PendingRequest>,
@@ -159,6 +179,14 @@ impl State {
     fn offer(&mut self, key: u64, limits: &Limits) {
         let Some(lane) = self.lanes.get_mut(&key) else { return };
         while lane.offered < lane.queue.len() && lane.running + lane.offered < limits.lane_threads {
+            let load = self.members.entry(lane.member).or_default();
+            if load.taken >= limits.member_threads {
+                if !load.waiting.contains(&key) {
+                    load.waiting.push_back(key);
+                }
+                break;
+            }
+            load.taken += 1;
             lane.offered += 1;
             self.ready.push_back(key);
         }
@@ -167,7 +195,27 @@ impl State {
         }
     }
 
-    fn next(&mut self) -> Option<(u64, Job)> {
+    /// Ends a job of a member, or an offer without a job. Offers the jobs of a lane that waited for that.
+    fn give_back(&mut self, member: u64, limits: &Limits) {
+        if let Some(load) = self.members.get_mut(&member) {
+            load.taken = load.taken.saturating_sub(1);
+        }
+        while let Some(load) = self.members.get_mut(&member) {
+            if load.taken >= limits.member_threads {
+                return;
+            }
+            let Some(lane) = load.waiting.pop_front() else {
+                if load.taken == 0 {
+                    self.members.remove(&member);
+                }
+                return;
+            };
+            // If the lane has as many jobs as it may have, the next one gets the thread.
+            self.offer(lane, limits);
+        }
+    }
+
+    fn next(&mut self, limits: &Limits) -> Option<(u64, Job)> {
         while let Some(key) = self.ready.pop_front() {
             let Some(lane) = self.lanes.get_mut(&key) else { continue };
             lane.offered -= 1;
@@ -178,9 +226,11 @@ impl State {
                 }
                 return Some((key, job));
             }
+            let member = lane.member;
             if lane.running == 0 && lane.offered == 0 {
                 self.lanes.remove(&key);
             }
+            self.give_back(member, limits);
         }
         None
     }
@@ -189,9 +239,10 @@ impl State {
         if self.pending.remove(&number).is_none() {
             self.written_off = self.written_off.saturating_sub(1);
         }
-        if let Some(lane) = self.lanes.get_mut(&key) {
-            lane.running = lane.running.saturating_sub(1);
-        }
+        let Some(lane) = self.lanes.get_mut(&key) else { return };
+        lane.running = lane.running.saturating_sub(1);
+        let member = lane.member;
+        self.give_back(member, limits);
         self.offer(key, limits);
     }
 }
@@ -214,6 +265,8 @@ struct Shared {
 /// The threads and their queue.
 pub struct Executor {
     shared: Arc<Shared>,
+    /// In a catalogue, returns a request with its member.
+    in_member: Option<Box<dyn Fn(Request) -> Request + Send + Sync>>,
 }
 
 impl Executor {
@@ -234,7 +287,14 @@ impl Executor {
         });
         let watching = shared.clone();
         std::thread::Builder::new().name("zarrfs-watchdog".into()).spawn(move || watching.run_watchdog())?;
-        Ok(Executor { shared })
+        Ok(Executor { shared, in_member: None })
+    }
+
+    /// Makes the lanes of each member of a catalogue share a limit. `in_member` returns a request with its member.
+    #[must_use]
+    pub fn with_members(mut self, in_member: impl Fn(Request) -> Request + Send + Sync + 'static) -> Self {
+        self.in_member = Some(Box::new(in_member));
+        self
     }
 
     /// Runs `work` on another thread; it replies through the slot. The request fails with EIO if the work
@@ -246,6 +306,7 @@ impl Executor {
         reply: R,
         work: impl FnOnce(&ReplySlot<R>) + Send + 'static,
     ) {
+        let request = self.in_member.as_ref().map_or(request, |in_member| in_member(request));
         let reply = Arc::new(Mutex::new(Some(reply)));
         let slot = ReplySlot(reply.clone());
         let work = Box::new(move || work(&slot));
@@ -281,7 +342,9 @@ impl Shared {
         let pending = PendingRequest { deadline, request, is_running: false, reply: reply.clone() };
         state.pending.insert(number, pending);
         let job = Job { work, reply, number };
-        state.lanes.entry(lane).or_default().queue.push_back(job);
+        let lane_of_job = state.lanes.entry(lane).or_default();
+        lane_of_job.member = request.member;
+        lane_of_job.queue.push_back(job);
         state.offer(lane, &self.limits);
         if !state.ready.is_empty() {
             self.start_worker(&mut state);
@@ -339,7 +402,7 @@ impl Shared {
             if state.is_closed {
                 break;
             }
-            let Some((key, job)) = state.next() else {
+            let Some((key, job)) = state.next(&self.limits) else {
                 state.idle += 1;
                 let timed_out = self.work.wait_for(&mut state, IDLE_TIME).timed_out();
                 state.idle -= 1;

@@ -15,7 +15,13 @@ impl Reply for TestReply {
 }
 
 fn limits(deadline_ms: u64) -> Limits {
-    Limits { lane_threads: 2, threads: 4, threads_in_all: 6, deadline: Duration::from_millis(deadline_ms) }
+    Limits {
+        lane_threads: 2,
+        member_threads: usize::MAX,
+        threads: 4,
+        threads_in_all: 6,
+        deadline: Duration::from_millis(deadline_ms),
+    }
 }
 
 fn submit(
@@ -47,6 +53,37 @@ fn all_jobs_are_answered() {
     }
     assert!(executor.shared.state.lock().lanes.is_empty());
     assert!(executor.shared.state.lock().threads <= 4);
+}
+
+#[test]
+fn a_member_that_hangs_in_many_lanes_leaves_threads_to_the_others() {
+    let of_member = |request: Request| Request { member: 1 + request.inode / 100, ..request };
+    let limits = Limits { member_threads: 3, threads: 6, ..limits(60_000) };
+    let executor = Executor::new(limits, || 0, |_| {}).unwrap().with_members(of_member);
+    let (release, gate) = channel::<()>();
+    let gate = Arc::new(Mutex::new(gate));
+    let hanging: Vec<_> = (0..20)
+        .map(|lane| {
+            let gate = gate.clone();
+            submit(&executor, lane, move || {
+                let _ = gate.lock().recv();
+                7
+            })
+        })
+        .collect();
+    let others: Vec<_> = (0..20).map(|lane| submit(&executor, 100 + lane, || 8)).collect();
+    for reply in others {
+        assert_eq!(reply.recv_timeout(PATIENCE).unwrap(), Ok(8));
+    }
+    drop(release);
+    for reply in hanging {
+        assert_eq!(reply.recv_timeout(PATIENCE).unwrap(), Ok(7));
+    }
+    while executor.pending() > 0 {
+        std::thread::yield_now();
+    }
+    let state = executor.shared.state.lock();
+    assert!(state.lanes.is_empty() && state.members.is_empty());
 }
 
 #[test]
