@@ -4,7 +4,7 @@
 //! joined, until they have [`UNIT_BYTES`]: a program that reads one row after the other has read a plane. What remains is a count for each
 //! shape of box. Uses nothing.
 //!
-//! Invariant: the memory of a handle is limited, whatever it reads: [`MAX_OPEN`] boxes and [`MAX_KINDS`] shapes.
+//! Invariant: the memory of a handle is limited, whatever it reads: `MAX_OPEN` boxes and `MAX_KINDS` shapes.
 
 use std::ops::Range;
 

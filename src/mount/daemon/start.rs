@@ -176,7 +176,7 @@ pub(super) fn start(
     }
     fs.attributes(ROOT, Blocking::Yes).map_err(|failure| failure.into_error("the root of the store"))?;
     let noting = fs.clone();
-    let is_catalogue = fs.is_catalogue();
+    let is_catalogue = fs.members().exist();
     let limits = Limits::new(options.threads, options.request_deadline);
     let limits = if is_catalogue { limits.for_members() } else { limits };
     let storing = fs.clone();

@@ -2,12 +2,11 @@
 
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
-
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::array_files::open::ArrayFiles;
 use crate::mount::fs::commit::Commits;
 use crate::mount::fs::entries::Entries;
+use crate::mount::fs::members::Members;
 use crate::mount::fs::names::changes::NameChanges;
 use crate::mount::fs::names::make::Promotions;
 use crate::mount::fs::names::open::ScratchFiles;
@@ -102,6 +101,7 @@ impl FileSystem {
             is_writable: options.writable,
         };
         let recovery = Recovery::new(recorded, reopening);
+        let members = Members::new(nodes.clone(), inodes.clone());
         FileSystem {
             extended_attributes: ExtendedAttributes::new(nodes.clone(), table, drafts.clone()),
             options,
@@ -125,7 +125,7 @@ impl FileSystem {
             node_permissions,
             names,
             recovery,
-            reloading: Mutex::default(),
+            members,
         }
     }
 }

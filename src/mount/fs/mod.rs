@@ -19,6 +19,7 @@ pub mod entity;
 pub mod entries;
 pub mod error;
 pub mod inode;
+pub mod members;
 pub mod names;
 pub mod node_cache;
 pub mod open_file;
@@ -37,8 +38,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use crate::array::Engine;
 use crate::cancellation::Cancellation;
 use crate::error::Error;
@@ -51,6 +50,7 @@ use crate::mount::fs::entity::{Entity, EntityKind};
 use crate::mount::fs::entries::{Entries, Listing};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Inode, InodeTable};
+use crate::mount::fs::members::Members;
 use crate::mount::fs::names::changes::NameChanges;
 use crate::mount::fs::names::open::ScratchFiles;
 use crate::mount::fs::names::permissions::NodePermissions;
@@ -98,8 +98,7 @@ pub struct FileSystem {
     node_permissions: Arc<NodePermissions>,
     names: NameChanges,
     recovery: Recovery,
-    /// Held while a catalogue is read again.
-    reloading: Mutex<()>,
+    members: Members,
 }
 
 /// The reply to open(2).
@@ -177,6 +176,11 @@ impl FileSystem {
         &self.recovery
     }
 
+    /// Returns the members of a catalogue.
+    pub fn members(&self) -> &Members {
+        &self.members
+    }
+
     /// Returns the open file with this handle.
     pub fn file(&self, handle: u64) -> FsResult<Arc<dyn OpenFile>> {
         self.handles.get(handle)
@@ -198,63 +202,6 @@ impl FileSystem {
     /// Removes all cached nodes (SIGHUP).
     pub fn expire(&self) {
         self.nodes.expire();
-    }
-
-    /// Returns whether the store is a catalogue of stores.
-    pub fn is_catalogue(&self) -> bool {
-        self.nodes.store().catalogue().is_some()
-    }
-
-    /// Removes all cached nodes, and reads the definitions of a catalogue again (SIGHUP). A member that was removed or changed is stored
-    /// first, and its inodes are stale afterwards: returns their numbers, for which the kernel must drop its pages. A member that cannot
-    /// be stored stays as it is, and so do all if the definitions cannot be read.
-    pub fn reload(&self) -> Vec<u64> {
-        let _one_at_a_time = self.reloading.lock();
-        self.expire();
-        let Some(catalogue) = self.nodes.store().catalogue() else { return Vec::new() };
-        let change = match catalogue.read_again() {
-            Ok(change) => change,
-            Err(error) => {
-                log::error!("the catalogue is not read again, and its members stay as they are: {error}");
-                return Vec::new();
-            }
-        };
-        let mut keeps = Vec::new();
-        for name in change.leaving() {
-            let arrays = self.inodes.open_arrays_below(name);
-            let stored = arrays.iter().try_for_each(|(_, array)| {
-                array.writer().refuse_writes();
-                array.writer().sync()
-            });
-            if let Err(error) = stored {
-                log::error!("{name} stays as it is, because it cannot be stored: {error}");
-                arrays.iter().for_each(|(_, array)| array.writer().accept_writes());
-                keeps.push(name.clone());
-            }
-        }
-        let leaving: Vec<String> = change.leaving().filter(|name| !keeps.contains(name)).cloned().collect();
-        let (added, changed, removed) = (change.added.len(), change.changed.len(), change.removed.len());
-        log::info!("the catalogue has {added} new members, {changed} changed and {removed} removed ones");
-        let mut stale = self.end_members(&leaving);
-        catalogue.apply(&change, &keeps);
-        // Those that were opened meanwhile.
-        stale.extend(self.end_members(&leaving));
-        self.expire();
-        stale
-    }
-
-    /// Retires the inodes of members that leave, and returns their numbers.
-    fn end_members(&self, names: &[String]) -> Vec<u64> {
-        let mut stale = Vec::new();
-        for name in names {
-            stale.extend(self.inodes.inodes_below(name).iter().map(|inode| inode.number));
-            for (inode, array) in self.inodes.retire_below(name) {
-                if array.writer().end(|| Ok(())).unwrap_or(true) {
-                    log::warn!("/{}: what was written while its member left is dropped", inode.entity.path);
-                }
-            }
-        }
-        stale
     }
 
     /// Returns the free space of the file system of the store that has an inode.
