@@ -31,10 +31,12 @@ use crate::array::readahead::window::{
 };
 use crate::array::served::ServedArray;
 use crate::array::sync::Mutex;
-use crate::array::sync::atomic::{AtomicUsize, Ordering};
+use crate::array::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// If reads bypass the page cache, an array of at most this fraction of the cache stays in it.
 const STAYING_PART: u64 = 16;
+/// One that is read again and again may take this fraction.
+const STAYING_PART_IF_READ_AGAIN: u64 = 4;
 
 /// What is prepared for a reader that goes through an array sequentially.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,6 +90,10 @@ pub struct ArrayReadahead {
     sequential_readers: AtomicUsize,
     /// Slabs that sequential readers received in full and keep themselves.
     consumed: ConsumedSlabs,
+    /// The slab before which some sequential reader has passed everything.
+    furthest: AtomicU64,
+    /// A sequential reader has begun where another one, or the same one before, had passed.
+    is_read_again: AtomicBool,
 }
 
 impl SequentialRead {
@@ -172,6 +178,8 @@ impl ArrayReadahead {
             prefetcher: Prefetcher::new(reader.strips(), resources),
             sequential_readers: AtomicUsize::new(0),
             consumed: ConsumedSlabs::default(),
+            furthest: AtomicU64::new(0),
+            is_read_again: AtomicBool::new(false),
         }
     }
 
@@ -278,13 +286,13 @@ impl ArrayReadahead {
             Some(window) => window,
             None => {
                 sequence.first_unconsumed = Some(now);
-                SlabWindow::new(now)
+                self.begin_pass(now)
             }
         };
         let window = sequence.slabs.insert(window);
         let passed = slabs.at(offset.saturating_sub(LATE_BYTES));
         reader.wanted.pass(passed.max(window.first()));
-        self.demote(slabs.strips_of(window.pass(passed)));
+        self.end_slabs(&slabs, window, passed);
         let is_consumed = |slab| self.consumed.contains(slab);
         while let Some(part) = window.next(now, &slabs, &budget, is_consumed, || self.prefetcher.is_busy()) {
             self.prefetcher.decode(part.strips, &reader.wanted, part.slab);
@@ -322,7 +330,21 @@ impl ArrayReadahead {
     fn demote_received(&self, scan: &mut ScanState) {
         let (Some(slabs), Some(sequence)) = (self.slabs(), scan.sequence.as_mut()) else { return };
         let passed = slabs.at(scan.received.saturating_sub(LATE_BYTES));
-        let window = sequence.slabs.get_or_insert_with(|| SlabWindow::new(passed));
+        let window = sequence.slabs.get_or_insert_with(|| self.begin_pass(passed));
+        self.end_slabs(&slabs, window, passed);
+    }
+
+    /// Begins to read sequentially from a slab on.
+    fn begin_pass(&self, slab: u64) -> SlabWindow {
+        if slab < self.furthest.load(Ordering::Relaxed) {
+            self.is_read_again.store(true, Ordering::Relaxed);
+        }
+        SlabWindow::new(slab)
+    }
+
+    /// Demotes the slabs before `passed`, all of which a reader has received.
+    fn end_slabs(&self, slabs: &Slabs<'_>, window: &mut SlabWindow, passed: u64) {
+        self.furthest.fetch_max(passed, Ordering::Relaxed);
         self.demote(slabs.strips_of(window.pass(passed)));
     }
 
@@ -339,10 +361,12 @@ impl ArrayReadahead {
 
     /// Demotes strips that a sequential reader received in full. Usually the kernel keeps them for all readers. If
     /// reads bypass the page cache, another sequential reader may still need them and a small array stays; the memory
-    /// of a large array is worth more than its content.
+    /// of a large array is worth more than its content, unless it is read again and again.
     fn demote(&self, strips: impl Iterator<Item = u64>) {
         let cache = self.prefetcher.strips();
-        let is_small = self.served().size_bytes() <= cache.cache_limit_bytes() / STAYING_PART;
+        let is_read_again = self.is_read_again.load(Ordering::Relaxed);
+        let part = if is_read_again { STAYING_PART_IF_READ_AGAIN } else { STAYING_PART };
+        let is_small = self.served().size_bytes() <= cache.cache_limit_bytes() / part;
         let has_others = self.sequential_readers.load(Ordering::Relaxed) > 1;
         if self.prefetcher.resources().readers_keep() || !(is_small || has_others) {
             cache.demote(strips);

@@ -4,6 +4,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::array::engine::EngineOptions;
 use crate::array::{Array, Engine, Layout, test_arrays};
 use crate::error::Result;
 use crate::store::{
@@ -114,4 +115,45 @@ fn a_window_grows_with_what_was_received() {
     ask(40 * MIB);
     ask(40 * MIB + step);
     assert_eq!(layers(), Some(5));
+}
+
+/// An array of so many chunks of 1 MiB.
+fn line_of_chunks(engine: &Arc<Engine>, store: &Arc<MemoryStore>, path: &str, chunks: u64) -> Arc<Array> {
+    let document = json!({"zarr_format": 3, "node_type": "array", "shape": [chunks * MIB], "data_type": "uint8",
+        "fill_value": 0, "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [MIB]}},
+        "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes"}, {"name": "crc32c"}]});
+    store.put(&format!("{path}/zarr.json"), document.to_string().into_bytes()).unwrap();
+    let mut chunk = vec![7; MIB as usize];
+    let sum = crc32c::crc32c(&chunk);
+    chunk.extend_from_slice(&sum.to_le_bytes());
+    for number in 0..chunks {
+        store.put(&format!("{path}/c/{number}"), chunk.clone()).unwrap();
+    }
+    test_arrays::open(engine, &(Arc::clone(store) as Arc<dyn Store>), path, Layout::default())
+}
+
+/// The bug: of an array that one reader goes through again and again, each pass took the memory of the chunks that the next pass
+/// needed, and a reader of a long array took the rest, although both together had room in the cache.
+#[test]
+fn a_reader_of_a_long_array_leaves_what_others_read_again() {
+    let mut options = EngineOptions::new(64 * MIB, 1);
+    options.page_cache_keeps = false;
+    let (engine, store) = (Engine::with_options(options), Arc::new(MemoryStore::new()));
+    let (again, long) =
+        (line_of_chunks(&engine, &store, "again", 12), line_of_chunks(&engine, &store, "long", 100));
+    let read = |array: &Arc<Array>, chunks: u64| {
+        let reader = Reader::new(Readahead::Chunks);
+        let before = engine.counters().decoded_chunks;
+        for at in (0..chunks * MIB).step_by(MIB as usize / 4) {
+            let range = at..at + MIB / 4;
+            assert_eq!(test_arrays::read_for(array, &reader, range).unwrap().first(), Some(&7));
+        }
+        engine.wait_until_idle();
+        engine.counters().decoded_chunks - before
+    };
+    read(&again, 12);
+    read(&again, 12);
+    assert_eq!(read(&again, 12), 0, "it has room in the cache");
+    assert_eq!(read(&long, 100), 100);
+    assert_eq!(read(&again, 12), 0, "the other reader took only its own memory");
 }
