@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use crate::support::fixtures::{has_modules, python};
 use crate::support::misbehaving::{BUCKET, Fault, Service};
 use crate::support::servers::{Kind, Server};
-use crate::support::{level, say, skip};
+use crate::support::{say, skip};
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/import_remote.py");
 
@@ -102,7 +102,9 @@ fn an_import_that_fails_midway_can_be_repeated() {
     let append = ["import", "--append", "time", second.as_str(), &url];
     let mut refused = 0;
     for (words, before) in [(&import[..], None), (&append[..], Some("1"))] {
-        for allowed in (level::seed().len() as u32 % 3..).step_by(level::pick(5, 2)) {
+        // Not at each put. If one between the documents is refused, and those that would undo the change too, lengths differ until the next
+        // append, which waits ten minutes for the writer of the record.
+        for allowed in (0u32..).step_by(5) {
             assert!(allowed < 200);
             let mut puts = 0;
             service.misbehave(move |asked| {
