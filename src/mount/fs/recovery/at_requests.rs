@@ -77,14 +77,25 @@ impl Dying {
 impl Hook for Dying {
     fn before(&self, request: &Request<'_>) -> Result<()> {
         Service.before(request)?;
+        if is_on_its_own(request) {
+            return Ok(());
+        }
         *self.requests.lock() += 1;
         self.die(false);
         if self.left.get().is_some() { Err(Error::Usage("the daemon is dead".to_owned())) } else { Ok(()) }
     }
 
-    fn after(&self, _request: &Request<'_>, _found: bool) {
-        self.die(true);
+    fn after(&self, request: &Request<'_>, _found: bool) {
+        if !is_on_its_own(request) {
+            self.die(true);
+        }
     }
+}
+
+/// Returns whether a thread of its own may send a request, next to those that are tried. What is left of the daemon is copied in several steps,
+/// so nothing else may be recorded meanwhile.
+fn is_on_its_own(request: &Request<'_>) -> bool {
+    request.operation == Operation::RemoveUnfinished
 }
 
 /// Does not change the time of an object, as a service.
