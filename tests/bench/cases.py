@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 
-from peers import sync
+from peers import FIRST_PLANE, sync
 from remote import disk_cache, remote_read
 
 SHAPE, CHUNK, SHARD, INNER, PLANE = (128, 1024, 1024), (64, 128, 128), (64, 512, 512), (32, 64, 64), (1, 1024, 1024)
@@ -441,6 +441,41 @@ def slow_axis(bench, arrays, table):
         table.add(f"along the slowest axis, {name}", seconds, 0, notes={"decoded, of the array": f"{max(amplification):.2f}"})
 
 
+def slices(bench, arrays, table):
+    """Planes along the fastest axis, one element of each row: as files, one after the other, compared with the peers. A plane needs one
+    chunk in eight. Tensorstore has a cache as large as that of zarrfs.
+    """
+
+    def planes(mount, count):
+        name = os.path.basename(mount.file)
+        folder = os.path.join(mount.point, "__views__", "slice")
+        for plane in range(FIRST_PLANE, FIRST_PLANE + count):
+            with open(os.path.join(folder, f"{name}[:,:,{plane}]"), "rb", buffering=0) as file:
+                read = len(file.read(4 * SHAPE[0] * SHAPE[1]))
+            if read != 4 * SHAPE[0] * SHAPE[1]:
+                sys.exit(f"a plane has {read} bytes")
+
+    for name in arrays:
+        store = bench.store(name)
+        for count in (1, 64):
+            decoded = []
+
+            def ours(ready, store=store, count=count, decoded=decoded):
+                with bench.zarrfs(store) as m:
+                    ready()
+                    seconds = timed(lambda: planes(m, count))
+                    decoded.append(m.stats()["zarrfs_decoded_bytes_total"] / SIZE_BYTES)
+                return seconds
+
+            ways = {"zarrfs": ours}
+            # The others decode all chunks again for each plane.
+            peers = [way for way in bench.peers if way == "tensorstore" or (count == 1 and way != "zarrs crate")]
+            ways |= {way: lambda ready, way=way, store=store, count=count: bench.peer(ready, way, "slices", store, str(count)) for way in peers}
+            seconds = bench.alternate(ways, store)
+            what = "a plane" if count == 1 else f"{count} planes"
+            table.add(f"{what} along the fastest axis, {name}", seconds, 0, notes={"decoded, of the array": f"{max(decoded):.2f}"})
+
+
 def readers(bench, _, table):
     """Several dd processes at the same time, each with its own part of the file."""
     store = bench.store("blosc-lz4")
@@ -578,18 +613,78 @@ def many_arrays(bench, _, table):
     table.add("10,000 arrays", {"mount": mounting, "ls -lR": listing}, 0, ours=("mount", "ls"))
 
 
+def read_for(path, seconds, is_repeated, results):
+    """Reads a file in pieces of 1 MiB for some seconds, again and again if `is_repeated`, and puts the bytes that it has read."""
+    buffer, taken, until = bytearray(1 << 20), 0, time.monotonic() + seconds
+    while time.monotonic() < until:
+        with open(path, "rb", buffering=0) as file:
+            while time.monotonic() < until and (read := file.readinto(buffer)):
+                taken += read
+        if not is_repeated:
+            break
+    results.put((is_repeated, taken))
+
+
+def fairness(bench, _, table):
+    """Seven programs that each read an array of 50 MiB again and again, which all fit into the cache, alone and next to one that reads 4 GiB
+    from end to end. They bypass the page cache. The stream also takes its share of the cores.
+    """
+    import multiprocessing
+
+    path, shape, planes, seconds = os.path.join(bench.folder, "fair.zarr"), (512, 512), 50, 6
+    if not os.path.exists(path + ".complete"):
+        import numpy as np
+        import zarr
+
+        shutil.rmtree(path, ignore_errors=True)
+        group = zarr.open_group(path, mode="w", zarr_format=3)
+        flat = np.memmap(bench.flat(), "<f4", "r").reshape(-1, *shape)
+        blosc_lz4 = zarr.codecs.BloscCodec(cname="lz4", clevel=5, shuffle="shuffle")
+        how = dict(chunks=(1, *shape), dtype="f4", compressors=blosc_lz4, fill_value=0)
+        for number in range(7):
+            group.create_array(f"again{number}", shape=(planes, *shape), **how)[...] = flat[number * planes : (number + 1) * planes]
+        group.create_array("stream", shape=(4096, *shape), **how)
+        for plane in range(4096):
+            os.makedirs(f"{path}/stream/c/{plane}/0", exist_ok=True)
+            os.link(f"{path}/again0/c/{plane % planes}/0/0", f"{path}/stream/c/{plane}/0/0")
+        open(path + ".complete", "w").close()
+
+    def seconds_for_all(has_stream):
+        with bench.zarrfs(path, "--direct-io", "--cache-size", "512M") as mount:
+            names = [f"again{number}" for number in range(7)]
+            for name in names:
+                dd(os.path.join(mount.point, name))
+            results = multiprocessing.Queue()
+            what = [(name, True) for name in names] + ([("stream", False)] if has_stream else [])
+            processes = [multiprocessing.Process(target=read_for, args=(os.path.join(mount.point, name), seconds, again, results)) for name, again in what]
+            for process in processes:
+                process.start()
+            taken = [results.get() for _ in processes]
+            for process in processes:
+                process.join()
+            return seconds * 7 * planes * (1 << 20) / sum(read for again, read in taken if again)
+
+    alone, shared = [], []
+    for _ in range(bench.runs):
+        alone.append(seconds_for_all(False))
+        shared.append(seconds_for_all(True))
+    table.add("350 MiB, read again and again by seven", {"zarrfs, next to a stream": shared, "alone": alone}, 7 * planes << 20)
+
+
 CASES = {
     "ceilings": ceilings,
     "cold-read": cold_read,
     "warm-read": warm_read,
     "random-read": random_read,
     "slow-axis": slow_axis,
+    "slices": slices,
     "readers": readers,
     "small-cache": small_cache,
     "write": write,
     "import": import_file,
     "random-write": random_write,
     "many-arrays": many_arrays,
+    "fairness": fairness,
     "remote-read": remote_read,
     "disk-cache": disk_cache,
 }

@@ -1,6 +1,7 @@
 """The program of the peers, in a fresh process for each measurement: reads a whole array into memory, or writes and syncs it.
 
     peers.py WAY read STORE
+    peers.py WAY slices STORE COUNT     planes along the fastest axis, one after the other
     peers.py WAY write STORE FLAT
     peers.py WAY import STORE FLAT      as write, but the flat file is read meanwhile
 
@@ -12,6 +13,7 @@ import sys
 import time
 
 SHAPE = (128, 1024, 1024)
+FIRST_PLANE = 500
 
 
 def sync(store):
@@ -23,7 +25,7 @@ def sync(store):
             os.close(fd)
 
 
-def array_of(way, store):
+def array_of(way, store, caches=False):
     if way == "tensorstore":
         import tensorstore as ts
 
@@ -31,6 +33,9 @@ def array_of(way, store):
         if "://" in store:
             kvstore = {"driver": "http", "base_url": store + "/"}
         spec = {"driver": "zarr3", "kvstore": kvstore}
+        if caches:
+            # As large as the cache of zarrfs: chunks are decoded once for all slices.
+            spec |= {"context": {"cache_pool": {"total_bytes_limit": 1 << 30}}, "recheck_cached_data": "open"}
         return ts.open(spec, open=True).result()
     import zarr
 
@@ -59,8 +64,14 @@ def main():
     way, what, store = sys.argv[1:4]
     import numpy as np
 
-    array = array_of(way, store)
-    if what == "read":
+    array = array_of(way, store, caches=what == "slices")
+    if what == "slices":
+        started = ready()
+        for plane in range(int(sys.argv[4])):
+            part = array[:, :, FIRST_PLANE + plane]
+            if way == "tensorstore":
+                part.read().result()
+    elif what == "read":
         started = ready()
         if way == "tensorstore":
             array.read().result()

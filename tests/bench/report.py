@@ -15,7 +15,7 @@ class Table:
         os.makedirs(folder, exist_ok=True)
         self.stem = os.path.join(folder, time.strftime("%Y%m%d-%H%M%S"))
         self.load_before = os.getloadavg()[0]
-        self.rows, self.peaks = [], {}
+        self.rows, self.peaks, self.repeated = [], {}, 0
         print(f"{platform.machine()}, {os.cpu_count()} cores, load {self.load_before:.1f} before")
 
     def add(self, case, seconds, size_bytes, ours=("zarrfs",), notes=None):
@@ -39,6 +39,7 @@ class Table:
         self.peaks = {options: {"MiB": round(kib / 1024), "store": store} for options, (kib, store) in peaks.items()}
 
     def end(self, repeated):
+        self.repeated = repeated
         print("\npeak memory of the daemon")
         for options, peak in sorted(self.peaks.items()):
             print(f"  {options or 'no options':24} {peak['MiB']:9} MiB, of {peak['store']}")
