@@ -219,6 +219,29 @@ fn what_was_written_is_what_is_read_whatever_drops_pages() {
     }
 }
 
+const ONE_BYTE_OF_EACH_ROW: &str = r#"
+import mmap, os, sys
+file = os.open(sys.argv[1], os.O_RDONLY)
+with mmap.mmap(file, 0, prot=mmap.PROT_READ) as map:
+    map.madvise(mmap.MADV_RANDOM)
+    assert map[:: 64 << 10] == bytes(64)
+"#;
+
+/// Without the advice, the kernel reads 2 MiB around each page, which is the whole file. The FAQ has the advice.
+#[test]
+fn a_map_that_says_that_it_is_random_reads_what_it_touches() {
+    let what = "a map of which little is touched";
+    let store = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();
+    let gzip = r#"{"name": "bytes"}, {"name": "gzip", "configuration": {"level": 1}}"#;
+    write_document(&store.path().join("packed"), BYTES, 64 << 10, gzip);
+    let Some(mount) = Mount::new(store.path(), &[], what) else { return };
+    run(what, ONE_BYTE_OF_EACH_ROW, &[&mount.path("packed")]);
+    let statistics = fs::read_to_string(mount.path("__zarrfs__/stats")).unwrap();
+    let read = statistics.lines().find_map(|line| line.strip_prefix("zarrfs_read_bytes_total ")).unwrap();
+    assert_eq!(read.parse::<usize>().unwrap(), 64 * 4096, "{statistics}");
+    mount.unmount();
+}
+
 fn can_pass_through() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
