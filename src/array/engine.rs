@@ -30,6 +30,8 @@ pub struct Engine {
     /// Those of the members of a catalogue, by their marks: tasks read the store, and one that does not respond must not hold up the
     /// arrays of others.
     workers_of_members: Mutex<HashMap<String, Arc<Workers>>>,
+    /// The dirty bytes of the members of a catalogue, by their marks.
+    resources_of_members: Mutex<HashMap<String, Arc<WriteResources>>>,
     writers: WriterShared,
     readahead: Arc<ReadaheadResources>,
 }
@@ -126,6 +128,7 @@ impl Engine {
             loads: Arc::new(LoadResources::new(cache_limit_bytes)),
             workers: Arc::new(workers),
             workers_of_members: Mutex::new(HashMap::new()),
+            resources_of_members: Mutex::new(HashMap::new()),
             writers: WriterShared { resources, written, lost: Arc::default() },
             readahead: Arc::new(ReadaheadResources::new(cache_limit_bytes, page_cache_keeps)),
         })
@@ -168,6 +171,15 @@ impl Engine {
     /// Returns what the writers of all arrays share.
     pub(in crate::array) fn writers(&self) -> &WriterShared {
         &self.writers
+    }
+
+    /// Returns what the writers of a store's arrays share: a member of a catalogue has a share of the dirty limit.
+    pub(in crate::array) fn writers_for(&self, store: &dyn Store) -> WriterShared {
+        let Some(mark) = store.mark() else { return self.writers.clone() };
+        let mut members = self.resources_of_members.lock();
+        members.retain(|known, resources| *known == mark || Arc::strong_count(resources) > 1);
+        let resources = members.entry(mark).or_insert_with(|| Arc::new(self.writers.resources.for_member()));
+        WriterShared { resources: Arc::clone(resources), ..self.writers.clone() }
     }
 
     /// Returns what the readahead of all arrays shares.
@@ -246,7 +258,12 @@ impl Engine {
     /// Stores all dirty chunks and makes them durable. Gives up on arrays that hang after `quiet` without a stored
     /// object. Returns the path and the error of each array that failed.
     pub fn store_all(&self, quiet: Duration) -> Vec<(String, Error)> {
-        self.writers.written.store_all(quiet)
+        self.writers.written.store_all(quiet, |_| true)
+    }
+
+    /// Does [`Engine::store_all`] for the arrays at the paths that `is_meant` admits.
+    pub fn store_some(&self, quiet: Duration, is_meant: impl Fn(&str) -> bool) -> Vec<(String, Error)> {
+        self.writers.written.store_all(quiet, is_meant)
     }
 
     /// Returns what is not in the store yet, for each array that has something.

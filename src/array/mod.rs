@@ -124,7 +124,7 @@ impl Array {
         let workers = engine.workers_for(store.as_ref());
         let served = Arc::new(ServedArray::open(engine.loads(), array)?);
         let strips = Arc::new(StripCache::new(&served, &workers));
-        let writer = Arc::new(ArrayWriter::new(&strips, &workers, engine.writers()));
+        let writer = Arc::new(ArrayWriter::new(&strips, &workers, &engine.writers_for(store.as_ref())));
         let reader = Arc::new(ArrayReader::new(&strips, writer.dirty()));
         let readahead = Arc::new(ArrayReadahead::new(&reader, engine.readahead()));
         Ok(Arc::new(Array { served, workers, writer, reader, readahead }))

@@ -250,10 +250,10 @@ impl ArrayWriter {
     /// Fails if these bytes cannot be written there: they lie past the end of the file, or are not values of the data
     /// type.
     pub fn check_write(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.check_open()?;
         if self.write_back.end().refuses_writes() {
             return Err(self.write_back.session.stale());
         }
+        self.check_open()?;
         self.served.range(offset, data.len())?;
         self.served.check_values(data)
     }
@@ -405,6 +405,14 @@ impl ArrayWriter {
         self.write_back.end().mark_ended();
         Ok(self.write_back.drop_dirty())
     }
+
+    /// Does [`ArrayWriter::end`] for an array that stays in its store, where another one takes its place in this process: that gets the lock, although
+    /// files of this one are open.
+    pub fn end_here(&self) -> Result<bool> {
+        let has_lost = self.end(|| Ok(()))?;
+        self.write_back.session.end();
+        Ok(has_lost)
+    }
 }
 
 impl WrittenArray for ArrayWriter {
@@ -422,6 +430,10 @@ impl WrittenArray for ArrayWriter {
 
     fn is_same_file(&self, other: &Self) -> bool {
         self.write_back.session.is_shared_with(&other.write_back.session)
+    }
+
+    fn shares_limit_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared.resources, &other.shared.resources)
     }
 
     fn is_dirty(&self) -> bool {

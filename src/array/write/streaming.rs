@@ -73,9 +73,8 @@ impl FullChunks {
     /// Returns whether a writer should wait for chunks that are being stored, or store some itself. Their memory is
     /// then used again, and a writer far ahead of the store gains nothing in the end.
     pub fn is_crowded(&self) -> bool {
-        let dirty_bytes = self.resources.dirty_bytes();
-        dirty_bytes > self.resources.dirty_limit_bytes()
-            || (self.is_storing() && dirty_bytes > self.lead_bytes)
+        self.resources.is_over_dirty_limit()
+            || (self.is_storing() && self.resources.own_dirty_bytes() > self.lead_bytes)
     }
 
     fn is_storing(&self) -> bool {

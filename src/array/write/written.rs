@@ -34,6 +34,8 @@ pub trait WrittenArray: Send + Sync + 'static {
     fn document_key(&self) -> &str;
     /// Returns whether one of two arrays grew from the other.
     fn is_same_file(&self, other: &Self) -> bool;
+    /// Returns whether one of two arrays may make room for the other: a member of a catalogue waits for no other one.
+    fn shares_limit_with(&self, other: &Self) -> bool;
     /// Returns whether something is not yet in the store.
     fn is_dirty(&self) -> bool;
     /// Stores dirty chunks if the dirty limit is exceeded.
@@ -118,18 +120,26 @@ impl<A: WrittenArray> WrittenArrays<A> {
         });
     }
 
-    /// Stores dirty chunks of all arrays except one, until dirty bytes are below the limit. Each array counts its own
+    /// Stores dirty chunks of all arrays that share the limit with one, except of that, until dirty bytes are below the limit. Each array counts its own
     /// failures.
     pub fn make_others_store(self: &Arc<Self>, except: &A) {
         let mut others = self.answering();
-        others.retain(|array| !array.is_same_file(except) && array.is_dirty());
+        others.retain(|array| {
+            array.shares_limit_with(except) && !array.is_same_file(except) && array.is_dirty()
+        });
         self.store_each(others, QUIET, A::store_to_make_room);
     }
 
-    /// Stores all dirty chunks and makes them durable. Gives up on arrays that hang after `quiet` without a stored
-    /// object. Returns the path and the error of each array that failed.
-    pub fn store_all(self: &Arc<Self>, quiet: Duration) -> Vec<(String, Error)> {
-        self.store_each(self.all(), quiet, A::store_all)
+    /// Stores all dirty chunks of the arrays at the paths that `is_meant` admits, and makes them durable. Gives up on arrays that
+    /// hang after `quiet` without a stored object. Returns the path and the error of each array that failed.
+    pub fn store_all(
+        self: &Arc<Self>,
+        quiet: Duration,
+        is_meant: impl Fn(&str) -> bool,
+    ) -> Vec<(String, Error)> {
+        let mut arrays = self.all();
+        arrays.retain(|array| is_meant(array.path()));
+        self.store_each(arrays, quiet, A::store_all)
     }
 
     /// Calls `store` for each array. If nothing is stored anywhere for `quiet`, gives up: the arrays that are left

@@ -167,6 +167,13 @@ impl WriteSession {
         }
     }
 
+    /// Releases the lock although the array has writers: it has ended, and nothing is stored for it any more.
+    pub fn end(&self) {
+        let mut opened = self.opened.lock();
+        self.is_open.store(false, Ordering::Release);
+        *opened = None;
+    }
+
     /// Returns whether another folder has replaced the one that is written to.
     pub fn is_displaced(&self) -> bool {
         let written = self.opened.lock().as_ref().map(|opened| opened.folder);
