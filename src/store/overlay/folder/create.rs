@@ -87,9 +87,27 @@ pub fn create(path: &Path, base: &BaseLocation) -> Result<()> {
     }
 }
 
-/// Locks the overlay for this process, until the returned value is dropped. If there is a keeper, it keeps the lock for another process, and
-/// the lock ends with both: it is not unlocked here, since a process that fails to continue another one's work is followed by the next.
-pub fn lock(path: &Path, keeper: Option<&Arc<dyn LockKeeper>>) -> Result<Box<dyn Send + Sync>> {
+/// The lock of an overlay. It ends when this value is dropped. If there is a keeper, it keeps the lock for another process, and the lock ends with
+/// both: dropping it unlocks nothing, since a process that fails to continue another one's work is followed by the next.
+pub struct OverlayLock {
+    lock: HeldLock,
+    /// Who keeps it, and under which name.
+    kept: Option<(Arc<dyn LockKeeper>, String)>,
+}
+
+impl OverlayLock {
+    /// Ends the lock, also that of the keeper: no process continues the work of this one.
+    pub fn end(&self) {
+        // Unlocked first: the keeper closes its descriptor some time later.
+        self.lock.end();
+        if let Some((keeper, name)) = &self.kept {
+            keeper.release(name);
+        }
+    }
+}
+
+/// Locks the overlay for this process.
+pub fn lock(path: &Path, keeper: Option<&Arc<dyn LockKeeper>>) -> Result<OverlayLock> {
     let about = path.join(ABOUT);
     let file = File::options().read(true).write(true).open(&about);
     let file = file.map_err(|error| failed(path, "the overlay cannot be written", &error))?;
@@ -98,7 +116,8 @@ pub fn lock(path: &Path, keeper: Option<&Arc<dyn LockKeeper>>) -> Result<Box<dyn
     let former = keeper.and_then(|keeper| keeper.take(&name)).map(File::from);
     if let Some(former) = former {
         // Of the same file, so it is locked already, and no other writer came between.
-        return Ok(Box::new(former));
+        let kept = keeper.map(|keeper| (keeper.clone(), name));
+        return Ok(OverlayLock { lock: HeldLock::of_locked(former).shared(), kept });
     }
     let lock = match HeldLock::acquire(file) {
         Ok(lock) => lock,
@@ -115,7 +134,7 @@ pub fn lock(path: &Path, keeper: Option<&Arc<dyn LockKeeper>>) -> Result<Box<dyn
     if !std::fs::metadata(&about).is_ok_and(is_same) {
         return refused(format!("{}: the overlay has just been replaced: try again", path.display()));
     }
-    let Some(keeper) = keeper else { return Ok(Box::new(lock)) };
+    let Some(keeper) = keeper else { return Ok(OverlayLock { lock, kept: None }) };
     keeper.keep(&name, lock.file().as_fd()).map_err(lock_failed)?;
-    Ok(Box::new(lock.shared()))
+    Ok(OverlayLock { lock: lock.shared(), kept: Some((keeper.clone(), name)) })
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use self::base_location::{BRANCH, BaseLocation, failed, not_an_overlay, read_limited};
 use self::changes::{CHANGES, ChangeList, OBJECTS};
-use self::create::{DOCUMENTS, check_apart, create, lock};
+use self::create::{DOCUMENTS, OverlayLock, check_apart, create, lock};
 use self::line::{HiddenFolder, KeyEntry, RenameStep};
 use super::change::{Change, ChangeKind};
 use super::options::{Access, OverlayOptions};
@@ -39,7 +39,7 @@ pub struct Folder {
     /// Documents of the base, as they were when an older zarrfs wrote new chunks of their arrays.
     pub(super) documents: DirectoryStore,
     /// Held as long as this process may change the overlay.
-    _lock: Option<Box<dyn Send + Sync>>,
+    lock: Option<OverlayLock>,
 }
 
 /// A node of the base that the overlay has removed, with everything below it.
@@ -111,7 +111,14 @@ impl Folder {
             finish_interrupted(&changes, &objects)?;
             changes.compact().map_err(list_failed)?;
         }
-        Ok(Folder { path, changes, objects, documents, _lock: lock })
+        Ok(Folder { path, changes, objects, documents, lock })
+    }
+
+    /// Lets other processes, and another use by this one, change the overlay. Nothing may be written to it through this value afterwards.
+    pub fn end_writing(&self) {
+        if let Some(lock) = &self.lock {
+            lock.end();
+        }
     }
 
     /// Returns its path.
