@@ -44,6 +44,7 @@ mod contract;
 
 use std::any::Any;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -263,8 +264,11 @@ pub trait Catalogue: Store {
     /// Returns what programs may do in a member.
     fn rights(&self, name: &str) -> MemberRights;
 
-    /// Returns the mode of a member's folder, without the users who cannot search a folder above its store.
+    /// Returns the mode of a member's folder. It admits only users with permission to search all folders above its store.
     fn folder_mode(&self, name: &str, readers: Readers) -> u32;
+
+    /// Returns the folder that takes what is written to a member, if it is an overlay.
+    fn overlay(&self, name: &str) -> Option<PathBuf>;
 
     /// Returns the requests and replies of a remote member.
     fn traffic_of(&self, name: &str) -> Option<Traffic>;
@@ -272,11 +276,17 @@ pub trait Catalogue: Store {
     /// Returns the limit on memory for bytes that all members together transfer ahead of their readers.
     fn transfer_limit_bytes(&self) -> u64;
 
+    /// Returns the definitions of the members as they are now, as one file. Another process can open the catalogue with it.
+    fn text(&self) -> String;
+
     /// Reads the definitions again, for [`Catalogue::apply`]. Changes nothing.
     fn read_again(&self) -> Result<CatalogueChange>;
 
-    /// Makes the change that was read last, except for members that `keeps` names: they stay as they are. Members that are not in the change are not touched.
-    fn apply(&self, change: &CatalogueChange, keeps: &[String]);
+    /// Returns whether the definition of a member that was read last is another one than that of the member, or is gone.
+    fn is_outdated(&self, name: &str) -> bool;
+
+    /// Makes a member what its definition says that was read last. A member that is not outdated is not touched.
+    fn apply(&self, name: &str);
 }
 
 /// The half of a store with objects that are made from arrays of other stores while they are read.

@@ -22,14 +22,17 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser};
+use parking_lot::Mutex;
 use toml_edit::{Document, Item, Value};
 use zarrfs::error::{Error, Result};
 use zarrfs::hierarchy::{DOCUMENT_NAMES, Node, Tree};
+use zarrfs::mount::daemon::attach;
 use zarrfs::nearest::nearest;
-use zarrfs::store::overlay::Access;
+use zarrfs::store::overlay::{Access, resolved};
 use zarrfs::store::{
     CatalogueStore, MemberDefinition, MemberRights, OpenedMember, OverlayLocks, Store, StoreOptions, is_key,
     is_remote, is_repository, local_path,
@@ -49,6 +52,8 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 const MAX_MEMBERS: usize = 4096;
 /// The longest name of a member, in bytes.
 const MAX_NAME_BYTES: usize = 200;
+/// The paths of all members are resolved within this time.
+const PATHS_PATIENCE: Duration = Duration::from_secs(2);
 /// The key of a member's store.
 const STORE: &str = "store";
 
@@ -90,6 +95,11 @@ pub struct CatalogueUse {
     pub access: Access,
     /// The most memory for bytes that all members together transfer ahead of their readers.
     pub transfer_bytes: u64,
+    /// The canonical mount point, if the catalogue is mounted.
+    pub mountpoint: Option<PathBuf>,
+    /// The definitions of the members that were mounted by the daemon before, if this one continues its session. They count if those in the
+    /// file cannot be read.
+    pub former: Option<String>,
 }
 
 impl CatalogueUse {
@@ -100,6 +110,8 @@ impl CatalogueUse {
             locks: options.locks.clone(),
             access: Access::Read,
             transfer_bytes: options.remote.memory_bytes.unwrap_or(DEFAULT_TRANSFER_BYTES),
+            mountpoint: None,
+            former: None,
         }
     }
 }
@@ -150,8 +162,15 @@ pub fn store(location: &str, catalogue_use: CatalogueUse) -> Result<Arc<dyn Stor
     let path = std::path::absolute(location).unwrap_or_else(|_| PathBuf::from(location));
     let shown = path.display().to_string();
     let transfer_bytes = catalogue_use.transfer_bytes;
+    // Only the first reading may fall back to them: a later one changes nothing if it fails.
+    let former = Mutex::new(catalogue_use.former.clone());
     let definitions = move || -> Result<Vec<MemberDefinition>> {
-        let members = read(&path)?;
+        let former = former.lock().take();
+        let members = read(&path).and_then(|members| {
+            catalogue_use.mountpoint.as_deref().map_or(Ok(()), |point| check_apart(&members, point))?;
+            Ok(members)
+        });
+        let members = members.or_else(|error| or_former(error, former.as_deref()))?;
         let remote = members.iter().filter(|member| is_remote(&member.store)).count();
         // So that one more member leaves the shares of the others as they are.
         let shares = remote.max(1).next_power_of_two() as u64;
@@ -161,6 +180,51 @@ pub fn store(location: &str, catalogue_use: CatalogueUse) -> Result<Arc<dyn Stor
             .collect()
     };
     Ok(Arc::new(CatalogueStore::open(&shown, transfer_bytes, Box::new(definitions))?))
+}
+
+/// Fails if a folder of a member and the mount point contain each other: a request to the member would wait for itself.
+fn check_apart(members: &[Member], mountpoint: &Path) -> Result<()> {
+    let mut folders = Vec::new();
+    for Member { name, store, arguments, .. } in members {
+        let path = if is_remote(store) { None } else { local_path(store).ok() };
+        let disk_cache = arguments.access.base.remote.disk_cache.clone();
+        let named =
+            [("store", path), ("overlay", arguments.access.overlay.clone()), ("disk cache", disk_cache)];
+        folders.extend(named.into_iter().filter_map(|(what, folder)| Some((name, what, folder?))));
+    }
+    // On another thread: a path may lead through a mount that hangs. What cannot be resolved in time is compared as it is written.
+    let written: Vec<PathBuf> = folders.iter().map(|(_, _, folder)| folder.clone()).collect();
+    let (sender, receiver) = mpsc::channel();
+    let resolving = std::thread::Builder::new().name("zarrfs-paths".to_owned());
+    let resolving = resolving.spawn(move || {
+        for folder in written {
+            if sender.send(resolved(&folder)).is_err() {
+                return;
+            }
+        }
+    });
+    let deadline = Instant::now() + if resolving.is_ok() { PATHS_PATIENCE } else { Duration::ZERO };
+    for (name, what, folder) in folders {
+        let is_apart = |folder: &Path| match what {
+            "store" => attach::check_store_apart(folder, mountpoint),
+            what => attach::check_folder_apart(what, folder, mountpoint),
+        };
+        // As it is written, first: the daemon that continues a mount must not enter it.
+        let apart = is_apart(&folder).and_then(|()| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            receiver.recv_timeout(left).map_or(Ok(()), |folder| is_apart(&folder))
+        });
+        apart
+            .map_err(|error| Error::Usage(format!("the member '{name}' cannot be mounted here: {error}")))?;
+    }
+    Ok(())
+}
+
+/// Returns the members that were mounted before, because the file has a fault. Fails with that if they are not known.
+fn or_former(error: Error, former: Option<&str>) -> Result<Vec<Member>> {
+    let Some(members) = former.and_then(|text| parse(text).ok()) else { return Err(error) };
+    log::error!("{error}; the mount goes on with the members that it had: correct the file, then reload");
+    Ok(members)
 }
 
 /// Returns the definition of a member, which may use this much memory for transfers.
@@ -181,12 +245,39 @@ fn definition(member: Member, catalogue_use: &CatalogueUse, transfer_bytes: u64)
     Ok(MemberDefinition {
         is_remote: is_remote(&store),
         signature: format!("{store}\0{}", flags.join("\0")),
+        text: text_of(&name, &store, &flags),
+        overlay: arguments.access.overlay.clone().filter(|_| rights.write),
         name,
         location: store,
         path,
         rights,
-        open: Box::new(open),
+        open: Arc::new(open),
     })
+}
+
+/// Returns a member as a part of a file: another reading of it gives the same flags.
+fn text_of(name: &str, store: &str, flags: &[String]) -> String {
+    let mut values: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for flag in flags.iter().filter_map(|flag| flag.strip_prefix("--")) {
+        let (long, value) = flag.split_once('=').map_or((flag, None), |(long, value)| (long, Some(value)));
+        values.entry(long).or_default().extend(value);
+    }
+    let mut text = format!("[{}]\n{STORE} = {}\n", quoted(name), quoted(store));
+    for (long, values) in values {
+        let values: Vec<String> = values.into_iter().map(quoted).collect();
+        let value = match values.as_slice() {
+            [] => "true".to_owned(),
+            [value] => value.clone(),
+            values => format!("[{}]", values.join(", ")),
+        };
+        text.push_str(&format!("{long} = {value}\n"));
+    }
+    text
+}
+
+/// Returns a text as TOML has it. JSON quotes it alike, except for one character.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string().replace('\x7f', "\\u007f")
 }
 
 fn usage(exit: Exit) -> Error {
@@ -474,6 +565,36 @@ mod tests {
         assert_eq!(options.allowed_references, ["/x", "/y"]);
         assert_eq!(options.remote.disk_cache.unwrap().limit_bytes, Some(1 << 30));
         assert_eq!(b.rights, MemberRights { write: true, create: true, delete: false });
+    }
+
+    #[test]
+    fn the_text_of_a_member_is_read_as_the_same_member() {
+        let text = r#"
+            [a]
+            store = "/data/x \\\"y\u007f.zarr"
+            writable = true
+            create = false
+            store-option = ["virtual_hosted_style_request=true", "allow_http=true"]
+            [b]
+            store = "s3://bucket/b"
+            region = "x"
+            no-sign-request = true
+            disk-cache = "/var/cache/é"
+            disk-cache-size = 1073741824
+        "#;
+        let members = parse(text).unwrap();
+        let again: String =
+            members.iter().map(|member| text_of(&member.name, &member.store, &member.flags)).collect();
+        let again = parse(&again).unwrap();
+        let shown = |members: &[Member]| -> Vec<_> {
+            members
+                .iter()
+                .map(|member| {
+                    (member.name.clone(), member.store.clone(), member.flags.clone(), member.rights)
+                })
+                .collect()
+        };
+        assert_eq!(shown(&members), shown(&again));
     }
 
     #[test]

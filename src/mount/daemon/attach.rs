@@ -146,21 +146,41 @@ fn check_apart(options: &Options, mountpoint: &Path) -> Result<()> {
     let disk_cache = options.remote.as_ref().and_then(|remote| remote.disk_cache.as_ref());
     let disk_cache = disk_cache.map(|cache| resolved(&cache.folder));
     for (what, folder) in [("overlay", options.overlay.as_deref()), ("disk cache", disk_cache.as_deref())] {
-        if let Some(folder) = folder
-            && (mountpoint.starts_with(folder) || folder.starts_with(mountpoint))
-        {
-            return refuse(format!(
-                "the mount point {} and the {what} {} are inside each other: give another folder",
-                mountpoint.display(),
-                folder.display()
-            ));
+        if let Some(folder) = folder {
+            check_folder_apart(what, folder, mountpoint)?;
         }
     }
-    let Some(store) = options.store_path.as_deref().and_then(|path| fs::canonicalize(path).ok()) else {
+    let store = options.store_path.as_deref().and_then(|path| fs::canonicalize(path).ok());
+    if let Some(store) = &store {
+        check_store_apart(store, mountpoint)?;
+    }
+    for (path, what) in [(&options.log_file, "log file"), (&options.access_log, "access log")] {
+        let folder = path.as_deref().and_then(Path::parent);
+        let folder = folder.and_then(|folder| fs::canonicalize(folder).ok());
+        let is_inside = |outer: &Path| folder.as_ref().is_some_and(|folder| folder.starts_with(outer));
+        if store.as_deref().is_some_and(is_inside) || is_inside(mountpoint) {
+            return refuse(format!("the {what} is inside the store or the mount point: give another place"));
+        }
+    }
+    Ok(())
+}
+
+/// Fails if an overlay or a disk cache and the mount point, both canonical, contain each other.
+pub fn check_folder_apart(what: &str, folder: &Path, mountpoint: &Path) -> Result<()> {
+    if !mountpoint.starts_with(folder) && !folder.starts_with(mountpoint) {
         return Ok(());
-    };
+    }
+    refuse(format!(
+        "the mount point {} and the {what} {} are inside each other: give another folder",
+        mountpoint.display(),
+        folder.display()
+    ))
+}
+
+/// Fails if the folder of a store and the mount point, both canonical, contain each other.
+pub fn check_store_apart(store: &Path, mountpoint: &Path) -> Result<()> {
     let (store_shown, mountpoint_shown) = (store.display(), mountpoint.display());
-    if mountpoint.starts_with(&store) {
+    if mountpoint.starts_with(store) {
         return refuse(format!(
             "the mount point {mountpoint_shown} is inside the store {store_shown}: give a folder outside of it"
         ));
@@ -169,13 +189,6 @@ fn check_apart(options: &Options, mountpoint: &Path) -> Result<()> {
         return refuse(format!(
             "the store {store_shown} is inside the mount point {mountpoint_shown}, which would hide it: give another folder"
         ));
-    }
-    for (path, what) in [(&options.log_file, "log file"), (&options.access_log, "access log")] {
-        let folder = path.as_deref().and_then(Path::parent);
-        let folder = folder.and_then(|folder| fs::canonicalize(folder).ok());
-        if folder.is_some_and(|folder| folder.starts_with(&store) || folder.starts_with(mountpoint)) {
-            return refuse(format!("the {what} is inside the store or the mount point: give another place"));
-        }
     }
     Ok(())
 }

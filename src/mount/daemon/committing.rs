@@ -12,6 +12,7 @@ use crate::hierarchy::commit::Request;
 use crate::mount::daemon::detach::is_daemon_gone;
 use crate::mount::daemon::mounts::mounted;
 use crate::mount::fs::{COMMIT, INTERNALS};
+use crate::store::overlay::resolved;
 use crate::sys;
 
 /// Makes the daemon of a mount commit everything that was written, and returns its report: `snapshot`, `branch` and `changes`, or
@@ -53,7 +54,8 @@ pub fn commit(mountpoint: &Path, request: &Request) -> Result<Value> {
     }
 }
 
-/// Returns the mount point of the writable mount that uses an overlay, if there is one.
+/// Returns the mount point of the writable mount that uses an overlay, if there is one. Fails if a member of a catalogue uses it: a catalogue
+/// makes no snapshots.
 pub fn mount_of_overlay(folder: &Path) -> Result<Option<PathBuf>> {
     let is_of = |mount: &mounted::Mounted| {
         let config = mount.config.as_ref();
@@ -61,5 +63,24 @@ pub fn mount_of_overlay(folder: &Path) -> Result<Option<PathBuf>> {
         let overlay = config.and_then(|config| config.get("overlay")?.as_str());
         is_writable && overlay.is_some_and(|overlay| Path::new(overlay) == folder)
     };
-    Ok(mounted::list()?.into_iter().find(is_of).map(|mount| mount.entry.mountpoint))
+    let mounts = mounted::list()?;
+    if let Some((mount, name)) = mounts.iter().find_map(|mount| Some((mount, member_of(mount, folder)?))) {
+        return Err(Error::Usage(format!(
+            "{} is the overlay of '{name}', a member of the catalogue that is mounted on {}: take the member out of the catalogue \
+             and reload it, then commit",
+            folder.display(),
+            mount.entry.mountpoint.display()
+        )));
+    }
+    Ok(mounts.into_iter().find(is_of).map(|mount| mount.entry.mountpoint))
+}
+
+/// Returns the name of the member of a mounted catalogue that uses an overlay.
+fn member_of(mount: &mounted::Mounted, folder: &Path) -> Option<String> {
+    let members = mount.config.as_ref()?.get("members")?.as_array()?;
+    let text = |member: &Value, key: &str| member.get(key)?.as_str().map(str::to_owned);
+    let member = members.iter().find(|member| {
+        text(member, "overlay").is_some_and(|overlay| resolved(Path::new(&overlay)) == folder)
+    })?;
+    text(member, "name")
 }

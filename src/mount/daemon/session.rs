@@ -251,7 +251,7 @@ fn watch_signals(mount: &Arc<ActiveMount>, signals: &SignalSet) {
                 log::info!("rereading metadata");
                 let reloading = mount.clone();
                 // On its own thread, because a member that leaves is stored first.
-                let reload = move || reloading.drop_pages(&reloading.fs.members().reload());
+                let reload = move || reloading.fs.members().reload(&|inodes| reloading.drop_pages(inodes));
                 if let Err(error) = spawn("zarrfs-reload", reload) {
                     log::error!("{error}");
                 }

@@ -49,6 +49,10 @@ pub struct StoreUse {
     pub for_others: bool,
     /// Keeps the locks of the store for another daemon, if somebody does.
     pub locks: Option<Arc<dyn LockKeeper>>,
+    /// The canonical mount point.
+    pub mountpoint: PathBuf,
+    /// The definitions of the members that the daemon before had mounted, if this one continues its session and the store is a catalogue.
+    pub former_catalogue: Option<String>,
 }
 
 /// A mount without a running session.
@@ -143,8 +147,13 @@ pub(super) fn start(
         opened => (opened?, None),
     };
     let locks = call.descriptors().map(|descriptors| descriptors.clone() as Arc<dyn LockKeeper>);
-    let store = open_store(StoreUse { for_others, locks })?;
     let mut origin = Origin::of(call, &mut options)?;
+    let former_catalogue = match &mut origin {
+        Origin::Former(former) => former.state.catalogue.clone(),
+        Origin::New(_) | Origin::Given(_) | Origin::Unreadable(_) => None,
+    };
+    let mountpoint = options.mountpoint.clone();
+    let store = open_store(StoreUse { for_others, locks, mountpoint, former_catalogue })?;
     let options = Arc::new(options);
     let exit_status = ExitStatus::new();
     let keeper = Arc::new(OnceLock::new());
@@ -163,7 +172,10 @@ pub(super) fn start(
     }
     match &mut origin {
         Origin::New(None) | Origin::Given(_) => {}
-        Origin::New(Some((first, journal))) => fs.recovery().keep_journal(journal, &first.descriptors)?,
+        Origin::New(Some((first, journal))) => {
+            fs.recovery().keep_journal(journal, &first.descriptors)?;
+            fs.members().keep_journal(journal);
+        }
         Origin::Unreadable(session) => return Err(end_unreadable(&fs, session)),
         Origin::Former(former) => {
             let FormerSession { call, journal, state, .. } = former.as_mut();
@@ -171,6 +183,7 @@ pub(super) fn start(
             fs.recovery()
                 .restore(journal, state, &call.descriptors)
                 .inspect_err(|_| call.keeper.give_up())?;
+            fs.members().keep_journal(journal);
             call.keeper.process().map(|process| keeper.set(process));
         }
     }

@@ -34,7 +34,7 @@ impl FileSystem {
         let parts = MountParts::new(options, store);
         let table = Arc::new(NameTable::new(&parts));
         let generated = GeneratedFiles::new(&parts);
-        let commits = Arc::new(Commits::new(&parts, table.clone()));
+        let commits = Arc::new(Commits::new(&parts));
         let internal_files = Arc::new(InternalFiles::new(&parts, daemon, commits.clone()));
         let attributes =
             Arc::new(FileAttributes::new(&parts, &generated, table.clone(), internal_files.clone()));
@@ -45,6 +45,7 @@ impl FileSystem {
         let scratch_files = Arc::new(ScratchFiles::new(promotions.clone(), parts.gate.clone()));
         let array_files = Arc::new(ArrayFiles::new(&parts));
         let virtual_files = Arc::new(VirtualFiles::new(&parts));
+        let members = Members::new(&parts, table.clone());
         let GeneratedFiles { companions, drafts, .. } = generated;
         let MountParts {
             options,
@@ -101,7 +102,6 @@ impl FileSystem {
             is_writable: options.writable,
         };
         let recovery = Recovery::new(recorded, reopening);
-        let members = Members::new(nodes.clone(), inodes.clone());
         FileSystem {
             extended_attributes: ExtendedAttributes::new(nodes.clone(), table, drafts.clone()),
             options,

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard, RwLockWriteGuard};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::array::Engine;
@@ -19,12 +19,11 @@ use crate::error::{Error, Result, grouped};
 use crate::hierarchy::commit::{self, Outcome, Request};
 use crate::mount::fs::error::{Failure, FsResult};
 use crate::mount::fs::inode::{Inode, InodeTable};
-use crate::mount::fs::names::table::NameTable;
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::open_file::{BegunWrite, FileRead, FileWrite, OpenFile, Opened, ReadData, ReplyBuffer};
 use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::request::RequestLog;
-use crate::mount::fs::request::gate::RequestGate;
+use crate::mount::fs::request::gate::{Closed, RequestGate};
 use crate::store::overlay::OverlayStore;
 
 /// The longest message.
@@ -38,7 +37,6 @@ pub struct Commits {
     nodes: Arc<NodeCache>,
     inodes: Arc<InodeTable>,
     engine: Arc<Engine>,
-    names: Arc<NameTable>,
     log: Arc<RequestLog>,
     gate: Arc<RequestGate>,
     is_writable: bool,
@@ -50,12 +48,6 @@ pub struct Commits {
     last: Mutex<Option<String>>,
     sent: AtomicU64,
     send_pages: OnceLock<SendPages>,
-}
-
-/// The locks that keep programs from changing anything.
-struct WriteFreeze<'a> {
-    _changes: RwLockWriteGuard<'a, ()>,
-    _names: MutexGuard<'a, ()>,
 }
 
 /// Parses the text that a program writes: the message, or a JSON object with the members `message` and `branch`.
@@ -71,12 +63,11 @@ fn parse(text: &[u8]) -> Result<Request> {
 
 impl Commits {
     /// Creates the commits of a mount. One that stores nothing until the deadline of requests fails.
-    pub fn new(parts: &MountParts, names: Arc<NameTable>) -> Self {
+    pub fn new(parts: &MountParts) -> Self {
         Commits {
             nodes: parts.nodes.clone(),
             inodes: parts.inodes.clone(),
             engine: parts.engine.clone(),
-            names,
             log: parts.log.clone(),
             gate: parts.gate.clone(),
             is_writable: parts.options.writable,
@@ -164,9 +155,9 @@ impl Commits {
         commit::commit(overlay, request, &self.sent, || self.freeze())
     }
 
-    /// Keeps programs from changing anything, and stores their last changes.
-    fn freeze(&self) -> Result<WriteFreeze<'_>> {
-        let frozen = WriteFreeze { _changes: self.gate.freeze(), _names: self.names.lock_changes() };
+    /// Keeps programs from changing anything, names among it, and stores their last changes.
+    fn freeze(&self) -> Result<Closed> {
+        let frozen = self.gate.freeze();
         self.store_all()?;
         Ok(frozen)
     }
@@ -221,7 +212,7 @@ impl OpenFile for CommitFile {
         &self,
         FileWrite { offset, data, is_page, blocking, .. }: FileWrite<'a>,
     ) -> FsResult<BegunWrite<'a>> {
-        let _entered = self.commits.gate.enter_to_write(is_page, blocking)?;
+        let _entered = self.commits.gate.enter_to_write("", is_page, blocking)?;
         if !self.writes {
             return Err(Failure::Errno(libc::EBADF));
         }

@@ -199,7 +199,7 @@ impl FileSystem {
         bytes
     }
 
-    /// Removes all cached nodes (SIGHUP).
+    /// Removes all cached nodes.
     pub fn expire(&self) {
         self.nodes.expire();
     }
@@ -257,6 +257,18 @@ impl FileSystem {
         user: u32,
         cancellation: &Cancellation,
     ) -> FsResult<OpenReply> {
+        self.open_entered(inode, flags, user, cancellation, false)
+    }
+
+    /// Opens a file for a request that may have entered the gate, which it must not do twice.
+    fn open_entered(
+        &self,
+        inode: u64,
+        flags: i32,
+        user: u32,
+        cancellation: &Cancellation,
+        is_entered: bool,
+    ) -> FsResult<OpenReply> {
         let inode = self.inodes.live(inode)?;
         if inode.is_closed_to_opens.load(Ordering::Acquire) {
             return Err(Failure::Errno(libc::ESTALE));
@@ -266,6 +278,8 @@ impl FileSystem {
             EntityKind::Scratch(number) => self.add_handle(self.scratch_files.open(number, flags)?),
             EntityKind::Array => {
                 let writes = self.wants_writing(&inode.entity, flags)?;
+                // A writer waits for the end of its member, and then opens the array that is there.
+                let _entered = (writes && !is_entered).then(|| self.gate.wait_to_enter(&inode.entity.path));
                 self.add_handle(self.array_files.open(&inode, writes, flags, cancellation)?)
             }
             _ => {
@@ -348,9 +362,11 @@ impl FileSystem {
                 self.recovery.record_open(stat.attributes.inode, opened.handle, opened.is_direct, false);
                 Ok((stat, opened))
             }
-            CreatedFile::Existing { stat, lock: _lock } => {
+            CreatedFile::Existing { stat, lock: _locked } => {
                 let flags = flags & !(libc::O_CREAT | libc::O_EXCL);
-                let opened = self.open(stat.attributes.inode, flags, &Cancellation::never())?;
+                let user = crate::sys::effective_ids().0;
+                let opened =
+                    self.open_entered(stat.attributes.inode, flags, user, &Cancellation::never(), true)?;
                 Ok((stat, opened))
             }
         }
@@ -480,7 +496,7 @@ impl FileSystem {
             // The shell empties a file before it writes.
             return if size_bytes == 0 { Ok((found, None)) } else { Err(Failure::Errno(libc::EINVAL)) };
         }
-        let _entered = self.gate.enter(Blocking::Yes)?;
+        let _entered = self.gate.wait_to_enter(&entity.path);
         if entity.is_sidecar() {
             self.drafts.resize(inode, size_bytes, change.by_handle)?;
             return Ok((self.attributes.get(entity, Blocking::Yes)?, None));

@@ -53,6 +53,7 @@ impl MountParts {
     /// Creates the parts of a mount of this store. Reads nothing yet.
     pub fn new(options: Arc<Options>, store: Arc<dyn Store>) -> Self {
         // Bytes that a remote store transfers ahead of its readers are a part of the cache's memory.
+        let is_catalogue = store.catalogue().is_some();
         let of_members = store.catalogue().map_or(0, Catalogue::transfer_limit_bytes);
         let transfer_bytes = store.remote().map_or(of_members, Remote::transfer_limit_bytes);
         let engine = Engine::with_options(EngineOptions {
@@ -82,7 +83,7 @@ impl MountParts {
             permissions,
             handles,
             log: Arc::new(RequestLog::new(inodes.clone(), options.request_deadline)),
-            gate: Arc::default(),
+            gate: Arc::new(RequestGate::new(is_catalogue)),
             cache_policy: Arc::new(CachePolicy::new(options.direct_io, options.prefetch)),
             root_name: root_name(&options).into(),
             options,

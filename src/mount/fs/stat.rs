@@ -148,7 +148,7 @@ impl FileAttributes {
         Ok(Stat { attributes, valid_for, entry_valid_for })
     }
 
-    /// Returns the mode of a folder. That of a member of a catalogue admits only users who can search the folders above its store:
+    /// Returns the mode of a folder. That of a member of a catalogue admits only users with permission to search the folders above its store:
     /// those are not part of the mount, so the kernel cannot check them.
     fn in_member(&self, entity: &Entity, info: &Info, mode: u16) -> u16 {
         let catalogue = self.nodes.store().catalogue().filter(|_| entity.kind.is_folder());

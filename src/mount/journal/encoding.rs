@@ -91,6 +91,9 @@ impl Record {
             Record::ScratchEnded { number } => {
                 fields.tag(20).number(*number);
             }
+            Record::Catalogue { text } => {
+                fields.tag(25).bytes(text.as_bytes());
+            }
             Record::Continued { severity } => {
                 fields.tag(23).number(*severity);
             }
@@ -172,6 +175,7 @@ impl Record {
             16 => Record::NamesRemoved { group: fields.text()? },
             19 => Record::ScratchPromoted { number: fields.number()? },
             20 => Record::ScratchEnded { number: fields.number()? },
+            25 => Record::Catalogue { text: fields.text()? },
             23 => Record::Continued { severity: fields.number()? },
             22 => Record::ScratchPut {
                 number: fields.number()?,
@@ -364,6 +368,7 @@ mod tests {
             Record::LastNumbers { transient: 1, handle: 2 },
             Record::Resent { unique: 1 << 63, severity: 1 },
             Record::Continued { severity: 9 },
+            Record::Catalogue { text: "[a]\nstore = \"/a\"\n".to_owned() },
             Record::Loss { handle: 7, unreported: LossReports { by_fsync: false, by_close: true } },
             Record::Delivered { handle: 3, unique: 8 },
             Record::WrittenEnd {

@@ -307,6 +307,11 @@ pub enum Record {
         /// The severity of all deaths of daemons before it was received for the first time.
         severity: u64,
     },
+    /// The store is a catalogue, and these are its members from now on.
+    Catalogue {
+        /// The definitions, as one file of TOML. It has no secrets: those are refused in a catalogue.
+        text: String,
+    },
     /// Another daemon continues the session.
     Continued {
         /// The severity of all deaths of daemons by then.

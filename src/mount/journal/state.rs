@@ -41,6 +41,8 @@ pub struct Beginning {
 pub struct SessionState {
     /// How it began; `None` if it has not.
     pub beginning: Option<Beginning>,
+    /// The definitions of the members that were mounted last, if the store is a catalogue.
+    pub catalogue: Option<String>,
     /// The inodes, by number.
     pub inodes: BTreeMap<u64, KnownInode>,
     /// The open files and folders, by handle.
@@ -177,6 +179,7 @@ impl SessionState {
                 self.resent.retain(|_, before| before.saturating_add(FATAL) >= severity);
                 self.resent.entry(unique).or_insert(severity);
             }
+            Record::Catalogue { text } => self.catalogue = Some(text),
             Record::Continued { severity } => self.severity = Some(severity),
         }
     }
@@ -229,6 +232,7 @@ impl SessionState {
         let beginning = self.beginning.iter().map(|Beginning { mountpoint, request, reply }| {
             Record::Session { mountpoint: mountpoint.clone(), request: request.clone(), reply: reply.clone() }
         });
+        let catalogue = self.catalogue.iter().map(|text| Record::Catalogue { text: text.clone() });
         let inodes = self.inodes.iter().flat_map(|(&number, inode)| {
             let KnownInode { kind, view, path, lookups, size_bytes, is_retired } = inode.clone();
             let sized = size_bytes.map(|size_bytes| Record::Sized { number, size_bytes });
@@ -247,7 +251,7 @@ impl SessionState {
         let losses = self.losses.iter().map(|(&handle, &unreported)| Record::Loss { handle, unreported });
         let ends = self.written_ends.iter().map(|(&inode, &end)| Record::WrittenEnd { inode, end });
         let begun = self.begun.iter().map(|&unique| Record::Begun { unique });
-        let tables = beginning.chain(inodes).chain(std::iter::once(last)).chain(open);
+        let tables = beginning.chain(catalogue).chain(inodes).chain(std::iter::once(last)).chain(open);
         let names = self.names.iter().flat_map(|(group, names)| {
             let record = |(name, &entry): (&String, &NameRecord)| Record::Name {
                 group: group.clone(),
@@ -315,6 +319,8 @@ mod tests {
             Record::Released { handle: 6 },
             Record::Resent { unique: 9, severity: 1 },
             Record::Continued { severity: 8 },
+            Record::Catalogue { text: "[a]".to_owned() },
+            Record::Catalogue { text: "[b]".to_owned() },
             Record::Delivered { handle: 5, unique: 12 },
             Record::Delivered { handle: 6, unique: 14 },
             Record::Released { handle: 6 },

@@ -10,6 +10,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::state::{MemberRights, MemberState};
 use crate::error::{Error, Result};
+use crate::store::overlay::OverlayStore;
 use crate::store::{LockKeeper, Readers, Store, VersionDigest, join};
 
 /// The first pause before a member that cannot be opened is tried again, and the longest. Each is twice as long as the one before.
@@ -27,15 +28,16 @@ pub struct OpenedMember {
 }
 
 /// Opens the store of a member.
-pub type OpenMember = Box<dyn Fn() -> Result<OpenedMember> + Send + Sync>;
+pub type OpenMember = Arc<dyn Fn() -> Result<OpenedMember> + Send + Sync>;
 
 /// A member as a catalogue defines it.
+#[derive(Clone)]
 pub struct MemberDefinition {
     /// The name of its folder.
     pub name: String,
     /// The location of its store.
     pub location: String,
-    /// Where its store is, if that is on this machine: users who cannot search the folders above it cannot enter the member.
+    /// Where its store is, if that is on this machine. Entering the member needs permission to search all folders above it.
     pub path: Option<PathBuf>,
     /// Whether its store is behind a network, as far as the location says.
     pub is_remote: bool,
@@ -43,6 +45,10 @@ pub struct MemberDefinition {
     pub rights: MemberRights,
     /// Everything that makes another definition another member.
     pub signature: String,
+    /// The definition as a part of a file.
+    pub text: String,
+    /// The folder that takes what is written, if it is an overlay.
+    pub overlay: Option<PathBuf>,
     /// Opens the store.
     pub open: OpenMember,
 }
@@ -72,7 +78,7 @@ pub(super) struct Opened {
     pub store: Arc<dyn Store>,
     /// The path of the store's root: the name of the member, and once more if the root is an array.
     pub root: String,
-    /// The folders above a store on this machine, for the users who may enter it.
+    /// The permissions of the folders above a store on this machine.
     above: Vec<Readers>,
 }
 
@@ -115,10 +121,17 @@ impl Member {
         }
     }
 
-    /// Ends the use of the member: every request from now on is an error.
+    /// Ends the use of the member: every request from now on is an error. Its overlay can be used by others, although files of it may be open.
     pub fn leave(&self) {
         self.has_left.store(true, Ordering::Release);
         self.changed.notify_all();
+        self.end_writing();
+    }
+
+    fn end_writing(&self) {
+        if let Some(overlay) = self.opened.get().and_then(|opened| OverlayStore::of(opened.store.as_ref())) {
+            overlay.folder().end_writing();
+        }
     }
 
     pub fn keep_locks(&self, keeper: &Arc<dyn LockKeeper>) {
@@ -128,7 +141,7 @@ impl Member {
         }
     }
 
-    /// Returns the mode of the member's folder, without the users who cannot search a folder above the store.
+    /// Returns the mode of the member's folder. It admits only users with permission to search all folders above the store.
     pub fn narrowed_mode(&self, readers: Readers) -> u32 {
         let above = self.opened.get().map(|opened| opened.above.as_slice()).unwrap_or_default();
         above.iter().fold(readers, |readers, folder| readers.that_may_search(folder)).mode
@@ -209,6 +222,9 @@ impl Member {
                 let root = if is_array { join(name, name) } else { name.clone() };
                 let above = self.definition.path.as_deref().map(folders_above).unwrap_or_default();
                 let _ = self.opened.set(Opened { store, root, above });
+                if self.has_left.load(Ordering::Acquire) {
+                    self.end_writing();
+                }
                 let before = std::mem::replace(&mut *self.progress.lock(), Progress::Open);
                 if matches!(before, Progress::Failed { .. }) {
                     log::info!("{name}: is open now");

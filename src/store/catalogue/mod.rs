@@ -18,6 +18,7 @@ mod writer;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -55,8 +56,8 @@ struct Shared {
     read: ReadDefinitions,
     members: RwLock<BTreeMap<String, Entry>>,
     locks: Mutex<Option<Arc<dyn LockKeeper>>>,
-    /// What was read again and is not applied yet.
-    pending: Mutex<Vec<MemberDefinition>>,
+    /// The definitions that were read last, by name, if they were read again. They need not be applied yet.
+    read_last: Mutex<Option<BTreeMap<String, MemberDefinition>>>,
     transfer_limit_bytes: u64,
 }
 
@@ -90,7 +91,7 @@ impl CatalogueStore {
             read,
             members: RwLock::new(members),
             locks: Mutex::default(),
-            pending: Mutex::default(),
+            read_last: Mutex::default(),
             transfer_limit_bytes,
         });
         let deadline = Instant::now() + PATIENCE;
@@ -215,6 +216,10 @@ impl Catalogue for CatalogueStore {
         entry.map_or(readers.mode, |entry| entry.member.narrowed_mode(readers))
     }
 
+    fn overlay(&self, name: &str) -> Option<PathBuf> {
+        self.shared.entry(name)?.member.definition().overlay.clone()
+    }
+
     fn traffic_of(&self, name: &str) -> Option<Traffic> {
         self.shared.entry(name)?.view.remote()?.traffic()
     }
@@ -222,6 +227,11 @@ impl Catalogue for CatalogueStore {
     fn transfer_limit_bytes(&self) -> u64 {
         let has_remote = self.shared.entries().iter().any(|entry| entry.member.is_remote());
         if has_remote { self.shared.transfer_limit_bytes } else { 0 }
+    }
+
+    fn text(&self) -> String {
+        let members = self.shared.members.read();
+        members.values().map(|entry| entry.member.definition().text.as_str()).collect()
     }
 
     fn read_again(&self) -> Result<CatalogueChange> {
@@ -237,30 +247,35 @@ impl Catalogue for CatalogueStore {
                 Some(_) => {}
             }
         }
-        let is_defined = |name: &String| definitions.iter().any(|definition| definition.name == *name);
-        let removed = members.keys().filter(|name| !is_defined(name)).cloned().collect();
+        let definitions: BTreeMap<_, _> =
+            definitions.into_iter().map(|definition| (definition.name.clone(), definition)).collect();
+        let removed = members.keys().filter(|name| !definitions.contains_key(*name)).cloned().collect();
         drop(members);
-        *self.shared.pending.lock() = definitions;
+        *self.shared.read_last.lock() = Some(definitions);
         Ok(CatalogueChange { added, changed, removed })
     }
 
-    fn apply(&self, change: &CatalogueChange, keeps: &[String]) {
-        let CatalogueChange { added, changed, removed } = change;
-        let definitions = std::mem::take(&mut *self.shared.pending.lock());
-        let locks = self.shared.locks.lock().clone();
-        let leaves = |name: &String| !keeps.contains(name);
-        let mut members = self.shared.members.write();
-        for name in removed.iter().chain(changed).filter(|name| leaves(name)) {
-            if let Some(entry) = members.remove(name) {
-                entry.member.leave();
-            }
+    fn is_outdated(&self, name: &str) -> bool {
+        let members = self.shared.members.read();
+        let now = members.get(name).map(|entry| entry.member.definition().signature.as_str());
+        let read_last = self.shared.read_last.lock();
+        let Some(definitions) = &*read_last else { return false };
+        now != definitions.get(name).map(|definition| definition.signature.as_str())
+    }
+
+    fn apply(&self, name: &str) {
+        if !self.is_outdated(name) {
+            return;
         }
-        for definition in definitions {
-            let name = definition.name.clone();
-            let comes = added.contains(&name) || (changed.contains(&name) && leaves(&name));
-            if comes && !members.contains_key(&name) {
-                members.insert(name, Entry::new(definition, locks.as_ref()));
-            }
+        let definition =
+            self.shared.read_last.lock().as_ref().and_then(|definitions| definitions.get(name).cloned());
+        let locks = self.shared.locks.lock().clone();
+        let mut members = self.shared.members.write();
+        if let Some(entry) = members.remove(name) {
+            entry.member.leave();
+        }
+        if let Some(definition) = definition {
+            members.insert(name.to_owned(), Entry::new(definition, locks.as_ref()));
         }
     }
 }

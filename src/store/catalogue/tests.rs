@@ -26,7 +26,9 @@ fn catalogue(definitions: &Definitions, is_down: &Arc<AtomicBool>) -> Arc<dyn St
                 is_remote: false,
                 rights: MemberRights { write: number == 1, ..MemberRights::default() },
                 signature: format!("{name} {number}"),
-                open: Box::new(move || {
+                text: format!("[{name}]\n"),
+                overlay: None,
+                open: Arc::new(move || {
                     if number == 0 && is_down.load(Ordering::Relaxed) {
                         return Err(Error::Usage("the machine is down".to_owned()));
                     }
@@ -121,7 +123,7 @@ fn a_reload_touches_only_members_that_change() {
         (&change.added[..], &change.changed[..], &change.removed[..]),
         (&["d".to_owned()][..], &["b".to_owned()][..], &["c".to_owned()][..])
     );
-    members.apply(&change, &["c".to_owned()]);
+    ["b", "d"].iter().for_each(|name| members.apply(name));
     assert_eq!(members.names(), ["a", "b", "c", "d"]);
     assert!(
         Arc::ptr_eq(&store_at(&store, "a"), &before[0]) && Arc::ptr_eq(&store_at(&store, "c"), &before[2])
@@ -131,7 +133,8 @@ fn a_reload_touches_only_members_that_change() {
     assert_eq!(get(before[0].as_ref(), "a/x").unwrap().as_deref(), Some("1"));
     let change = members.read_again().unwrap();
     assert!(change.added.is_empty() && change.changed.is_empty() && change.removed == ["c"]);
-    members.apply(&change, &[]);
+    assert!(members.is_outdated("c") && !members.is_outdated("b"));
+    members.apply("c");
     assert!(store.get("c/x", 100).unwrap().is_none() && before[2].get("c/x", 100).is_err());
 }
 
@@ -150,7 +153,8 @@ fn readers_see_a_member_whole_while_others_come_and_go() {
         for number in 1..100 {
             *definitions.lock() = vec![("a", 5), (["b", "c", "d"][number as usize % 3], number)];
             let members = store.catalogue().unwrap();
-            members.apply(&members.read_again().unwrap(), &[]);
+            let change = members.read_again().unwrap();
+            change.added.iter().chain(change.leaving()).for_each(|name| members.apply(name));
             let before = reads.load(Ordering::Relaxed);
             wait_until(|| reads.load(Ordering::Relaxed) > before);
         }

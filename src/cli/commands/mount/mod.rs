@@ -12,7 +12,7 @@ use zarrfs::mount::daemon::start::StoreUse;
 use zarrfs::mount::daemon::syslog;
 use zarrfs::mount::options::{AllowOther, Options, Ownership};
 use zarrfs::store::overlay::{Access, resolved};
-use zarrfs::store::{OverlayLocks, StoreOptions, is_remote, local_path};
+use zarrfs::store::{MemberRights, OverlayLocks, StoreOptions, is_remote, local_path};
 use zarrfs::sys;
 
 use crate::cli::exit::{Exit, Outcome};
@@ -264,7 +264,7 @@ impl Arguments {
         let is_writable = is_mounted_writable && store_options.overlay.is_none();
         let path = options.store_path.clone();
         // The log file is opened only after `session::run` has checked that it is not inside the store.
-        session::run(options, foreground, move |StoreUse { for_others, locks }| {
+        session::run(options, foreground, move |StoreUse { for_others, locks, .. }| {
             // A daemon's standard error is the system log.
             log.start()?;
             let store = open::zarr_store(
@@ -299,7 +299,11 @@ impl Arguments {
                 self.store
             )));
         }
-        let rights = catalogue::rights(&self.store)?;
+        let rights = match catalogue::rights(&self.store) {
+            // The members that are mounted have rights of their own, and the daemon has their definitions.
+            Err(_) if session::is_continuing() => MemberRights { write: true, create: true, delete: true },
+            rights => rights?,
+        };
         let may_write = !words.ro;
         options.writable |= rights.write && may_write;
         options.create |= rights.create && may_write;
@@ -317,10 +321,20 @@ impl Arguments {
         let has_no_log = !self.foreground && log.needs_system_log() && !syslog::is_heard();
         let (cache_limit_bytes, is_writable) = (options.cache_limit_bytes, options.writable);
         let location = self.store.clone();
-        session::run(options, self.foreground, move |StoreUse { for_others, locks }| {
+        session::run(options, self.foreground, move |store_use| {
             log.start()?;
-            let locks = OverlayLocks(locks);
-            catalogue::store(&location, CatalogueUse { for_others, locks, access, transfer_bytes })
+            let StoreUse { for_others, locks, mountpoint, former_catalogue } = store_use;
+            catalogue::store(
+                &location,
+                CatalogueUse {
+                    for_others,
+                    locks: OverlayLocks(locks),
+                    access,
+                    transfer_bytes,
+                    mountpoint: Some(mountpoint),
+                    former: former_catalogue,
+                },
+            )
         })?;
         if self.verbose && !self.foreground {
             self.print_mount(is_writable, cache_limit_bytes);

@@ -212,7 +212,8 @@ impl OpenFile for ArrayFile {
     }
 
     fn write<'a>(&self, write: FileWrite<'a>) -> FsResult<BegunWrite<'a>> {
-        let _entered = self.io.gate.enter_to_write(write.is_page, write.blocking)?;
+        let gate = &self.io.gate;
+        let _entered = gate.enter_to_write(&self.inode.entity.path, write.is_page, write.blocking)?;
         if let Some(written_bytes) = self.inode.written_end.written_by(write.request) {
             // A daemon that has died did this already, and the kernel sends it again. The file may be longer since then. The pages of a
             // gap may not have been dropped.
@@ -261,7 +262,7 @@ impl OpenFile for ArrayFile {
         mode: i32,
         cancellation: &Cancellation,
     ) -> FsResult<Option<PageDrop>> {
-        let _entered = self.io.gate.enter(Blocking::Yes)?;
+        let _entered = self.io.gate.wait_to_enter(&self.inode.entity.path);
         let (_, size_bytes) = self.writer_and_size()?;
         let end = offset.checked_add(length).ok_or(Failure::Errno(libc::EFBIG))?;
         let keep = libc::FALLOC_FL_KEEP_SIZE;
@@ -291,7 +292,7 @@ impl OpenFile for ArrayFile {
         length: u64,
         cancellation: &Cancellation,
     ) -> FsResult<CopyResult> {
-        let _entered = self.io.gate.enter(Blocking::Yes)?;
+        let _entered = self.io.gate.wait_to_enter(&self.inode.entity.path);
         self.writer_and_size()?;
         let mut page_drop = None;
         let mut buffer = ReplyBuffer::default();

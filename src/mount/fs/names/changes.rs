@@ -1,6 +1,6 @@
 //! Changes of names. `create.rs`, `remove.rs` and `rename.rs` are the operations, and this file has the part that they share.
 //!
-//! Invariant: names change one after the other.
+//! Invariant: names change one after the other, in each member of a catalogue for itself.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::mount::fs::inode::InodeTable;
 use crate::mount::fs::names::make::Promotions;
 use crate::mount::fs::names::open::ScratchFiles;
 use crate::mount::fs::names::permissions::NodePermissions;
-use crate::mount::fs::names::table::NameTable;
+use crate::mount::fs::names::table::{ChangingNames, NameTable};
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::open_file::HandleTable;
 use crate::mount::fs::request::RequestLog;
@@ -23,6 +23,7 @@ use crate::mount::fs::stat::FileAttributes;
 use crate::mount::fs::virtual_files::sidecar_edit::Drafts;
 use crate::mount::journal::intents::NameIntents;
 use crate::mount::options::Options;
+use crate::store::member_name;
 
 /// How long a change of a name waits for the lock of an array.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
@@ -52,6 +53,22 @@ impl NameChanges {
         &self.table
     }
 
+    /// Returns the path of a folder's inode, which no change of names alters.
+    pub(super) fn path_of(&self, folder: u64) -> FsResult<Arc<str>> {
+        Ok(self.inodes.live(folder)?.entity.path.clone())
+    }
+
+    /// Locks the changes of names in a folder, and returns the path of its group, by the folder's inode.
+    pub(super) fn lock_group(&self, folder: u64) -> FsResult<(Arc<str>, ChangingNames)> {
+        let locked = self.table.lock_changes(&self.path_of(folder)?);
+        Ok((self.group_to_change(folder)?, locked))
+    }
+
+    /// Returns whether two paths are in the same member of a catalogue. In other mounts they always are.
+    pub(super) fn is_one_member(&self, one: &str, other: &str) -> bool {
+        self.nodes.store().catalogue().is_none() || member_name(one) == member_name(other)
+    }
+
     /// Returns the path of the group in which a name is about to change, by its folder's inode. The caller has locked all changes
     /// of names.
     pub(super) fn group_to_change(&self, folder: u64) -> FsResult<Arc<str>> {
@@ -64,8 +81,10 @@ impl NameChanges {
             return Err(Failure::Errno(libc::EPERM));
         }
         if self.inodes.number_of(&inode.entity) != folder {
-            // The folder was removed or renamed, and another one may have taken its place.
-            return Err(Failure::Errno(libc::ENOENT));
+            // The folder was removed or renamed, or its member has left, and another one may have taken its place. On ESTALE, the kernel looks a
+            // member's path up again.
+            let is_member = self.nodes.store().catalogue().is_some();
+            return Err(Failure::Errno(if is_member { libc::ESTALE } else { libc::ENOENT }));
         }
         // The daemon before this one may have died in a change of a name here.
         self.entries.remove_leftovers_soon(&inode.entity.path);

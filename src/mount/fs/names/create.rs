@@ -1,7 +1,5 @@
 //! Making names: create (open(2) with O_CREAT), mkdir and link.
 
-use parking_lot::MutexGuard;
-
 use crate::error::Error;
 use crate::formats::{FORMATS, JSON};
 use crate::hierarchy::DOCUMENT_NAMES;
@@ -17,6 +15,7 @@ use crate::mount::fs::names::make::promoted_kind;
 use crate::mount::fs::names::node_name::NodeName;
 use crate::mount::fs::names::open::ScratchHandle;
 use crate::mount::fs::names::scratch::{Caller, ScratchFile};
+use crate::mount::fs::names::table::ChangingNames;
 use crate::mount::fs::open_file::Opened;
 use crate::store::{is_temporary_name, join};
 
@@ -24,13 +23,13 @@ use crate::store::{is_temporary_name, join};
 const OTHER_SUFFIXES: [&str; 7] = [".h5", ".hdf5", ".nc4", ".tiff", ".zarr", ".zip", ".mat"];
 
 /// The file that create(2) found or made.
-pub enum CreatedFile<'a> {
+pub enum CreatedFile {
     /// A file that existed. The caller opens it before it drops the lock.
     Existing {
         /// Its attributes.
         stat: Stat,
         /// Keeps names from changing.
-        lock: MutexGuard<'a, ()>,
+        lock: ChangingNames,
     },
     /// A new scratch file.
     New {
@@ -50,9 +49,8 @@ impl NameChanges {
         mode: u32,
         flags: i32,
         caller: Caller,
-    ) -> FsResult<CreatedFile<'_>> {
-        let lock = self.table.lock_changes();
-        let group = self.group_to_change(folder)?;
+    ) -> FsResult<CreatedFile> {
+        let (group, lock) = self.lock_group(folder)?;
         let is_expected = self.table.is_expected(caller.thread, &group, name);
         let is_exclusive = flags & libc::O_EXCL != 0;
         match self.find_name(folder, name)? {
@@ -80,7 +78,7 @@ impl NameChanges {
         self.open_new(&file, flags)
     }
 
-    fn open_new(&self, file: &ScratchFile, flags: i32) -> FsResult<CreatedFile<'_>> {
+    fn open_new(&self, file: &ScratchFile, flags: i32) -> FsResult<CreatedFile> {
         self.inodes.look_up(&file.entity());
         let stat = self.table.stat(file.number())?;
         let opened = self.scratch_files.open(file.number(), flags)?;
@@ -114,8 +112,7 @@ impl NameChanges {
 
     /// Makes a group.
     pub fn make_folder(&self, folder: u64, name: &str, mode: u32, caller: Caller) -> FsResult<Stat> {
-        let _changing = self.table.lock_changes();
-        let group = self.group_to_change(folder)?;
+        let (group, _changing) = self.lock_group(folder)?;
         if !self.options.create || !self.nodes.admits_create(&group) {
             return Err(Failure::Errno(libc::EPERM));
         }
@@ -149,8 +146,7 @@ impl NameChanges {
 
     /// Gives a scratch file one more name.
     pub fn link(&self, inode: u64, folder: u64, name: &str) -> FsResult<Stat> {
-        let _changing = self.table.lock_changes();
-        let group = self.group_to_change(folder)?;
+        let (group, _changing) = self.lock_group(folder)?;
         let EntityKind::Scratch(number) = self.inodes.live(inode)?.entity.kind else {
             return Err(Failure::Errno(libc::EPERM));
         };
@@ -161,6 +157,9 @@ impl NameChanges {
             return Err(Failure::Errno(libc::EPERM));
         }
         let file = self.table.by_number(number).ok_or(Failure::Errno(libc::ENOENT))?;
+        if !self.is_one_member(&file.place().0, &group) {
+            return Err(Failure::Errno(libc::EXDEV));
+        }
         self.table.link_file(&group, name, file.clone());
         self.inodes.look_up(&file.entity());
         self.table.stat(number)

@@ -118,7 +118,7 @@ impl Promotions {
     /// Promotes a scratch file to what its name says, when it is closed. A file that has more than `writers` is left to the close of
     /// the last one.
     pub fn promote(&self, file: &Arc<ScratchFile>, request: &str, writers: usize) -> FsResult<()> {
-        let _changing = self.names.lock_changes();
+        let _changing = self.names.lock_place_of(file);
         self.promote_locked(file, request, writers)
     }
 
@@ -225,8 +225,8 @@ impl Promotions {
 
     /// Removes an empty file that hides a sidecar: it is not an edit of it.
     pub fn drop_empty_edit(&self, file: &ScratchFile) {
+        let _changing = self.names.lock_place_of(file);
         let (group, name) = file.place();
-        let _changing = self.names.lock_changes();
         let is_edit = || self.hidden_sidecar(&group, &name).is_ok_and(|hidden| hidden.is_some());
         let is_named = self.names.file(&group, &name).is_some_and(|named| std::ptr::eq(&*named, file));
         if file.meta().size_bytes == 0 && is_named && is_edit() {

@@ -11,7 +11,7 @@
 //!
 //! `create.rs`, `remove.rs` and `rename.rs` are the operations. All changes of the store go through `hierarchy::author`.
 //!
-//! Invariants: a node wins over a name of the table, and that over a generated name; names change one after the other; the table
+//! Invariants: a node wins over a name of the table, and that over a generated name; names change one after the other (in a catalogue, those of each member); the table
 //! is in memory only, so nothing of it is left after a crash; scratch files are gone at the end of the mount, and the log names
 //! them.
 

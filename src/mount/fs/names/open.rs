@@ -44,6 +44,7 @@ impl ScratchFiles {
     /// Changes the size, the owner and the mode of a scratch file.
     pub fn set_attributes(&self, number: u64, change: &SetAttr) -> FsResult<()> {
         let file = self.by_number(number)?;
+        let _entered = self.gate.wait_to_enter(&file.place().0);
         if let Some(size_bytes) = change.size_bytes {
             file.resize(size_bytes, |start| self.promotions.begin_long_import(&file, start))?;
         }
@@ -72,7 +73,7 @@ impl OpenFile for ScratchHandle {
 
     fn write<'a>(&self, write: FileWrite<'a>) -> FsResult<BegunWrite<'a>> {
         let FileWrite { offset, data, is_page, blocking, .. } = write;
-        let _entered = self.files.gate.enter_to_write(is_page, blocking)?;
+        let _entered = self.files.gate.enter_to_write(&self.file.place().0, is_page, blocking)?;
         let begin_import = |start: &[u8]| self.files.promotions.begin_long_import(&self.file, start);
         self.file.write(offset, data, blocking, begin_import)?;
         Ok(BegunWrite::copied(data.len()))

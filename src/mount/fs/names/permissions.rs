@@ -93,7 +93,7 @@ impl NodePermissions {
         if !self.options.create || self.options.ownership != Ownership::default() {
             return Ok(false);
         }
-        let _changing = self.names.lock_changes();
+        let _changing = self.names.lock_changes(&entity.path);
         let cached = self.nodes.current(&entity.path)?;
         let Some(posix) = cached.node.as_deref().and_then(|node| node.info().posix) else { return Ok(false) };
         // The kernel has checked the owner that it knew, but another node may have taken the name meanwhile.

@@ -20,8 +20,7 @@ use crate::store::{is_temporary_name, join};
 impl NameChanges {
     /// Does unlink(2) of a scratch file, of an array or its sidecar, or of a generated file that another one is about to replace.
     pub fn unlink(&self, folder: u64, name: &str, caller: Caller) -> FsResult<()> {
-        let _changing = self.table.lock_changes();
-        let group = self.group_to_change(folder)?;
+        let (group, _changing) = self.lock_group(folder)?;
         let path = join(&group, name);
         let found = self.find_name(folder, name)?;
         let has_begun = self.intents.has_begun(caller.request);
@@ -60,8 +59,7 @@ impl NameChanges {
 
     /// Does rmdir(2) of an empty group.
     pub fn remove_folder(&self, folder: u64, name: &str, caller: Caller) -> FsResult<()> {
-        let _changing = self.table.lock_changes();
-        let group = self.group_to_change(folder)?;
+        let (group, _changing) = self.lock_group(folder)?;
         if !self.may_delete(&group) {
             return Err(Failure::Errno(libc::EPERM));
         }

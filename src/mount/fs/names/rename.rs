@@ -46,7 +46,12 @@ impl NameChanges {
         keeps: bool,
         caller: Caller,
     ) -> FsResult<ReplacedPages> {
-        let _changing = self.table.lock_changes();
+        let (from_path, to_path) = (self.path_of(from.folder)?, self.path_of(to.folder)?);
+        if !self.is_one_member(&from_path, &to_path) {
+            let refused = self.refuse_between_members(from, NodeName { group: &to_path, name: to.name });
+            return refused.map(|()| None);
+        }
+        let _changing = self.table.lock_changes(&from_path);
         let (from_group, to_group) = (self.group_to_change(from.folder)?, self.group_to_change(to.folder)?);
         let target = self.find_name(to.folder, to.name)?;
         let Some(source) = self.find_name(from.folder, from.name)? else {
@@ -80,6 +85,16 @@ impl NameChanges {
             _ => Err(Failure::Errno(libc::EPERM)),
         };
         renamed.map_err(|failure| self.log.record_failed_name("rename", &to.path(), failure))
+    }
+
+    /// Fails because a name cannot leave its member. On EXDEV, mv copies a group or a scratch file. It must not copy one of the two files of an
+    /// array alone.
+    fn refuse_between_members(&self, from: FolderName<'_>, to: NodeName<'_>) -> FsResult<()> {
+        let source = self.find_name(from.folder, from.name)?.ok_or(Failure::Errno(libc::ENOENT))?;
+        match source.kind {
+            EntityKind::Group | EntityKind::Scratch(_) => Err(Failure::Errno(libc::EXDEV)),
+            _ => self.refuse_rename(&source, &to.path()),
+        }
     }
 
     fn rename_scratch(
@@ -303,7 +318,8 @@ impl NameChanges {
         Ok(())
     }
 
-    /// Fails because the store cannot rename: a bucket cannot, an overlay changes nothing in its base, and a member of a catalogue ends at its folder. On EXDEV, mv copies the
+    /// Fails because the store cannot rename: a bucket cannot, an overlay changes nothing in its base, and a member of a catalogue
+    /// ends at its folder. On EXDEV, mv copies the
     /// parts of a group. An array gets another errno, because mv would copy its file without its sidecar.
     fn refuse_rename(&self, source: &Entity, path: &str) -> FsResult<()> {
         if source.kind == EntityKind::Group {

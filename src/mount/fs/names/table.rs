@@ -9,17 +9,19 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::lock_api::ArcMutexGuard;
+use parking_lot::{Mutex, RawMutex};
 
 use crate::hierarchy::author::DocumentPut;
 use crate::mount::fs::attributes::{Attributes, Stat};
 use crate::mount::fs::entity::{Entity, EntityKind};
 use crate::mount::fs::error::{Failure, FsResult};
-use crate::mount::fs::inode::InodeTable;
+use crate::mount::fs::inode::{InodeTable, is_at_or_below};
 use crate::mount::fs::names::scratch::{
     Caller, KeptSession, ScratchBudget, ScratchFile, ScratchParts, held_name,
 };
 use crate::mount::fs::parts::MountParts;
+use crate::mount::fs::request::gate::{ByMember, Entered, RequestGate};
 use crate::mount::journal::Journal;
 use crate::mount::journal::held::DescriptorHolder;
 use crate::mount::journal::record::{NameRecord, Record, ScratchRecord};
@@ -78,8 +80,15 @@ pub struct NameTable {
     former_puts: Mutex<BTreeMap<u64, Vec<DocumentPut>>>,
     /// The files from before a restart of the daemon, until their handles are restored.
     restored: Mutex<Vec<Arc<ScratchFile>>>,
+    gate: Arc<RequestGate>,
     /// Held by each change of names.
-    changing: Mutex<()>,
+    changing: ByMember<Mutex<()>>,
+}
+
+/// Keeps other requests from changing names while it is held.
+pub struct ChangingNames {
+    _entered: Entered,
+    _lock: ArcMutexGuard<RawMutex, ()>,
 }
 
 /// What a name of the table stands for.
@@ -107,7 +116,8 @@ impl NameTable {
             promoted: OnceLock::new(),
             former_puts: Mutex::default(),
             restored: Mutex::default(),
-            changing: Mutex::default(),
+            gate: parts.gate.clone(),
+            changing: ByMember::new(parts.nodes.store().catalogue().is_some()),
         }
     }
 
@@ -116,9 +126,23 @@ impl NameTable {
         self.last_file.fetch_max(last, Ordering::AcqRel);
     }
 
-    /// Waits for the current change of names, and keeps others out until the lock is released.
-    pub fn lock_changes(&self) -> MutexGuard<'_, ()> {
-        self.changing.lock()
+    /// Waits for the current change of names in the member of a catalogue that a path is in, or of all names in other mounts, and keeps
+    /// others out until the lock is released. The request enters the gate, too.
+    pub fn lock_changes(&self, path: &str) -> ChangingNames {
+        let entered = self.gate.wait_to_enter(path);
+        ChangingNames { _entered: entered, _lock: self.changing.at(path).lock_arc() }
+    }
+
+    /// Does [`NameTable::lock_changes`] for the place of a scratch file.
+    pub fn lock_place_of(&self, file: &ScratchFile) -> ChangingNames {
+        loop {
+            let group = file.place().0;
+            let locked = self.lock_changes(&group);
+            // It may have been renamed meanwhile.
+            if Arc::ptr_eq(&self.changing.at(&file.place().0), &self.changing.at(&group)) {
+                return locked;
+            }
+        }
     }
 
     /// Returns whether the table has no names.
@@ -223,6 +247,33 @@ impl NameTable {
         let by_group = self.by_group.lock();
         let mut entries = by_group.get(group).into_iter().flat_map(GroupNames::values);
         entries.any(|entry| matches!(entry, NameEntry::File(_)))
+    }
+
+    /// Returns the path and the length of a scratch file with bytes in a member of a catalogue, if it has one.
+    pub fn first_with_bytes(&self, member: &str) -> Option<(String, u64)> {
+        let named = self.files_below(member).into_iter();
+        let sized = named.map(|(path, file)| (path, file.meta().size_bytes));
+        sized.into_iter().find(|(_, size_bytes)| *size_bytes > 0)
+    }
+
+    /// Ends the names in a member of a catalogue, which has no scratch file with bytes and is about to leave. Later writes to the files fail.
+    pub fn end_empty(&self, member: &str) {
+        for (_, file) in self.files_below(member) {
+            file.end(&mut file.content());
+        }
+        let groups: Vec<String> = self.by_group.lock().keys().cloned().collect();
+        groups
+            .iter()
+            .filter(|group| is_at_or_below(group, member))
+            .for_each(|group| self.remove_group(group));
+    }
+
+    fn files_below(&self, path: &str) -> Vec<(String, Arc<ScratchFile>)> {
+        let by_group = self.by_group.lock();
+        let groups = by_group.iter().filter(|(group, _)| is_at_or_below(group, path));
+        let named = groups
+            .flat_map(|(group, names)| names.iter().map(move |(name, entry)| (join(group, name), entry)));
+        named.filter_map(|(path, entry)| Some((path, entry.file()?.clone()))).collect()
     }
 
     /// Records the table from now on, and has the bytes of scratch files held.

@@ -8,6 +8,7 @@ mod growth;
 mod handles;
 mod hooked_store;
 mod maps;
+mod members;
 mod names;
 mod page_drops;
 mod remote;

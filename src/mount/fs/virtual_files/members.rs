@@ -92,6 +92,7 @@ pub fn members_config(store: &dyn Store) -> Value {
             "store": location,
             "state": state,
             "error": error,
+            "overlay": catalogue.overlay(&name),
             "writable": rights.write,
             "create": rights.create,
             "delete": rights.delete,

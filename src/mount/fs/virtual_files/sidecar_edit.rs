@@ -20,7 +20,7 @@ use crate::hierarchy::Node;
 use crate::hierarchy::attributes::{self, Edit};
 use crate::metadata::{MAX_DOCUMENT_BYTES, json, json_spans};
 use crate::mount::fs::entity::{Entity, EntityKind};
-use crate::mount::fs::error::{Blocking, Failure, FsResult};
+use crate::mount::fs::error::{Failure, FsResult};
 use crate::mount::fs::inode::{Inode, InodeTable, is_at_or_below};
 use crate::mount::fs::node_cache::{CachedNode, NodeCache};
 use crate::mount::fs::open_file::{
@@ -181,7 +181,7 @@ impl Drafts {
 
     /// Checks a draft and applies the change of attributes, for a request.
     fn apply_for(&self, inode: &Inode, draft: &Draft, request: &str) -> FsResult<()> {
-        let _entered = self.gate.enter(Blocking::Yes)?;
+        let _entered = self.gate.wait_to_enter(&inode.entity.path);
         let applied = self.apply(inode, draft);
         applied.inspect_err(|failure| self.log.record_failure(inode, request, failure))
     }
@@ -321,7 +321,8 @@ impl OpenFile for DraftFile {
     }
 
     fn write<'a>(&self, write: FileWrite<'a>) -> FsResult<BegunWrite<'a>> {
-        let _entered = self.drafts.gate.enter_to_write(write.is_page, write.blocking)?;
+        let gate = &self.drafts.gate;
+        let _entered = gate.enter_to_write(&self.inode.entity.path, write.is_page, write.blocking)?;
         let change = DraftChange::Write { offset: write.offset, bytes: write.data.to_vec() };
         self.drafts.change(&self.inode, &self.draft, change)?;
         Ok(BegunWrite::copied(write.data.len()))
