@@ -172,6 +172,13 @@ impl Server {
         }
     }
 
+    /// Sends a signal to its process, if it has one of its own.
+    pub fn signal(&self, name: &str) {
+        let child = self.child.as_ref().unwrap();
+        let sent = Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
     /// Returns what it wrote.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()

@@ -1,5 +1,6 @@
 //! Repositories of Icechunk, made by its Python package, in folders and at services, and read back by zarr-python.
 
+mod catalogue;
 mod commits;
 mod made;
 mod reading;
