@@ -32,6 +32,23 @@ pub const RECORDED: [(&str, &str, u64, &str, &[u8]); 12] = [
     ("wavpack-floats", "<f4", 2, r#"{"id": "imagecodecs_wavpack"}"#, include_bytes!("../recorded/wavpack-floats")),
 ];
 
+/// The chain of a block of N5 without a compression.
+pub const N5_BLOCK: &str = "n5-block";
+
+/// Returns blocks of [`N5_BLOCK`] that are not as the chunk is: cut at the edge, padded, and of the mode that says how many elements
+/// there are.
+pub fn n5_blocks() -> [(&'static str, Vec<u8>); 4] {
+    let block = |mode: u16, lengths: [u32; 2]| {
+        let elements = lengths[0] * lengths[1];
+        let count = (mode == 1).then(|| elements.to_be_bytes());
+        let lengths = lengths.into_iter().flat_map(u32::to_be_bytes);
+        let header = mode.to_be_bytes().into_iter().chain(2u16.to_be_bytes()).chain(lengths);
+        let values = (0..elements).flat_map(|value| (value as f32).to_be_bytes());
+        header.chain(count.into_iter().flatten()).chain(values).collect()
+    };
+    [("cut", block(0, [7, 3])), ("padded", block(0, [41, 9])), ("empty", block(0, [0, 6])), ("varlength", block(1, [40, 6]))]
+}
+
 fn v2(dtype: &str, filters: Value, compressor: Value) -> Value {
     json!({"zarr_format": 2, "shape": [6, 40], "chunks": [6, 40], "dtype": dtype, "fill_value": null, "order": "C",
            "filters": filters, "compressor": compressor})
@@ -117,6 +134,7 @@ pub fn chains() -> Vec<(String, Value)> {
         ("cast_value", "float32", json!([{"name": "cast_value", "configuration": {"data_type": "uint8", "scalar_map": map}}, "bytes"])),
         ("zfp", "float32", json!([{"name": "numcodecs.zfpy", "configuration": {"mode": 4, "tolerance": 0.1}}])),
         ("conditional", "int32", json!([bytes, {"name": "conditional", "configuration": {"codecs": ["numcodecs.shuffle", "zstd"]}}])),
+        ("horizontal-delta", "int32", json!(["HorizontalDeltaCodec", bytes])),
         ("squeeze", "int32", json!([{"name": "zarrs.squeeze"}, bytes])),
         ("n5_default", "int32", json!([{"name": "n5_default", "configuration": {"codecs":
             [{"name": "transpose", "configuration": {"order": [1, 0]}}, big, "zstd"]}}])),
@@ -127,10 +145,15 @@ pub fn chains() -> Vec<(String, Value)> {
     ] {
         found.push((name.to_owned(), v3(data_type, codecs)));
     }
-    for block_size in [256, 6] {
-        let compression = json!({"type": "lz4", "blockSize": block_size});
+    for (name, compression) in [
+        (N5_BLOCK, json!({"type": "raw"})),
+        ("n5-block-gzip", json!({"type": "gzip", "level": 1})),
+        ("n5-block-blosc", json!({"type": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0})),
+        ("n5-lz4-256", json!({"type": "lz4", "blockSize": 256})),
+        ("n5-lz4-6", json!({"type": "lz4", "blockSize": 6})),
+    ] {
         let n5 = json!({"dimensions": [40, 6], "blockSize": [40, 6], "dataType": "float32", "compression": compression});
-        found.push((format!("n5-lz4-{block_size}"), n5));
+        found.push((name.to_owned(), n5));
     }
     let mut optional = v3("int32", json!([{"name": "optional", "configuration": {"mask_codecs": ["packbits"], "data_codecs": [bytes]}}]));
     optional["data_type"] = json!({"name": "optional", "configuration": {"name": "int32"}});

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use zarrfs_fuzz::{RECORDED, chains, pipeline};
+use zarrfs_fuzz::{N5_BLOCK, RECORDED, chains, n5_blocks, pipeline};
 
 fuzz_target!(init: write(), |_input: &[u8]| {});
 
@@ -28,6 +28,12 @@ fn write() {
         if let Some((.., chunk)) = RECORDED.iter().find(|recorded| recorded.0 == name) {
             put(&format!("codec-{name}"), "recorded", 0, chunk);
             put("codec", &format!("{name}-recorded"), number as u8, chunk);
+        }
+        if name == N5_BLOCK {
+            for (kind, block) in n5_blocks() {
+                put(&format!("codec-{name}"), kind, 0, &block);
+                put("codec", &format!("{name}-{kind}"), number as u8, &block);
+            }
         }
         for (kind, step) in [("zeros", 0usize), ("few", 3), ("many", 89)] {
             // Values that every chain can encode: small bytes in the place of each element's lowest one.
