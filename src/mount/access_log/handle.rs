@@ -91,13 +91,13 @@ enum FoundForm {
     Unknown,
     /// The file has none.
     None,
-    Boxes(ArrayForm, ReadBoxes),
+    Boxes(ArrayForm, Box<ReadBoxes>),
 }
 
 impl FoundForm {
     fn of(form: Option<ArrayForm>) -> Self {
-        let boxes = form.and_then(|form| Some((ReadBoxes::new(form.file_shape(), form.item_bytes)?, form)));
-        boxes.map_or(FoundForm::None, |(boxes, form)| FoundForm::Boxes(form, boxes))
+        let boxes = form.and_then(|form| Some((ReadBoxes::new(&form.file_shape(), form.item_bytes)?, form)));
+        boxes.map_or(FoundForm::None, |(boxes, form)| FoundForm::Boxes(form, Box::new(boxes)))
     }
 }
 

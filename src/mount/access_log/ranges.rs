@@ -18,9 +18,14 @@ pub struct MergedRanges {
     last_more: Range<u64>,
 }
 
+fn touch(range: &Range<u64>, other: &Range<u64>) -> bool {
+    // Both comparisons are made at once: there is nothing to predict in scattered reads.
+    (other.start <= range.end) & (range.start <= other.end)
+}
+
 /// Extends `range` by another one that touches it. Returns whether it does.
 fn extend(range: &mut Range<u64>, by: &Range<u64>) -> bool {
-    let touches = by.start <= range.end && range.start <= by.end;
+    let touches = touch(range, by);
     if touches {
         (range.start, range.end) = (range.start.min(by.start), range.end.max(by.end));
     }
@@ -33,10 +38,10 @@ impl MergedRanges {
         if read.is_empty() {
             return;
         }
-        // Most reads continue the one before, which is at the end.
-        let found = self.ranges.iter_mut().rposition(|range| extend(range, read));
-        if let Some(place) = found {
-            self.join(place);
+        // Most reads continue the one before, which is at the end; most others touch none.
+        let is_last = self.ranges.last().is_some_and(|last| touch(last, read));
+        if is_last || self.ranges.iter().fold(false, |any, range| any | touch(range, read)) {
+            self.join(read);
         } else if self.ranges.len() < MAX_RANGES {
             self.ranges.push(read.clone());
         } else if self.last_more.is_empty() || !extend(&mut self.last_more, read) {
@@ -45,9 +50,9 @@ impl MergedRanges {
         }
     }
 
-    /// Joins the range at a place, which has grown, with those that it touches now.
-    fn join(&mut self, place: usize) {
-        let mut joined = self.ranges.remove(place);
+    /// Joins a range that was read with those that it touches.
+    fn join(&mut self, read: &Range<u64>) {
+        let mut joined = read.clone();
         self.ranges.retain(|range| !extend(&mut joined, range));
         self.ranges.push(joined);
     }
