@@ -3,7 +3,7 @@
 #![allow(clippy::single_range_in_vec_init)] // Lists of one range.
 
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -479,6 +479,90 @@ fn a_group_may_read_the_metrics_and_no_names() {
         // The program itself may be where the user may not go.
         eprintln!("{}", String::from_utf8_lossy(&shown.stderr));
     }
+}
+
+/// Maps a file, or not, waits for a line, and writes what the map has, or what sendfile(2) gives.
+const SHOW_PAGES: &str = "import mmap, os, sys
+file = os.open(sys.argv[1], os.O_RDONLY)
+size = os.fstat(file).st_size
+assert size > 0
+flags = {'shared': mmap.MAP_SHARED, 'private': mmap.MAP_PRIVATE}.get(sys.argv[2])
+map = mmap.mmap(file, size, flags, mmap.PROT_READ) if flags else None
+print('ready', flush=True)
+sys.stdin.readline()
+if map:
+    os.write(1, map[:])
+else:
+    inlet, outlet = os.pipe()
+    os.write(1, os.read(inlet, os.sendfile(outlet, file, 0, min(size, 60000))))
+print('shown', flush=True)
+sys.stdin.readline()
+";
+
+/// A program that runs [`SHOW_PAGES`].
+struct PageReader {
+    process: std::process::Child,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+impl PageReader {
+    fn start((user, group): (u32, u32), path: &Path, way: &str) -> Self {
+        let mut command = Command::new("python3");
+        command.args(["-c", SHOW_PAGES]).arg(path).arg(way).current_dir("/").uid(user).gid(group);
+        let mut process =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        let mut reader = PageReader { process, output };
+        assert_eq!(reader.show_until("ready"), "ready\n", "{way}");
+        reader
+    }
+
+    /// Returns its output until this line, or until it has died.
+    fn show_until(&mut self, end: &str) -> String {
+        let mut shown = String::new();
+        while self.output.read_line(&mut shown).unwrap() > 0 && !shown.ends_with(&format!("{end}\n")) {}
+        shown
+    }
+
+    /// Returns what it sees in the pages.
+    fn show(&mut self) -> String {
+        self.process.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        self.show_until("shown")
+    }
+}
+
+impl Drop for PageReader {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The pages of a file are shared by all users, so the text that root gets must not get into them.
+#[test]
+fn a_group_gets_no_names_from_the_pages_of_others() {
+    if !can_mount() {
+        return;
+    }
+    if !is_root() {
+        return skip("--stats-group", "needs root", true);
+    }
+    let place = Place::new();
+    place.put("zarr.json", r#"{"zarr_format":3,"node_type":"group","attributes":{}}"#);
+    place.put("secret_name/zarr.json", array_document(10, 1, "uint8"));
+    mount(&place, &["--stats-group", "4713", "--allow-other=on"]);
+    assert!(cat_as((0, 0), &place.path("secret_name")).status.success());
+    let stats = place.path("__zarrfs__/stats");
+    for way in ["shared", "private", "sendfile"] {
+        // A map drops the pages that there are, so the other user has mapped the file before root reads it.
+        let mut monitor = PageReader::start((4712, 4713), &stats, way);
+        let mut root = PageReader::start((0, 0), &stats, way);
+        root.show();
+        let found = monitor.show();
+        assert!(!found.contains("secret_name"), "{way}: {found}");
+    }
+    let of_root = cat_as((0, 0), &stats);
+    assert!(String::from_utf8(of_root.stdout).unwrap().contains("array=\"/secret_name\""));
 }
 
 #[test]

@@ -161,6 +161,16 @@ impl FileSystem {
         &self.internal_files
     }
 
+    /// Returns whether the bytes of an open file are for its own reader alone, and must not fill pages of the kernel. All files of this
+    /// kind bypass the page cache, but memory maps and sendfile(2) use it in spite of that.
+    pub fn has_private_bytes(&self, inode: u64, file: &dyn OpenFile) -> bool {
+        file.is_report()
+            && self
+                .inodes
+                .get(inode)
+                .is_some_and(|inode| self.internal_files.depends_on_user(inode.entity.kind))
+    }
+
     /// Returns the commits.
     pub fn commits(&self) -> &Commits {
         &self.commits

@@ -45,6 +45,9 @@ impl Fuse {
             Ok(open) => open,
             Err(failure) => return reply.fail(failure.errno()),
         };
+        if is_of_pages && self.fs.has_private_bytes(inode.0, &*file) {
+            return reply.fail(libc::EIO);
+        }
         let fills_pages = is_of_pages && self.fs.options().writable;
         let range = FileRange { offset, length: size.into() };
         let page_read = if fills_pages { file.record_page_read(range) } else { None };

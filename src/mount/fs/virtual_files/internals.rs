@@ -210,6 +210,11 @@ impl InternalFiles {
         }
     }
 
+    /// Returns whether users who may open a file get different texts. Such a text must not get into pages, which all users share.
+    pub fn depends_on_user(&self, kind: EntityKind) -> bool {
+        kind == EntityKind::Stats && self.options.stats_group.is_some()
+    }
+
     /// Returns the group that may read the metrics.
     pub fn stats_group(&self) -> Option<u32> {
         self.options.stats_group
