@@ -81,6 +81,13 @@ impl CachedNode {
         CachedNode { node: Some(Arc::new(node)), ..CachedNode::absent(Instant::now()) }
     }
 
+    /// Returns about how much memory the entry takes, without the documents of a heavy node.
+    fn light_bytes(&self) -> usize {
+        let node_bytes = if self.node.is_some() { NODE_BYTES } else { 0 };
+        let documents = if self.memory_bytes > HEAVY_BYTES { 0 } else { self.memory_bytes };
+        ENTRY_BYTES + node_bytes + documents
+    }
+
     /// Returns a copy with a new time of reading.
     fn with_read_at(&self, read_at: Instant) -> Self {
         CachedNode {
@@ -131,6 +138,12 @@ const NEGATIVE_LIMIT: usize = 65_536;
 const HEAVY_BYTES: usize = 64 << 10;
 /// The most memory that the documents of all heavy nodes take. A node that alone takes more is kept without others.
 const MAX_HEAVY_BYTES: usize = 64 << 20;
+/// The most memory that all other nodes take. A listing of many arrays reads each of them once, and their documents would fill the memory.
+const MAX_LIGHT_BYTES: usize = 32 << 20;
+/// About how much memory an entry takes without the documents of its node.
+const ENTRY_BYTES: usize = 256;
+/// About how much memory a node takes in addition to its documents.
+const NODE_BYTES: usize = 1024;
 
 /// The cached nodes, by path.
 pub struct NodeCache {
@@ -148,6 +161,8 @@ struct NodeTable {
     /// The children of groups of a remote store.
     listings: HashMap<Arc<str>, Arc<CachedListing>>,
     sweep_at: usize,
+    /// The memory of the nodes, without the documents of heavy ones.
+    light_bytes: usize,
     /// The heavy nodes, the ones that were read last at the end.
     heavy: Vec<HeavyNode>,
 }
@@ -159,6 +174,38 @@ struct HeavyNode {
 }
 
 impl NodeTable {
+    fn put(&mut self, path: &str, cached: Arc<CachedNode>) {
+        self.light_bytes += cached.light_bytes();
+        if let Some(former) = self.by_path.insert(path.into(), cached) {
+            self.light_bytes = self.light_bytes.saturating_sub(former.light_bytes());
+        }
+    }
+
+    fn remove(&mut self, path: &str) {
+        if let Some(former) = self.by_path.remove(path) {
+            self.light_bytes = self.light_bytes.saturating_sub(former.light_bytes());
+        }
+    }
+
+    /// Removes expired nodes if there are many. If too much memory is left, removes all: they are read again when they are needed.
+    fn sweep(&mut self, revalidate: Duration) {
+        if self.by_path.len() < self.sweep_at && self.light_bytes <= MAX_LIGHT_BYTES {
+            return;
+        }
+        let keeps_negative = self.by_path.len() < NEGATIVE_LIMIT;
+        self.by_path.retain(|_, cached| {
+            (keeps_negative || cached.node.is_some()) && !cached.valid_for(revalidate).is_zero()
+        });
+        self.light_bytes = self.by_path.values().map(|cached| cached.light_bytes()).sum();
+        // Half of the limit stays free, so that the next sweep is far away.
+        if self.light_bytes > MAX_LIGHT_BYTES / 2 {
+            self.by_path.clear();
+            self.heavy.clear();
+            self.light_bytes = 0;
+        }
+        self.sweep_at = SWEEP_AT.max(2 * self.by_path.len());
+    }
+
     /// Counts the documents of a node, and removes other heavy nodes above the limit. They are read again when they are needed.
     fn limit_heavy(&mut self, path: &str, memory_bytes: usize) {
         self.heavy.retain(|heavy| *heavy.path != *path);
@@ -168,7 +215,7 @@ impl NodeTable {
         let mut all = memory_bytes + self.heavy.iter().map(|heavy| heavy.memory_bytes).sum::<usize>();
         while all > MAX_HEAVY_BYTES && !self.heavy.is_empty() {
             let oldest = self.heavy.remove(0);
-            self.by_path.remove(&oldest.path);
+            self.remove(&oldest.path);
             all -= oldest.memory_bytes;
         }
         self.heavy.push(HeavyNode { path: path.into(), memory_bytes });
@@ -188,7 +235,7 @@ impl NodeCache {
         revalidate_remote: Option<Duration>,
     ) -> Self {
         let (by_path, listings, heavy) = (HashMap::new(), HashMap::new(), Vec::new());
-        let table = NodeTable { by_path, listings, sweep_at: SWEEP_AT, heavy };
+        let table = NodeTable { by_path, listings, sweep_at: SWEEP_AT, light_bytes: 0, heavy };
         NodeCache {
             tree,
             revalidate,
@@ -379,6 +426,7 @@ impl NodeCache {
         let mut table = self.table.lock();
         table.by_path.clear();
         table.heavy.clear();
+        table.light_bytes = 0;
         table.listings.clear();
     }
 
@@ -386,7 +434,7 @@ impl NodeCache {
     pub fn forget(&self, path: &str) {
         self.tree.forget();
         let mut table = self.table.lock();
-        table.by_path.remove(path);
+        table.remove(path);
         table.listings.clear();
     }
 
@@ -445,16 +493,9 @@ impl NodeCache {
         if let Some(newer) = table.by_path.get(path).filter(|kept| kept.read_at > cached.read_at) {
             return newer.clone();
         }
-        if table.by_path.len() >= table.sweep_at {
-            let revalidate =
-                self.revalidate_remote.map_or(self.revalidate, |remote| remote.max(self.revalidate));
-            let keeps_negative = table.by_path.len() < NEGATIVE_LIMIT;
-            table.by_path.retain(|_, cached| {
-                (keeps_negative || cached.node.is_some()) && !cached.valid_for(revalidate).is_zero()
-            });
-            table.sweep_at = SWEEP_AT.max(2 * table.by_path.len());
-        }
-        table.by_path.insert(path.into(), cached.clone());
+        let revalidate = self.revalidate_remote.map_or(self.revalidate, |remote| remote.max(self.revalidate));
+        table.sweep(revalidate);
+        table.put(path, cached.clone());
         table.limit_heavy(path, cached.memory_bytes);
         cached
     }
@@ -481,6 +522,29 @@ mod tests {
             store.put(&format!("x{number}/zarr.json"), document.into_bytes()).unwrap();
         }
         store
+    }
+
+    /// `ls -lR` of a large store reads each node once.
+    #[test]
+    fn the_memory_of_many_nodes_has_a_limit() {
+        let nodes = NodeCache::new(Tree::new(Arc::new(store())), Duration::from_secs(600));
+        let light = NodeCache::new(Tree::new(Arc::new(MemoryStore::new())), Duration::from_secs(600));
+        let array = nodes.get("x0", Blocking::Yes).unwrap();
+        for number in 0..3 * MAX_LIGHT_BYTES / NODE_BYTES / 16 {
+            let mut cached = array.with_read_at(Instant::now());
+            cached.memory_bytes = 16 * NODE_BYTES;
+            light.insert(&format!("x{number}"), cached);
+            let table = light.table.lock();
+            let bytes: usize = table.by_path.values().map(|cached| cached.light_bytes()).sum();
+            assert_eq!(bytes, table.light_bytes);
+            assert!(bytes <= MAX_LIGHT_BYTES + 17 * NODE_BYTES + ENTRY_BYTES, "{bytes} bytes");
+        }
+        let last = format!("x{}", 3 * MAX_LIGHT_BYTES / NODE_BYTES / 16 - 1);
+        assert!(light.peek(&last).is_some());
+        light.forget(&last);
+        assert!(light.peek(&last).is_none());
+        light.expire();
+        assert_eq!(light.table.lock().light_bytes, 0);
     }
 
     #[test]
