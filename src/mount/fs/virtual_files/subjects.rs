@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use crate::error::Result;
 use crate::formats::{self, CompanionPlace, Format, Subject, Surroundings, views as view_files};
 use crate::hierarchy::{Child, Node, OpenArrays, SharedArray, View};
@@ -93,6 +95,7 @@ impl Subjects {
                 path,
                 own_view,
                 neighbour_view,
+                known: Mutex::default(),
             }),
             formats: formats::FORMATS,
             listed: &self.listed,
@@ -120,6 +123,34 @@ struct ReaderSurroundings<'a> {
     own_view: Option<View>,
     /// The view of the nodes next to it.
     neighbour_view: Option<View>,
+    /// The nodes that were looked up last. Several formats ask for the same groups above a node, and each answer compares their documents
+    /// with the store.
+    known: Mutex<Vec<KnownNode>>,
+}
+
+/// A node that was looked up for a file.
+struct KnownNode {
+    path: String,
+    /// `None` if the readers of the file may not see it, or there is none.
+    node: Option<Arc<Node>>,
+}
+
+/// How many nodes are known at a time. A file may have thousands of nodes, which must not stay in memory.
+const MAX_KNOWN: usize = 8;
+
+impl ReaderSurroundings<'_> {
+    fn stored_node(&self, path: &str) -> Result<Option<Arc<Node>>> {
+        if let Some(known) = self.known.lock().iter().find(|known| known.path == path) {
+            return Ok(known.node.clone());
+        }
+        let node = self.subjects.node_for_readers_of(self.node, path)?;
+        let mut known = self.known.lock();
+        if known.len() >= MAX_KNOWN {
+            known.remove(0);
+        }
+        known.push(KnownNode { path: path.to_owned(), node: node.clone() });
+        Ok(node)
+    }
 }
 
 impl Surroundings for ReaderSurroundings<'_> {
@@ -140,7 +171,7 @@ impl Surroundings for ReaderSurroundings<'_> {
     }
 
     fn node(&self, path: &str) -> Result<Option<Arc<Node>>> {
-        let found = self.subjects.node_for_readers_of(self.node, path)?;
+        let found = self.stored_node(path)?;
         Ok(match (&self.neighbour_view, found) {
             (Some(view), Some(found)) => self.subjects.arrays.shown(Some(view), &found),
             (_, found) => found,
@@ -149,7 +180,7 @@ impl Surroundings for ReaderSurroundings<'_> {
 
     fn whole_node(&self, path: &str) -> Result<Option<Arc<Node>>> {
         match self.neighbour_view {
-            Some(View::Slice(_)) => self.subjects.node_for_readers_of(self.node, path),
+            Some(View::Slice(_)) => self.stored_node(path),
             _ => self.node(path),
         }
     }
