@@ -50,8 +50,8 @@ impl ServedArrays {
     /// by another one; then the old handles get ESTALE.
     pub fn reconcile(&self, entity: &Entity, cached: &CachedNode, blocking: Blocking) -> FsResult<()> {
         let Some(inode) = self.inodes.find(entity) else { return Ok(()) };
-        let Some(shared) = &inode.shared else { return Ok(()) };
-        let mark_new_size = || inode.page_cache_users.drops.mark_new_size();
+        let Some(shared) = inode.known_array() else { return Ok(()) };
+        let mark_new_size = || inode.state().page_cache_users.drops.mark_new_size();
         match self.arrays.reconcile(shared, cached.node_state(), blocking == Blocking::Yes, mark_new_size) {
             Reconciled::Current => {}
             Reconciled::Replaced => self.inodes.retire(&inode),
@@ -66,7 +66,7 @@ impl ServedArrays {
         let entity = Entity::array(view, path);
         self.reconcile(&entity, &cached, Blocking::Yes)?;
         let inode = self.inodes.get_or_add(&entity);
-        let shared = inode.shared.as_ref().ok_or(Failure::Errno(libc::ESTALE))?;
+        let shared = inode.state().shared.as_ref().ok_or(Failure::Errno(libc::ESTALE))?;
         if self.arrays.engine().has_former(path) {
             // What a daemon before has written to it becomes dirty again, for which its document is read. Without readers it is closed.
             shared.audience.admit(self.permissions.readers(cached.node.as_deref()));
@@ -93,7 +93,7 @@ impl ServedArrays {
     /// Compares the array of open handles with the store, once in `revalidate`: the missing chunks of an array that was removed or
     /// replaced must not be read as fill value.
     pub fn recheck(&self, inode: &Inode) -> FsResult<()> {
-        let Some(shared) = &inode.shared else { return Ok(()) };
+        let Some(shared) = &inode.state().shared else { return Ok(()) };
         if !shared.is_check_due(self.nodes.revalidate(&inode.entity.path)) {
             return Ok(());
         }

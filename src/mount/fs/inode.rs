@@ -8,7 +8,9 @@
 //! Invariants: a number is never reused; an inode's [`Entity`] never changes; a stale inode, whose array was replaced by another
 //! one of the same name, stays in the table, so that its handles get ESTALE, but no lookup finds it.
 
-use std::collections::HashMap;
+use std::borrow::Borrow;
+use std::collections::{HashMap, HashSet};
+use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -23,17 +25,43 @@ use crate::mount::fs::entity::{Entity, EntityKind};
 use crate::mount::fs::error::{Failure, FsResult};
 use crate::mount::fs::page_cache::cache_mode::PageCacheUsers;
 use crate::mount::fs::recovery::array_identity::ArrayIdentity;
+use crate::mount::journal::record::WrittenEndRecord;
 use crate::mount::metrics::ArrayCounters;
 
 /// The inode of the mount's root.
 pub const ROOT: u64 = 1;
 
 /// One inode.
+///
+/// Programs look many files up and open few of them, so an inode has only what every lookup needs; its [`FileState`] is made at the
+/// first use.
 pub struct Inode {
     /// Its number.
     pub number: u64,
     /// What it stands for.
     pub entity: Entity,
+    /// For companion files: the size that the kernel has got last, `u64::MAX` if none.
+    known_size: AtomicU64,
+    /// Lookups find another inode of its entity, and no file of it is opened any more. The open ones are served.
+    pub is_closed_to_opens: AtomicBool,
+    /// A daemon before gave its number to the kernel.
+    is_former: AtomicBool,
+    state: OnceLock<Box<FileState>>,
+    source: Arc<StateSource>,
+}
+
+/// What the states of files are made from.
+struct StateSource {
+    arrays: Arc<OpenArrays>,
+    /// Gets each change of a written end.
+    end_observer: OnceLock<WrittenEndObserver>,
+}
+
+/// A function that gets the written ends of arrays' own files when they change, with the numbers of the inodes.
+pub type WrittenEndObserver = Arc<dyn Fn(u64, WrittenEndRecord) + Send + Sync>;
+
+/// What the handles of a file and its requests share.
+pub struct FileState {
     /// For arrays: the counters.
     pub counters: ArrayCounters,
     /// For arrays: the open array that the handles of this inode and companion files share.
@@ -46,30 +74,73 @@ pub struct Inode {
     pub copies_compared: AtomicBool,
     /// For companion files: what its handles read, while any is open.
     pub snapshot: Mutex<Weak<VirtualFile>>,
-    /// For companion files: the size that the kernel has got last, `u64::MAX` if none.
-    known_size: AtomicU64,
     /// For arrays: what a daemon that takes the session over compares.
     pub identity: ArrayIdentity,
-    /// Lookups find another inode of its entity, and no file of it is opened any more. The open ones are served.
-    pub is_closed_to_opens: AtomicBool,
 }
 
 impl Inode {
-    fn new(number: u64, entity: Entity, arrays: &OpenArrays) -> Arc<Self> {
-        let shared = (entity.kind == EntityKind::Array).then(|| arrays.of(entity.view.clone(), &entity.path));
+    fn new(number: u64, entity: Entity, source: &Arc<StateSource>) -> Arc<Self> {
         Arc::new(Inode {
             number,
             entity,
-            counters: ArrayCounters::default(),
-            shared,
-            written_end: WrittenEnd::default(),
-            page_cache_users: Arc::default(),
-            copies_compared: AtomicBool::new(false),
-            snapshot: Mutex::default(),
             known_size: AtomicU64::new(u64::MAX),
-            identity: ArrayIdentity::default(),
             is_closed_to_opens: AtomicBool::new(false),
+            is_former: AtomicBool::new(false),
+            state: OnceLock::new(),
+            source: source.clone(),
         })
+    }
+
+    /// Returns the state of its file. The first use makes it.
+    pub fn state(&self) -> &FileState {
+        self.state.get_or_init(|| {
+            let Entity { kind, view, path } = &self.entity;
+            let shared = (*kind == EntityKind::Array).then(|| self.source.arrays.of(view.clone(), path));
+            let page_cache_users = Arc::<PageCacheUsers>::default();
+            if self.is_former.load(Ordering::Acquire) {
+                // The chunks that its pages were made of are not known any more.
+                page_cache_users.drops.mark_outdated();
+            }
+            let state = Box::new(FileState {
+                counters: ArrayCounters::default(),
+                shared,
+                written_end: WrittenEnd::default(),
+                page_cache_users,
+                copies_compared: AtomicBool::new(false),
+                snapshot: Mutex::default(),
+                identity: ArrayIdentity::default(),
+            });
+            self.observe_written_end(&state);
+            state
+        })
+    }
+
+    fn observe_written_end(&self, state: &FileState) {
+        if let Some(observer) = self.source.end_observer.get()
+            && self.entity.kind == EntityKind::Array
+            && self.entity.view.is_none()
+        {
+            let (observer, number) = (observer.clone(), self.number);
+            state.written_end.observe(Box::new(move |end| observer(number, end)));
+        }
+    }
+
+    /// Returns the state of its file, if it was used.
+    pub fn known_state(&self) -> Option<&FileState> {
+        self.state.get().map(|state| &**state)
+    }
+
+    /// Returns the array that handles and companion files share, if it was used.
+    pub fn known_array(&self) -> Option<&Arc<SharedArray>> {
+        match self.known_state() {
+            Some(state) => state.shared.as_ref(),
+            // The array may be open through the inode that its entity had before.
+            None if self.entity.kind == EntityKind::Array => {
+                self.source.arrays.current(self.entity.view.clone(), &self.entity.path)?;
+                self.state().shared.as_ref()
+            }
+            None => None,
+        }
     }
 
     /// Returns the size that the kernel has got last of a companion file; `None` if it got none.
@@ -79,12 +150,12 @@ impl Inode {
 
     /// Returns whether another array has taken its place. Every use of a stale inode is ESTALE.
     pub fn is_stale(&self) -> bool {
-        self.shared.as_ref().is_some_and(|shared| shared.is_stale())
+        self.known_state().and_then(|state| state.shared.as_ref()).is_some_and(|shared| shared.is_stale())
     }
 
     /// Returns the array that its handles read now.
     pub fn open_array(&self) -> Option<Arc<OpenArray>> {
-        self.shared.as_ref()?.current()
+        self.known_array()?.current()
     }
 
     /// Returns whether its pages may have been written through a memory map.
@@ -112,10 +183,11 @@ impl Inode {
     ) -> FsResult<MutexGuard<'_, ()>> {
         // The kernel has no pages of a file that was never opened.
         let is_first = shared.record_check();
-        let opening = self.page_cache_users.opening.lock();
+        let page_cache_users = &self.state().page_cache_users;
+        let opening = page_cache_users.opening.lock();
         // The comparison is needed with direct I/O, too: changed chunks must leave the chunk cache.
         if !array.revalidate(cancellation)? && !is_first {
-            self.page_cache_users.drops.mark_outdated();
+            page_cache_users.drops.mark_outdated();
         }
         Ok(opening)
     }
@@ -124,7 +196,7 @@ impl Inode {
 /// The inodes of a mount.
 pub struct InodeTable {
     inner: RwLock<InodeIndex>,
-    arrays: Arc<OpenArrays>,
+    source: Arc<StateSource>,
     /// Gets each change before its number is given away.
     observer: OnceLock<ChangeObserver>,
 }
@@ -162,12 +234,35 @@ pub struct FormerInode {
     pub is_closed_to_opens: bool,
 }
 
+/// An inode by its entity.
+struct ByEntity(Arc<Inode>);
+
+impl Borrow<Entity> for ByEntity {
+    fn borrow(&self) -> &Entity {
+        &self.0.entity
+    }
+}
+
+impl PartialEq for ByEntity {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.entity == other.0.entity
+    }
+}
+
+impl Eq for ByEntity {}
+
+impl Hash for ByEntity {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.0.entity.hash(hasher);
+    }
+}
+
 struct InodeIndex {
     /// Inode `n` is at index `n - 1`.
     by_number: Vec<Arc<Inode>>,
     /// Inode `FIRST_SIDECAR + n` is at index `n`.
     sidecars: Vec<Arc<Inode>>,
-    by_entity: HashMap<Entity, Arc<Inode>>,
+    by_entity: HashSet<ByEntity>,
     /// The inodes that the kernel may forget, by number.
     transient: HashMap<u64, TransientInode>,
     next_transient: u64,
@@ -186,21 +281,21 @@ const FIRST_SIDECAR: u64 = 1 << 30;
 const FIRST_TRANSIENT: u64 = 1 << 31;
 
 impl InodeIndex {
-    fn add_transient(&mut self, entity: &Entity, arrays: &OpenArrays) -> u64 {
+    fn add_transient(&mut self, entity: &Entity, source: &Arc<StateSource>) -> u64 {
         let number = self.next_transient;
         self.next_transient += 1;
-        let inode = Inode::new(number, entity.clone(), arrays);
-        self.by_entity.insert(entity.clone(), inode.clone());
+        let inode = Inode::new(number, entity.clone(), source);
+        self.by_entity.replace(ByEntity(inode.clone()));
         self.transient.insert(number, TransientInode { inode, lookups: 0 });
         number
     }
 
-    fn add(&mut self, entity: Entity, arrays: &OpenArrays) -> Arc<Inode> {
+    fn add(&mut self, entity: Entity, source: &Arc<StateSource>) -> Arc<Inode> {
         let (first, inodes) =
             if entity.is_sidecar() { (FIRST_SIDECAR, &mut self.sidecars) } else { (1, &mut self.by_number) };
-        let inode = Inode::new(first + inodes.len() as u64, entity.clone(), arrays);
+        let inode = Inode::new(first + inodes.len() as u64, entity, source);
         inodes.push(inode.clone());
-        self.by_entity.insert(entity, inode.clone());
+        self.by_entity.replace(ByEntity(inode.clone()));
         inode
     }
 }
@@ -211,17 +306,26 @@ impl InodeTable {
         let mut inner = InodeIndex {
             by_number: Vec::new(),
             sidecars: Vec::new(),
-            by_entity: HashMap::new(),
+            by_entity: HashSet::new(),
             transient: HashMap::new(),
             next_transient: FIRST_TRANSIENT,
         };
-        inner.add(Entity::new(EntityKind::Group, ""), &arrays);
-        InodeTable { inner: RwLock::new(inner), arrays, observer: OnceLock::new() }
+        let source = Arc::new(StateSource { arrays, end_observer: OnceLock::new() });
+        inner.add(Entity::new(EntityKind::Group, ""), &source);
+        InodeTable { inner: RwLock::new(inner), source, observer: OnceLock::new() }
     }
 
     /// Gives each change to `observer` from now on.
     pub fn observe(&self, observer: ChangeObserver) {
         let _ = self.observer.set(observer);
+    }
+
+    /// Gives each change of a written end to `observer` from now on.
+    pub fn observe_written_ends(&self, observer: WrittenEndObserver) {
+        let _ = self.source.end_observer.set(observer);
+        for inode in &self.inner.read().by_number {
+            inode.known_state().into_iter().for_each(|state| inode.observe_written_end(state));
+        }
     }
 
     fn report(&self, change: InodeChange<'_>) {
@@ -235,15 +339,16 @@ impl InodeTable {
         let FormerInode { number, entity, lookups, size_bytes, is_retired, is_closed_to_opens } = former;
         let inode = if entity.is_transient() {
             let mut inner = self.inner.write();
-            let inode = Inode::new(number, entity.clone(), &self.arrays);
-            inner.by_entity.insert(entity, inode.clone());
+            let inode = Inode::new(number, entity, &self.source);
+            inner.by_entity.replace(ByEntity(inode.clone()));
             inner.transient.insert(number, TransientInode { inode: inode.clone(), lookups });
             inode
         } else if number == ROOT {
             self.get(ROOT)?
         } else {
-            self.inner.write().add(entity, &self.arrays)
+            self.inner.write().add(entity, &self.source)
         };
+        inode.is_former.store(true, Ordering::Release);
         inode.known_size.store(size_bytes.unwrap_or(u64::MAX), Ordering::Release);
         if is_retired {
             self.retire(&inode);
@@ -252,8 +357,6 @@ impl InodeTable {
             inode.is_closed_to_opens.store(true, Ordering::Release);
             self.inner.write().by_entity.remove(&inode.entity);
         }
-        // The chunks that its pages were made of are not known any more.
-        inode.page_cache_users.drops.mark_outdated();
         (inode.number == number).then_some(inode)
     }
 
@@ -298,8 +401,8 @@ impl InodeTable {
         }
         // The lookup and its count are one step: a forget in between would remove the inode.
         let mut inner = self.inner.write();
-        let known = inner.by_entity.get(entity).map(|inode| inode.number);
-        let number = known.unwrap_or_else(|| inner.add_transient(entity, &self.arrays));
+        let known = inner.by_entity.get(entity).map(|ByEntity(inode)| inode.number);
+        let number = known.unwrap_or_else(|| inner.add_transient(entity, &self.source));
         if let Some(transient) = inner.transient.get_mut(&number) {
             transient.lookups += 1;
             if known.is_none() {
@@ -323,7 +426,7 @@ impl InodeTable {
             return;
         }
         if let Some(TransientInode { inode, .. }) = inner.transient.remove(&number)
-            && inner.by_entity.get(&inode.entity).is_some_and(|now| now.number == number)
+            && inner.by_entity.get(&inode.entity).is_some_and(|ByEntity(now)| now.number == number)
         {
             inner.by_entity.remove(&inode.entity);
         }
@@ -340,14 +443,14 @@ impl InodeTable {
 
     /// Returns the inode of an entity that is not transient. Its first use creates it.
     pub fn get_or_add(&self, entity: &Entity) -> Arc<Inode> {
-        if let Some(inode) = self.inner.read().by_entity.get(entity) {
+        if let Some(ByEntity(inode)) = self.inner.read().by_entity.get(entity) {
             return inode.clone();
         }
         let mut inner = self.inner.write();
         match inner.by_entity.get(entity) {
-            Some(inode) => inode.clone(),
+            Some(ByEntity(inode)) => inode.clone(),
             None => {
-                let inode = inner.add(entity.clone(), &self.arrays);
+                let inode = inner.add(entity.clone(), &self.source);
                 self.report(InodeChange::Added(&inode));
                 inode
             }
@@ -356,17 +459,18 @@ impl InodeTable {
 
     /// Returns the inode of an entity, if it has one.
     pub fn find(&self, entity: &Entity) -> Option<Arc<Inode>> {
-        self.inner.read().by_entity.get(entity).cloned()
+        self.inner.read().by_entity.get(entity).map(|ByEntity(inode)| inode.clone())
     }
 
     /// Marks an array's inode stale and hides it from lookups. The next use of its entity gets a new number.
     pub fn retire(&self, inode: &Inode) {
         let mut inner = self.inner.write();
-        if let Some(shared) = &inode.shared {
-            self.arrays.retire(shared);
+        // This makes the state of a file that was not used, so that a later use does not find the array that takes its place.
+        if let Some(shared) = &inode.state().shared {
+            self.source.arrays.retire(shared);
         }
         self.report(InodeChange::Retired(inode.number));
-        if inner.by_entity.get(&inode.entity).is_some_and(|now| now.number == inode.number) {
+        if inner.by_entity.get(&inode.entity).is_some_and(|ByEntity(now)| now.number == inode.number) {
             inner.by_entity.remove(&inode.entity);
         }
     }
@@ -374,7 +478,8 @@ impl InodeTable {
     /// Returns the inodes of a node and of all nodes below it, with those of their views and companion files.
     pub fn inodes_below(&self, path: &str) -> Vec<Arc<Inode>> {
         let inner = self.inner.read();
-        inner.by_entity.values().filter(|inode| is_at_or_below(&inode.entity.path, path)).cloned().collect()
+        let inodes = inner.by_entity.iter().map(|ByEntity(inode)| inode);
+        inodes.filter(|inode| is_at_or_below(&inode.entity.path, path)).cloned().collect()
     }
 
     /// Retires the inodes of a node and of all nodes below it, and returns the open arrays among them. The kernel must not mix what
@@ -397,12 +502,24 @@ impl InodeTable {
 
     /// Returns the arrays that have been opened.
     pub fn opened_arrays(&self) -> Vec<Arc<Inode>> {
-        self.inner.read().by_number.iter().filter(|inode| inode.open_array().is_some()).cloned().collect()
+        self.inner
+            .read()
+            .by_number
+            .iter()
+            .filter(|inode| inode.known_state().is_some() && inode.open_array().is_some())
+            .cloned()
+            .collect()
     }
 
     /// Returns the arrays with requests or errors, for the metrics.
     pub fn used_arrays(&self) -> Vec<Arc<Inode>> {
-        self.inner.read().by_number.iter().filter(|inode| inode.counters.is_used()).cloned().collect()
+        self.inner
+            .read()
+            .by_number
+            .iter()
+            .filter(|inode| inode.known_state().is_some_and(|state| state.counters.is_used()))
+            .cloned()
+            .collect()
     }
 }
 
@@ -442,6 +559,23 @@ mod tests {
         assert_eq!(table.get_or_add(&Entity::new(EntityKind::Array, "a/t")).number, array.number);
         assert!(table.get(array.number).is_some_and(|found| found.entity == array.entity));
         assert!(table.get(0).is_none() && table.get(99).is_none());
+    }
+
+    /// A program that lists a store makes an inode for each array and sidecar, and opens none of them.
+    #[test]
+    fn inodes_that_are_only_looked_up_are_small() {
+        assert!(size_of::<Inode>() <= 128, "{}", size_of::<Inode>());
+        let table = table();
+        let entity = Entity::new(EntityKind::Array, "t");
+        let inode = table.get_or_add(&entity);
+        assert!(!inode.is_stale() && inode.open_array().is_none() && table.used_arrays().is_empty());
+        assert!(inode.known_state().is_none());
+        // Its array has gone before it was used: a later use must not find the one that takes its place.
+        table.retire(&inode);
+        let new = table.get_or_add(&entity);
+        assert!(inode.is_stale() && !new.is_stale());
+        let arrays = [&inode, &new].map(|inode| inode.state().shared.clone());
+        assert!(arrays[0].as_ref().zip(arrays[1].as_ref()).is_some_and(|(old, new)| !Arc::ptr_eq(old, new)));
     }
 
     #[test]

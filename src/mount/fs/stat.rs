@@ -71,7 +71,8 @@ impl FileAttributes {
         }
         // The handles of a file that has changed since they were opened still read the old content.
         if matches!(inode.entity.kind, EntityKind::Companion(..)) && found.attributes.inode != inode.number {
-            let snapshot = inode.snapshot.lock().upgrade().ok_or(Failure::Errno(libc::ESTALE))?;
+            let snapshot = inode.known_state().and_then(|state| state.snapshot.lock().upgrade());
+            let snapshot = snapshot.ok_or(Failure::Errno(libc::ESTALE))?;
             (found.attributes.inode, found.attributes.size_bytes) = (inode.number, snapshot.size_bytes());
         }
         Ok(found)
@@ -110,14 +111,18 @@ impl FileAttributes {
         }
         let (info, mut size_bytes) = self.facts(entity, &cached, blocking)?;
         let inode = inodes.find(entity);
-        if let Some(inode) = &inode {
-            if let EntityKind::Companion(..) = entity.kind {
-                inodes.record_size(inode, size_bytes);
-            }
-            inode.written_end.mark_size_known();
-            size_bytes = inode.written_end.shown_size(size_bytes);
+        if let Some(inode) = &inode
+            && let EntityKind::Companion(..) = entity.kind
+        {
+            inodes.record_size(inode, size_bytes);
         }
-        let is_growing = inode.is_some_and(|inode| inode.written_end.is_growing());
+        // A file that was not used is whole.
+        let written_end = inode.as_ref().and_then(|inode| Some(&inode.known_state()?.written_end));
+        if let Some(written_end) = written_end {
+            written_end.mark_size_known();
+            size_bytes = written_end.shown_size(size_bytes);
+        }
+        let is_growing = written_end.is_some_and(|end| end.is_growing());
         let draft = drafts.size_bytes(entity);
         let posix = info.posix.unwrap_or_else(Posix::default_for_object);
         let is_folder = entity.kind.is_folder();

@@ -62,7 +62,7 @@ impl ArrayFile {
         }
         let open = inode.open_array().ok_or(Failure::Errno(libc::EBADF))?;
         let array = open.array.as_ref().map_err(Error::clone)?;
-        let size_bytes = inode.written_end.shown_size(array.size_bytes());
+        let size_bytes = inode.state().written_end.shown_size(array.size_bytes());
         let length = size_bytes.saturating_sub(offset).min(u64::from(size));
         let range = offset..offset.saturating_add(length);
         let request = ReadRequest { reader: &self.reader, range, blocking, cancellation };
@@ -129,12 +129,12 @@ impl ArrayFile {
             self.io.gate.ensure_serving()?;
         }
         writer.set_closing(false);
-        inode.counters.writes.fetch_add(1, Ordering::Relaxed);
-        inode.counters.bytes_written.fetch_add(length as u64, Ordering::Relaxed);
+        inode.state().counters.writes.fetch_add(1, Ordering::Relaxed);
+        inode.state().counters.bytes_written.fetch_add(length as u64, Ordering::Relaxed);
         // A direct write fills no pages. A page of a memory map does, but the kernel never drops it before it has written it back.
         let fills_pages = !is_page && !self.cache_mode.is_direct();
         let range = offset..offset + length as u64;
-        let drops = &inode.page_cache_users.drops;
+        let drops = &inode.state().page_cache_users.drops;
         let page_drop = if fills_pages { drops.overtaken(range.clone()) } else { None };
         if let Some(end) = end.as_mut().filter(|end| end.end() >= Some(offset)) {
             let size_bytes = inode.array().map_or(size_bytes, |array| array.size_bytes());
@@ -148,7 +148,7 @@ impl ArrayFile {
 
     /// Returns whether a write at `offset` leaves a gap that must be zeroed.
     fn has_gap(&self, offset: u64) -> bool {
-        self.inode.written_end.get().is_some_and(|end| end < offset)
+        self.inode.state().written_end.get().is_some_and(|end| end < offset)
     }
 
     fn store(
@@ -174,11 +174,11 @@ impl ArrayFile {
     /// `closed_by` is the handle that is closed, and the process that closes it.
     fn ensure_complete(&self, closed_by: Option<(u64, u32)>) -> FsResult<()> {
         let ArrayFile { inode, writer: Some(writer), .. } = self else { return Ok(()) };
-        if inode.written_end.get().is_none() {
+        if inode.state().written_end.get().is_none() {
             return Ok(());
         }
         let is_left_to_others = closed_by.is_some_and(|(handle, process)| {
-            let end_guard = inode.written_end.lock();
+            let end_guard = inode.state().written_end.lock();
             // Pages that were written through a map arrive after the close.
             let may_be_mapped = writer.may_map && end_guard.is_untouched();
             let cut_by = end_guard.cut_by();
@@ -214,11 +214,11 @@ impl OpenFile for ArrayFile {
     fn write<'a>(&self, write: FileWrite<'a>) -> FsResult<BegunWrite<'a>> {
         let gate = &self.io.gate;
         let _entered = gate.enter_to_write(&self.inode.entity.path, write.is_page, write.blocking)?;
-        if let Some(written_bytes) = self.inode.written_end.written_by(write.request) {
+        if let Some(written_bytes) = self.inode.state().written_end.written_by(write.request) {
             // A daemon that has died did this already, and the kernel sends it again. The file may be longer since then. The pages of a
             // gap may not have been dropped.
             let mut written = BegunWrite::copied(written_bytes as usize);
-            written.accepted.page_drop = Some(self.inode.page_cache_users.drops.begin(None));
+            written.accepted.page_drop = Some(self.inode.state().page_cache_users.drops.begin(None));
             return Ok(written);
         }
         self.check_append(write.offset, write.is_page)?;
@@ -245,7 +245,7 @@ impl OpenFile for ArrayFile {
     fn seek(&self, start: u64, wants_hole: bool, cancellation: &Cancellation) -> FsResult<Option<u64>> {
         self.io.served.recheck(&self.inode)?;
         let array = self.inode.array()?;
-        let size_bytes = self.inode.written_end.shown_size(array.size_bytes());
+        let size_bytes = self.inode.state().written_end.shown_size(array.size_bytes());
         if start >= size_bytes {
             return Ok(None);
         }
@@ -271,7 +271,7 @@ impl OpenFile for ArrayFile {
             0 => self.io.extend_written(&self.inode, end, size_bytes),
             _ if mode == libc::FALLOC_FL_PUNCH_HOLE | keep || mode == libc::FALLOC_FL_ZERO_RANGE | keep => {
                 // Bytes after the written end of a truncated file keep their value.
-                let written_end = self.inode.written_end.get().unwrap_or(size_bytes);
+                let written_end = self.inode.state().written_end.get().unwrap_or(size_bytes);
                 let end = end.min(size_bytes).min(written_end);
                 self.write_zeros(offset, end, cancellation).map(|()| None)
             }
@@ -353,8 +353,8 @@ impl OpenFile for ArrayFile {
     fn record_page_read(&self, FileRange { offset, length }: FileRange) -> Option<PageRead> {
         self.open_drop.record_use();
         let range = offset..offset.saturating_add(length);
-        self.inode.page_cache_users.direct_writes.record_page_read(range.clone());
-        self.inode.page_cache_users.drops.record_read(range)
+        self.inode.state().page_cache_users.direct_writes.record_page_read(range.clone());
+        self.inode.state().page_cache_users.drops.record_read(range)
     }
 
     fn is_synchronous(&self, flags: i32) -> bool {
@@ -366,14 +366,14 @@ impl OpenFile for ArrayFile {
     }
 
     fn is_incomplete(&self) -> bool {
-        self.inode.written_end.get().is_some()
+        self.inode.state().written_end.get().is_some()
     }
 
     fn lossy_pages(&self) -> Option<PageDrop> {
         self.writer.as_ref()?;
         let open = self.inode.open_array()?;
         let is_lossy = open.array.as_ref().is_ok_and(|array| !array.is_lossless());
-        is_lossy.then(|| self.inode.page_cache_users.drops.begin(None))
+        is_lossy.then(|| self.inode.state().page_cache_users.drops.begin(None))
     }
 
     fn is_passthrough(&self) -> bool {
@@ -389,7 +389,7 @@ impl OpenFile for ArrayFile {
         match self.inode.open_array() {
             Some(open) => {
                 let mark = open.array.as_ref().ok().and_then(|array| array.store_mark());
-                self.inode.identity.content(&open.metadata, mark.as_deref(), *self.readers)
+                self.inode.state().identity.content(&open.metadata, mark.as_deref(), *self.readers)
             }
             None => Content::Unrepeatable,
         }

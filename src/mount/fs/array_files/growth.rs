@@ -60,7 +60,7 @@ impl Growth {
             return Ok(());
         }
         let size_bytes = inode.array()?.size_bytes();
-        if inode.written_end.shown_size(size_bytes) == offset {
+        if inode.state().written_end.shown_size(size_bytes) == offset {
             Ok(())
         } else {
             Err(Failure::Errno(libc::ESTALE))
@@ -80,7 +80,7 @@ impl Growth {
         };
         // A write that is refused must not have changed anything.
         array.writer().check_values(data).map_err(failed)?;
-        let mut guard = inode.written_end.lock();
+        let mut guard = inode.state().written_end.lock();
         if appends && guard.end().is_some() && !guard.is_growing() {
             // A truncated file is written from its start, and its end is not where an append would go.
             return Err(Failure::Errno(libc::EFBIG));
@@ -97,7 +97,7 @@ impl Growth {
             failure => failure,
         })?;
         // Another program may have been first.
-        if appends && inode.written_end.shown_size(size_bytes) != offset {
+        if appends && inode.state().written_end.shown_size(size_bytes) != offset {
             return Err(Failure::Errno(libc::ESTALE));
         }
         Ok(size_bytes)
@@ -118,9 +118,9 @@ impl Growth {
         }
         let writer = WriterState::open(&array, false)
             .inspect_err(|failure| self.io.log.record_failure(inode, &request(), failure))?;
-        let mut guard = inode.written_end.lock();
+        let mut guard = inode.state().written_end.lock();
         let is_zeroed = guard.end().is_some() || guard.was_cut();
-        let drops = &inode.page_cache_users.drops;
+        let drops = &inode.state().page_cache_users.drops;
         let grown =
             self.grow(inode, &mut guard, to, || drops.mark_new_size()).map_err(|failure| match failure {
                 Failure::Error(error) => failed(error),
@@ -147,7 +147,7 @@ impl Growth {
         mark_new_size: impl Fn(),
     ) -> FsResult<u64> {
         let path = &inode.entity.path;
-        let shared = inode.shared.as_ref().ok_or(Failure::Errno(libc::EBADF))?;
+        let shared = inode.state().shared.as_ref().ok_or(Failure::Errno(libc::EBADF))?;
         for _ in 0..MAX_ATTEMPTS {
             let array = inode.array()?;
             if array.size_bytes() >= to {

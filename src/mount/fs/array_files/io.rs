@@ -45,7 +45,7 @@ impl ArrayIo {
         write: FileWrite<'a>,
     ) -> FsResult<Option<PendingWrite<'a>>> {
         let FileWrite { offset, data, is_page, blocking, .. } = write;
-        let direct_writes = &inode.page_cache_users.direct_writes;
+        let direct_writes = &inode.state().page_cache_users.direct_writes;
         let (range, may_wait) = (offset..offset + data.len() as u64, blocking == Blocking::Yes);
         let outcome = if is_page {
             direct_writes.write_page(range.clone(), may_wait, |parts| {
@@ -100,12 +100,12 @@ impl ArrayIo {
         is_page: bool,
         blocking: Blocking,
     ) -> FsResult<ClosedGap<'a>> {
-        if inode.written_end.get().is_none() {
+        if inode.state().written_end.get().is_none() {
             return Ok(ClosedGap { end: None, page_drop: None });
         }
         let mut guard = match blocking {
-            Blocking::No => inode.written_end.try_lock().ok_or(Failure::WouldBlock)?,
-            Blocking::Yes => inode.written_end.lock(),
+            Blocking::No => inode.state().written_end.try_lock().ok_or(Failure::WouldBlock)?,
+            Blocking::Yes => inode.state().written_end.lock(),
         };
         if is_page || guard.end().is_none_or(|end| end >= offset) {
             return Ok(ClosedGap { end: Some(guard), page_drop: None });
@@ -127,7 +127,7 @@ impl ArrayIo {
         to: u64,
     ) -> FsResult<Option<PageDrop>> {
         let Some(start) = end_guard.end().filter(|&end| end < to) else { return Ok(None) };
-        let page_drop = inode.page_cache_users.drops.begin(Some(start..to));
+        let page_drop = inode.state().page_cache_users.drops.begin(Some(start..to));
         if end_guard.is_growing() && writer.array.fills_with_zeros() {
             // Nothing was written after the end of a growing file, so all of it is the fill value, which is zero.
             end_guard.advance(to, u64::MAX);

@@ -96,7 +96,7 @@ impl ArrayFiles {
         cancellation: &Cancellation,
     ) -> FsResult<Opened<ArrayFile>> {
         let only_writes = flags & libc::O_ACCMODE == libc::O_WRONLY;
-        let shared = inode.shared.as_ref().ok_or(Failure::Errno(libc::EBADF))?;
+        let shared = inode.state().shared.as_ref().ok_or(Failure::Errno(libc::EBADF))?;
         let path = &inode.entity.path;
         let shown_before = self.nodes.peek(path).map(|cached| shown_size(&cached));
         let cached = if writes { self.nodes.current(path)? } else { self.nodes.get_for_reader(path)? };
@@ -104,7 +104,7 @@ impl ArrayFiles {
         // If another program has changed the size, the kernel still uses the old one: on ESTALE it looks the name up again, learns
         // the new size, and repeats the open once. A growth by a program of this mount is not news, because the kernel gets the size
         // with the reply to that program. If it were, an open while programs append would be ESTALE twice, and fail.
-        let is_size_unknown = inode.written_end.is_size_unknown();
+        let is_size_unknown = inode.state().written_end.is_size_unknown();
         let shown = shown_size(&cached);
         let is_own_growth = || {
             let open = inode.open_array();
@@ -125,7 +125,7 @@ impl ArrayFiles {
             Some(Node::Group { .. }) | None => return Err(Failure::Errno(libc::ESTALE)),
         };
         let opening = inode.revalidate(shared, &array, cancellation)?;
-        let chosen = self.cache_policy.choose(&inode.page_cache_users, &array, only_writes);
+        let chosen = self.cache_policy.choose(&inode.state().page_cache_users, &array, only_writes);
         let Some(ChosenMode { cache_mode, page_drop, backing }) = chosen else {
             // The other handles use passthrough to another object, and the kernel has one object for each inode. They keep the old
             // inode, as with a replaced file.
@@ -152,7 +152,7 @@ impl ArrayFiles {
 
     /// Returns whether an array is the one that was open before a restart of the daemon, or whether nothing was.
     fn is_same(&self, inode: &Inode, metadata: &ArrayMetadata) -> bool {
-        inode.identity.is_of(metadata, self.nodes.member_mark(&inode.entity.path).as_deref())
+        inode.state().identity.is_of(metadata, self.nodes.member_mark(&inode.entity.path).as_deref())
     }
 
     /// Opens a file for a handle from before a restart of the daemon. The kernel has the file open, so its size and its pages stay as they
@@ -165,7 +165,7 @@ impl ArrayFiles {
         loss: impl FnOnce(&Array) -> Option<UnreportedLoss>,
     ) -> FsResult<ArrayFile> {
         let stale = Failure::Errno(libc::ESTALE);
-        let shared = inode.shared.as_ref().ok_or(Failure::Errno(libc::EBADF))?;
+        let shared = inode.state().shared.as_ref().ok_or(Failure::Errno(libc::EBADF))?;
         let path = &inode.entity.path;
         let cached =
             if writing.is_some() { self.nodes.current(path)? } else { self.nodes.get_for_reader(path)? };
@@ -181,7 +181,7 @@ impl ArrayFiles {
         }
         let readers = shared.audience.admit(self.permissions.readers(cached.node.as_deref()));
         let array = self.arrays.open(shared, cached.node_state())?;
-        inode.written_end.lock().end_growth_at(array.size_bytes());
+        inode.state().written_end.lock().end_growth_at(array.size_bytes());
         let writer = match writing {
             Some(OpenForWriting { may_map, .. }) => Some(WriterState::reopen(&array, may_map, loss(&array))?),
             None => None,
@@ -210,7 +210,7 @@ impl ArrayFiles {
         let is_described_otherwise = matches!(writer, Err(Failure::Error(Error::Stale { .. })));
         // In a remote store the comparison would cost requests for all groups above.
         let is_due = writer.is_ok() && !store.is_remote();
-        let is_first = is_due && !inode.copies_compared.swap(true, Ordering::Relaxed);
+        let is_first = is_due && !inode.state().copies_compared.swap(true, Ordering::Relaxed);
         if !is_described_otherwise && !is_first {
             return writer;
         }
@@ -253,11 +253,11 @@ impl ArrayFiles {
             return Err(Failure::Errno(libc::EINVAL));
         }
         // Even if this fails, readers see zeros: dirty chunks that could not be stored are stored later.
-        let page_drop = inode.page_cache_users.drops.begin(None);
+        let page_drop = inode.state().page_cache_users.drops.begin(None);
         self.with_open(inode, || self.io.zero(inode))?;
         if has_new_attributes {
             // The file was growing, and is written to its end now.
-            inode.written_end.lock().make_whole();
+            inode.state().written_end.lock().make_whole();
         }
         self.io.gate.ensure_serving()?;
         Ok(SizeChange { page_drop: Some(page_drop), has_new_attributes })

@@ -29,7 +29,7 @@ impl ArrayIo {
             // Without a writer that then writes the data anew, truncate(2) could only destroy it.
             return if to == size_bytes { Ok(None) } else { Err(Failure::Errno(libc::EINVAL)) };
         }
-        let mut end_guard = inode.written_end.lock();
+        let mut end_guard = inode.state().written_end.lock();
         let end = end_guard.end().unwrap_or(size_bytes);
         if to < end {
             end_guard.cut(to, process);
@@ -43,7 +43,7 @@ impl ArrayIo {
             return Ok(None);
         }
         let page_drop = if end == 0 && to == size_bytes && !end_guard.is_growing() {
-            let page_drop = inode.page_cache_users.drops.begin(Some(end..to));
+            let page_drop = inode.state().page_cache_users.drops.begin(Some(end..to));
             self.zero(inode)?;
             Some(page_drop)
         } else {
@@ -60,7 +60,7 @@ impl ArrayIo {
 
     /// Moves the written end of a truncated file up to `to`, as fallocate(2) does. Returns the pages to drop.
     pub fn extend_written(&self, inode: &Inode, to: u64, size_bytes: u64) -> FsResult<Option<PageDrop>> {
-        match inode.written_end.get() {
+        match inode.state().written_end.get() {
             Some(end) if end < to => self.set_written_end(inode, 0, to, size_bytes),
             _ => Ok(None),
         }
@@ -68,15 +68,15 @@ impl ArrayIo {
 
     /// Makes a file whole after its last writer is gone. If that writer left it incomplete, this is logged.
     pub fn finish_truncation(&self, inode: &Inode, array: &Array) {
-        let mut end_guard = inode.written_end.lock();
+        let mut end_guard = inode.state().written_end.lock();
         if array.writer().has_writers() {
             return;
         }
         let is_growth = end_guard.is_growing();
         if is_growth {
             // From now on its size is that of the array, which is longer.
-            inode.page_cache_users.drops.mark_new_size();
-            inode.written_end.mark_size_unknown();
+            inode.state().page_cache_users.drops.mark_new_size();
+            inode.state().written_end.mark_size_unknown();
         }
         if let Some(written_bytes) = end_guard.forget() {
             let size_bytes = inode.array().map_or(array.size_bytes(), |array| array.size_bytes());

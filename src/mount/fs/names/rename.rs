@@ -176,8 +176,8 @@ impl NameChanges {
         let written = self.write_over(file, content, target).and_then(|()| opened.flush(0, 0));
         opened.release();
         written?;
-        inode.page_cache_users.drops.mark_outdated();
-        Ok(Some((inode.number, inode.page_cache_users.drops.begin(None))))
+        inode.state().page_cache_users.drops.mark_outdated();
+        Ok(Some((inode.number, inode.state().page_cache_users.drops.begin(None))))
     }
 
     fn write_over(&self, file: &ScratchFile, content: &ScratchContent, target: &Entity) -> FsResult<()> {

@@ -133,7 +133,7 @@ fn former_mode(inode: &Inode, record: &OpenRecord) -> CacheMode {
         (false, true) => FormerMode::Direct,
         (false, false) => FormerMode::Cached,
     };
-    CacheMode::restore(&inode.page_cache_users, mode)
+    CacheMode::restore(&inode.state().page_cache_users, mode)
 }
 
 /// A file or folder that was open before a restart of the daemon.
@@ -163,8 +163,8 @@ impl FormerFile {
     ) -> Self {
         let mut of_array = None;
         if let Content::Array { form, shape, readers } = &record.content {
-            inode.identity.expect(form.clone(), shape.clone());
-            of_array = inode.shared.as_ref().map(|shared| shared.audience.admit(*readers));
+            inode.state().identity.expect(form.clone(), shape.clone());
+            of_array = inode.state().shared.as_ref().map(|shared| shared.audience.admit(*readers));
         }
         let cache_mode = (inode.entity.kind == EntityKind::Array).then(|| former_mode(&inode, &record));
         let (file, opening) = (OnceLock::new(), Mutex::new(()));

@@ -27,7 +27,7 @@ use crate::hierarchy::author;
 use crate::mount::fs::accesses::Accesses;
 use crate::mount::fs::entity::{Entity, EntityKind};
 use crate::mount::fs::error::Failure;
-use crate::mount::fs::inode::{FormerInode, Inode, InodeChange, InodeTable};
+use crate::mount::fs::inode::{FormerInode, InodeChange, InodeTable};
 use crate::mount::fs::names::table::NameTable;
 use crate::mount::fs::open_file::HandleTable;
 use crate::mount::fs::request::RequestLog;
@@ -105,11 +105,10 @@ impl Recovery {
         self.reopening.drafts.keep_journal(journal);
         self.parts.names.keep_session(journal, &(descriptors.clone() as Arc<dyn DescriptorHolder>));
         let inodes = journal.clone();
-        self.parts.inodes.observe(Box::new(move |change| {
-            if let InodeChange::Added(inode) = change {
-                record_written_end(&inodes, inode);
-            }
-            inodes.append(&change_record(change));
+        self.parts.inodes.observe(Box::new(move |change| inodes.append(&change_record(change))));
+        let ends = journal.clone();
+        self.parts.inodes.observe_written_ends(Arc::new(move |inode, end| {
+            ends.append(&Record::WrittenEnd { inode, end })
         }));
         let _ = self.reopening.journal.set(journal.clone());
     }
@@ -128,7 +127,7 @@ impl Recovery {
             })?;
             self.parts.engine.keep_unstored(File::from(unstored), true)?;
         }
-        self.restore_inodes(journal, state)?;
+        self.restore_inodes(state)?;
         self.parts.inodes.keep_transients_after(state.last_transient);
         self.parts.handles.keep_numbers_after(state.last_handle);
         self.parts.intents.restore(state.begun.iter().copied());
@@ -156,7 +155,7 @@ impl Recovery {
         Ok(())
     }
 
-    fn restore_inodes(&self, journal: &Arc<Journal>, state: &SessionState) -> Result<()> {
+    fn restore_inodes(&self, state: &SessionState) -> Result<()> {
         let passthrough: Vec<u64> =
             state.open.values().filter(|open| open.is_passthrough).map(|open| open.inode).collect();
         for (&number, known) in &state.inodes {
@@ -178,9 +177,8 @@ impl Recovery {
             let lacking = || Error::Usage(format!("the session lacks the inode before {number}"));
             let inode = self.parts.inodes.restore(former).ok_or_else(lacking)?;
             if let Some(end) = state.written_ends.get(&number) {
-                inode.written_end.restore(end);
+                inode.state().written_end.restore(end);
             }
-            record_written_end(journal, &inode);
         }
         Ok(())
     }
@@ -300,14 +298,6 @@ fn may_succeed_later(failure: &Failure) -> bool {
 
 fn cannot_record(error: io::Error) -> Error {
     Error::Usage(format!("cannot record what is written, for a daemon that dies: {error}"))
-}
-
-fn record_written_end(journal: &Arc<Journal>, inode: &Inode) {
-    if inode.entity.kind == EntityKind::Array && inode.entity.view.is_none() {
-        let (journal, inode_number) = (journal.clone(), inode.number);
-        let observer = move |end| journal.append(&Record::WrittenEnd { inode: inode_number, end });
-        inode.written_end.observe(Box::new(observer));
-    }
 }
 
 fn change_record(change: InodeChange<'_>) -> Record {

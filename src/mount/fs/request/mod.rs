@@ -109,8 +109,8 @@ impl RequestLog {
 
     /// Counts a read of an array that succeeded.
     pub fn record_read(&self, inode: &Inode, bytes: u64) {
-        inode.counters.reads.fetch_add(1, Ordering::Relaxed);
-        inode.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+        inode.state().counters.reads.fetch_add(1, Ordering::Relaxed);
+        inode.state().counters.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.metrics.record_read(bytes);
     }
 
@@ -137,7 +137,7 @@ impl RequestLog {
         if matches!(error, Error::Cancelled { .. }) {
             return; // The watchdog, which sent the reply, has logged it.
         }
-        inode.counters.errors.fetch_add(1, Ordering::Relaxed);
+        inode.state().counters.errors.fetch_add(1, Ordering::Relaxed);
         self.metrics.record_error(error);
         self.failures.record(request, &inode.entity.shown_path(), error);
     }

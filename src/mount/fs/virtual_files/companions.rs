@@ -228,7 +228,7 @@ impl Companions {
         if self.inodes.find(entity).is_none_or(|current| current.number != inode.number) {
             return Err(Failure::Errno(libc::ESTALE));
         }
-        let mut snapshot = inode.snapshot.lock();
+        let mut snapshot = inode.state().snapshot.lock();
         let file = snapshot.upgrade().unwrap_or(file);
         *snapshot = Arc::downgrade(&file);
         Ok(file)
@@ -244,7 +244,7 @@ impl Companions {
         fingerprint: u64,
     ) -> FsResult<Arc<VirtualFile>> {
         let stale = Failure::Errno(libc::ESTALE);
-        let mut snapshot = inode.snapshot.lock();
+        let mut snapshot = inode.state().snapshot.lock();
         if let Some(file) = snapshot.upgrade() {
             return if file.fingerprint() == fingerprint { Ok(file) } else { Err(stale) };
         }
@@ -306,7 +306,8 @@ impl Companions {
     /// Hides the inode of a file from lookups if its handles read another content.
     fn retire_changed(&self, entity: &Entity, file: Option<&VirtualFile>) {
         let Some(inode) = self.inodes.find(entity) else { return };
-        let Some(snapshot) = inode.snapshot.lock().upgrade() else { return };
+        let snapshot = inode.known_state().and_then(|state| state.snapshot.lock().upgrade());
+        let Some(snapshot) = snapshot else { return };
         if !file.is_some_and(|file| file.has_same_segments(&snapshot)) {
             self.inodes.retire(&inode);
         }

@@ -225,7 +225,7 @@ impl InternalFiles {
         let inodes = self.inodes.used_arrays();
         let paths: Vec<_> = inodes.iter().map(|inode| inode.entity.shown_path()).collect();
         let arrays: Vec<_> =
-            paths.iter().zip(&inodes).map(|(path, inode)| (&**path, &inode.counters)).collect();
+            paths.iter().zip(&inodes).map(|(path, inode)| (&**path, &inode.state().counters)).collect();
         self.metrics_of(&arrays) + &members_metrics(self.nodes.store().as_ref(), &arrays)
     }
 
@@ -244,7 +244,7 @@ impl InternalFiles {
         };
         let inodes = self.inodes.used_arrays();
         let sum = |counter: fn(&ArrayCounters) -> &AtomicU64| {
-            inodes.iter().map(|inode| counter(&inode.counters).load(Ordering::Relaxed)).sum()
+            inodes.iter().map(|inode| counter(&inode.state().counters).load(Ordering::Relaxed)).sum()
         };
         let (lines, lost_lines) = self.accesses.lines();
         let served = self.log.metrics().read_bytes().max(1) as f64;

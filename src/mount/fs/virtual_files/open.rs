@@ -96,7 +96,7 @@ impl OpenVirtualFile {
         if readers.len() != self.arrays.len() {
             return Err(Failure::Errno(libc::ESTALE));
         }
-        let shared = self.arrays.iter().map(|array| array.inode.shared.as_ref());
+        let shared = self.arrays.iter().map(|array| array.inode.state().shared.as_ref());
         let admitted =
             shared.zip(readers).filter_map(|(shared, readers)| Some(shared?.audience.admit(*readers)));
         self._former_readers = admitted.collect();
@@ -141,8 +141,8 @@ impl OpenVirtualFile {
             // Several parts of a file in a row may come from one array: for it, this is one request.
             let is_another = before.replace(array).is_none_or(|before| !Arc::ptr_eq(before, array));
             if let Some(ArrayInUse { inode, .. }) = self.in_use(array) {
-                inode.counters.reads.fetch_add(u64::from(is_another), Ordering::Relaxed);
-                inode.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+                inode.state().counters.reads.fetch_add(u64::from(is_another), Ordering::Relaxed);
+                inode.state().counters.bytes.fetch_add(bytes, Ordering::Relaxed);
             }
         }
         if all_bytes > 0 {
