@@ -4,7 +4,7 @@
 //! have written would be lost, and stays otherwise; while that is decided, no request changes anything in it; afterwards its inodes are
 //! stale. A member that leaves holds up no other one.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub struct Members {
     /// Held while the definitions are read again.
     reading: Mutex<()>,
     /// Gets the definitions whenever a member has begun or ended, if the session is to outlive this daemon.
-    journal: OnceLock<Arc<Journal>>,
+    journal: Mutex<Option<Arc<Journal>>>,
 }
 
 impl Members {
@@ -50,7 +50,7 @@ impl Members {
             engine: parts.engine.clone(),
             patience: parts.options.request_deadline,
             reading: Mutex::default(),
-            journal: OnceLock::new(),
+            journal: Mutex::default(),
         }
     }
 
@@ -62,12 +62,14 @@ impl Members {
     /// Records the definitions of the members that are mounted, now and after each change: the next daemon uses them if the file has a
     /// fault by then.
     pub fn keep_journal(&self, journal: &Arc<Journal>) {
-        let _ = self.journal.set(journal.clone());
+        *self.journal.lock() = Some(journal.clone());
         self.record();
     }
 
     fn record(&self) {
-        if let (Some(journal), Some(catalogue)) = (self.journal.get(), self.nodes.store().catalogue()) {
+        // Locked before the definitions are looked at: of two members that leave at the same time, the later one has the last word.
+        let journal = self.journal.lock();
+        if let (Some(journal), Some(catalogue)) = (&*journal, self.nodes.store().catalogue()) {
             journal.append(&Record::Catalogue { text: catalogue.text() });
         }
     }

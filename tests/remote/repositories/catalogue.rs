@@ -5,13 +5,14 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::repositories::made::{local, made};
 use crate::support::mounted::Mount;
 use crate::support::place::{copy_demo, wait_for};
+use crate::support::say;
 use crate::support::servers::{Kind, Server};
 
 fn copy(from: &Path, to: &Path) {
@@ -39,7 +40,7 @@ fn state_of(mount: &Mount, name: &str) -> String {
 #[ignore = "full: needs s3s-fs"]
 fn repositories_and_buckets_are_members_like_others() {
     let Some(made) = made("repositories in a catalogue") else { return };
-    let folder = tempfile::tempdir().unwrap();
+    let (folder, started) = (tempfile::tempdir().unwrap(), Instant::now());
     let content = folder.path().join("content");
     copy(&made.stores(), &content);
     let demo = content.join("demo.zarr");
@@ -94,15 +95,19 @@ fn repositories_and_buckets_are_members_like_others() {
     write("writable", 6);
     assert_eq!(fs::read(mount.path("bucket/small/spiral")).unwrap()[..100], [6; 100]);
     assert_eq!(fs::read(mount.path("over/small/spiral")).unwrap()[..100], [5; 100]);
+    say(&format!("read and written after {:?}", started.elapsed()));
     // The server stops: its members hold up neither the others nor the root.
     let open = File::open(mount.path("bucket/climate/temperature")).unwrap();
     server.signal("STOP");
-    for number in 0..40 {
-        let file = open.try_clone().unwrap();
-        std::thread::spawn(move || file.read_at(&mut [0; 10], number * 250_000));
-        let path = mount.path(&format!("writable/new{number}"));
-        std::thread::spawn(move || fs::create_dir(path));
-    }
+    let programs: Vec<_> = (0..20)
+        .map(|number| {
+            let file = open.try_clone().unwrap();
+            let path = mount.path(&format!("writable/new{number}"));
+            let read = std::thread::spawn(move || file.read_at(&mut [0; 10], number * 150_000).map(drop));
+            (read, std::thread::spawn(move || fs::create_dir(path)))
+        })
+        .collect();
+    drop(open);
     std::thread::sleep(Duration::from_millis(300));
     for _ in 0..3 {
         assert!(fs::read_dir(mount.point()).unwrap().count() > 10);
@@ -112,8 +117,14 @@ fn repositories_and_buckets_are_members_like_others() {
         assert!(path.starts_with("here") && fs::read(mount.path(path)).unwrap() == *bytes);
     }
     server.signal("CONT");
-    wait_for(|| mount.path("writable/new39").is_dir());
+    say(&format!("the server goes on after {:?}", started.elapsed()));
+    for (number, (read, made)) in programs.into_iter().enumerate() {
+        read.join().unwrap().unwrap();
+        made.join().unwrap().unwrap();
+        assert!(mount.path(&format!("writable/new{number}")).is_dir());
+    }
     wait_for(|| state_of(&mount, "bucket") == "open");
     assert_eq!(fs::read(mount.path("bucket/small/spiral")).unwrap()[..100], [6; 100]);
+    say(&format!("all is well after {:?}", started.elapsed()));
     mount.unmount();
 }
