@@ -106,7 +106,7 @@ pub struct Options {
     pub utab_words: Vec<String>,
     /// The log file. The command line opens it; it is here so that a log file inside the store is refused.
     pub log_file: Option<PathBuf>,
-    /// The file that says who has read what.
+    /// The access log.
     pub access_log: Option<PathBuf>,
     /// The group that may read the metrics, without the names of arrays.
     pub stats_group: Option<u32>,

@@ -1,4 +1,4 @@
-//! The form of what an open file has read: boxes in the array's axes, of which a chunk shape can be derived.
+//! The form of what an open file has read: boxes in the array's axes, from which a chunk shape can be derived.
 //!
 //! Reads that continue each other are joined to runs of the file. A run is cut into boxes, and boxes that are neighbours along one axis are
 //! joined, until they have [`UNIT_BYTES`]: a program that reads one row after the other has read a plane. What remains is a count for each
@@ -24,7 +24,7 @@ pub const MAX_RANK: usize = 8;
 pub struct BoxKind {
     /// The lengths along the axes of the file, the slowest first.
     pub shape: Vec<u64>,
-    /// How many of them there were.
+    /// How many boxes have it.
     pub count: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What one open file reads, and its line in the access log.
+//! The reads of one open file, and its line in the access log.
 //!
 //! Uses its neighbours, and `array` for the meter of decoded bytes. A read locks the state of its handle for a moment, before its reply is
 //! sent: a program that has its last bytes may close at once.
@@ -15,12 +15,12 @@ use crate::mount::access_log::boxes::{BoxKind, ReadBoxes};
 use crate::mount::access_log::opener::Opener;
 use crate::mount::access_log::ranges::MergedRanges;
 
-/// The array in a file, as its reads are related to its chunks.
+/// The array in a file: what relates its reads to its chunks.
 #[derive(Clone, Debug)]
 pub struct ArrayForm {
-    /// Its shape, in its own order, as all that follows.
+    /// Its shape, in the array's own order of axes.
     pub shape: Vec<u64>,
-    /// The shape of its chunks; of inner chunks, if it is sharded.
+    /// The shape of its chunks, in the same order; of inner chunks, if it is sharded.
     pub chunk_shape: Vec<u64>,
     /// For each axis of the file, the slowest first, its place among the array's own.
     pub axes: Vec<usize>,
@@ -33,7 +33,7 @@ impl ArrayForm {
         self.axes.iter().filter_map(|&axis| self.shape.get(axis).copied()).collect()
     }
 
-    /// Returns what belongs to the axes of the file, in the array's own order.
+    /// Returns lengths along the axes of the file in the array's own order.
     fn own(&self, of_file: &[u64]) -> Vec<u64> {
         let mut own: Vec<(usize, u64)> = self.axes.iter().copied().zip(of_file.iter().copied()).collect();
         own.sort_by_key(|(axis, _)| *axis);
@@ -61,7 +61,7 @@ pub struct OpenedFile {
 /// Returns the form of the array in a file, once it is open. `None` if the file does not have the elements of one array.
 pub type FindForm = Box<dyn Fn() -> Option<ArrayForm> + Send + Sync>;
 
-/// What one open file reads.
+/// The reads of one open file.
 pub struct FileAccess {
     opener: Opener,
     file: OpenedFile,
@@ -89,7 +89,7 @@ enum FoundForm {
     /// Nothing was read yet.
     #[default]
     Unknown,
-    /// The file has none.
+    /// The file has no boxes.
     None,
     Boxes(ArrayForm, Box<ReadBoxes>),
 }
@@ -101,14 +101,14 @@ impl FoundForm {
     }
 }
 
-/// A read of a file that got a reply.
+/// A read of a file, with its reply.
 #[derive(Clone, Copy, Debug)]
 pub struct FileReply {
     /// The offset of its first byte.
     pub offset: u64,
     /// The bytes that the reply has; `None` if it is an error.
     pub length: Option<u64>,
-    /// Whether the kernel asked for pages of its cache.
+    /// Whether the kernel reads for its page cache.
     pub is_of_pages: bool,
     /// The time from the request to the reply.
     pub waited: Duration,
@@ -153,7 +153,7 @@ impl FileAccess {
         }
     }
 
-    /// Returns the line, with its end. `is_closed` says whether the file was closed, and not left to another daemon.
+    /// Returns the line, with its newline. `is_closed` says whether the file was closed, and not left to another daemon.
     pub fn line(&self, is_closed: bool) -> String {
         let mut reads = self.reads.lock();
         let OpenedFile { path, node, format, is_direct, is_passthrough, is_restarted } = &self.file;
@@ -214,8 +214,8 @@ fn form_members(form: &ArrayForm, boxes: &mut ReadBoxes) -> Map<String, Value> {
     members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Returns a value as one line. What a terminal or a reader of lines could take for more than text is escaped: names come from stores, and
-/// programs choose their own.
+/// Returns a value as one line. Characters that a terminal or a reader of lines could interpret are escaped: stores and programs choose the
+/// names.
 fn one_line(value: &Value) -> String {
     let text = value.to_string();
     let mut line = String::with_capacity(text.len() + 1);

@@ -1,4 +1,4 @@
-//! The ranges that an open file has read, in short: adjacent reads are one range, and there are at most [`MAX_RANGES`].
+//! The ranges that an open file has read, condensed: adjacent reads are one range, and there are at most [`MAX_RANGES`].
 //!
 //! Uses nothing.
 
@@ -10,11 +10,11 @@ pub const MAX_RANGES: usize = 16;
 /// Ranges of a file that do not touch each other.
 #[derive(Debug, Default)]
 pub struct MergedRanges {
-    /// In no order.
+    /// Not sorted.
     ranges: Vec<Range<u64>>,
-    /// How many further ranges there were.
+    /// How many ranges were left out.
     more: u64,
-    /// The last of these.
+    /// The last range that was left out.
     last_more: Range<u64>,
 }
 

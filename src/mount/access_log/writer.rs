@@ -1,7 +1,7 @@
 //! The queue of lines, and the thread that writes them.
 //!
-//! Uses `mount/log_file.rs`. A request only puts its line into the queue, which never waits. The thread writes what has come together at
-//! once. A line that cannot be written is lost: it is counted, and the first one is logged.
+//! Uses `mount/log_file.rs`. A request only puts its line into the queue, which never waits. The thread writes all
+//! lines that are in the queue at once. A line that cannot be written is lost: it is counted, and the first one is logged.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -16,16 +16,16 @@ use crate::mount::log_file::{LogFile, LogReaders};
 
 /// The most lines that wait to be written.
 const QUEUE_LINES: usize = 4096;
-/// The thread writes this many bytes at a time, and one line more.
+/// The thread writes at most this many bytes at a time, and the rest of the last line.
 const BATCH_BYTES: usize = 64 << 10;
-/// How long a further loss of lines is not logged.
+/// After a loss of lines was logged, the next one is not logged for this long.
 const SILENCE: Duration = Duration::from_secs(60);
 /// How long the end of the mount waits for the last lines.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
 enum Message {
     Line(String),
-    /// A request for a sign that all lines before it are written.
+    /// Asks for a signal once all lines before it are written.
     Flush(SyncSender<()>),
 }
 
@@ -68,14 +68,14 @@ impl AccessLog {
         Ok(AccessLog { queue, counts })
     }
 
-    /// Puts a line into the queue, with its end. It is lost if there is no room.
+    /// Puts a line, with its newline, into the queue. The line is lost if the queue is full.
     pub fn add(&self, line: String) {
         if self.queue.try_send(Message::Line(line)).is_err() {
             self.counts.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Waits until all lines are written, but not long.
+    /// Waits until all lines are written, for [`LAST_LINES`] at most.
     pub fn flush(&self) {
         let deadline = Instant::now() + LAST_LINES;
         let (sign, written) = sync_channel(1);
@@ -107,15 +107,15 @@ struct LineWriter<W> {
     counts: Arc<LineCounts>,
     /// Whether the file ends in the middle of a line.
     is_torn: bool,
-    /// How many lost lines were known at the last report.
+    /// How many lines were lost at the last report.
     seen_lost: u64,
-    /// Whether the log says that lines are lost.
+    /// Whether the mount's log says that lines are being lost.
     is_losing: bool,
     logged_at: Option<Instant>,
 }
 
 impl<W: Write> LineWriter<W> {
-    /// Writes lines until nobody can send any.
+    /// Writes lines until the queue is closed.
     fn run(&mut self, messages: &Receiver<Message>) {
         while let Ok(first) = messages.recv() {
             let (mut batch, mut signs) = (String::new(), Vec::new());
@@ -161,7 +161,7 @@ impl<W: Write> LineWriter<W> {
         failure
     }
 
-    /// Logs that lines are lost, and that lines are written again, each once in [`SILENCE`].
+    /// Logs that lines are lost, at most once in [`SILENCE`], and that lines are written again.
     fn report(&mut self, failure: Option<&io::Error>) {
         let (lost, now, shown) = (self.counts.lost.load(Ordering::Relaxed), Instant::now(), &self.shown);
         let is_silent = self.logged_at.is_some_and(|at| now.duration_since(at) < SILENCE);
@@ -175,7 +175,7 @@ impl<W: Write> LineWriter<W> {
             }
             self.seen_lost = lost;
         } else if self.is_losing && failure.is_none() {
-            log::warn!("{shown}: the access log goes on; {lost} lines were lost");
+            log::warn!("{shown}: lines of the access log are written again; {lost} were lost");
             self.is_losing = false;
         }
     }

@@ -1,7 +1,7 @@
 //! The files whose reads the access log records, from their opens to their closes.
 //!
-//! Uses `mount/access_log`, the inodes, the handles, and the journal for who has opened a file. Reports of the mount about itself, and
-//! files that are not arrays yet, are not recorded.
+//! Uses `mount/access_log`, the inodes, the handles, and the journal, which has the openers for the next daemon. The mount's reports about
+//! itself, and files that are not arrays yet, are not recorded.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -45,7 +45,7 @@ impl Accesses {
         let _ = self.log.set(log);
     }
 
-    /// Records who opens files in this journal, for another daemon.
+    /// Records the openers of files in this journal, for another daemon.
     pub fn keep_journal(&self, journal: &Arc<Journal>) {
         let _ = self.journal.set(journal.clone());
     }
@@ -91,7 +91,7 @@ impl Accesses {
         }
     }
 
-    /// Writes a line for each file that is still open, and waits a moment until all lines are written. For a daemon that ends.
+    /// Writes a line for each file that is still open, and waits a moment until all lines are written. Called when the daemon ends.
     pub fn finish(&self) {
         let Some(log) = self.log.get() else { return };
         let is_left = !self.is_finished.swap(true, Ordering::AcqRel);
@@ -122,7 +122,7 @@ fn access(inode: Arc<Inode>, mode: OpenMode, opener: Opener, is_restarted: bool)
     };
     let find_form: FindForm = match entity.kind {
         EntityKind::Array => Box::new(move || form(&inode)),
-        // The bytes of a companion are not where those of the array are.
+        // A companion does not have the array's bytes at the array's offsets.
         _ => Box::new(|| None),
     };
     Arc::new(FileAccess::new(opener, file, find_form))

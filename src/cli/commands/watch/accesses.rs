@@ -36,7 +36,7 @@ struct Row {
     waited_seconds: f64,
     users: BTreeSet<u64>,
     form: Option<ArrayForm>,
-    /// The shapes of the boxes that were read, and how many there were.
+    /// How many boxes of each shape were read.
     boxes: BTreeMap<Vec<u64>, u64>,
 }
 
@@ -88,7 +88,7 @@ impl Row {
         };
         let Some(form) = form() else { return };
         if self.form.as_ref().is_some_and(|known| *known != form) {
-            // The array was replaced, or has grown: what was read of the former one says nothing about its chunks.
+            // The array was replaced, or has grown: earlier reads say nothing about its present chunks.
             self.boxes.clear();
         }
         self.form = Some(form);
@@ -228,7 +228,7 @@ fn remarks(row: &Row) -> String {
     }
     if row.unseen > 0 {
         remark(format!(
-            "read by the kernel itself, and not counted: {} of {} closes",
+            "{} of {} closes are not counted, because the kernel read the file by itself",
             row.unseen, row.closes
         ));
     }
@@ -276,6 +276,6 @@ mod tests {
         assert_eq!(cat["suggestion"]["chunk_shape"][0], 100, "{cat}");
         let text = sums.to_text();
         assert!(!text.contains('\u{1b}') && text.contains("2 lines could not be read"), "{text}");
-        assert!(text.contains("they have (1, 100)") && text.contains("not counted: 1 of 3 closes"), "{text}");
+        assert!(text.contains("they have (1, 100)") && text.contains("1 of 3 closes are not counted"), "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! `zarrfs stat MOUNTPOINT`: shows what a mount has done so far; with `--access-log FILE`, what that says.
+//! `zarrfs stat MOUNTPOINT`: shows what a mount has done so far; with `--access-log FILE`, the sums of that log.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
