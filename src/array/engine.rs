@@ -239,14 +239,14 @@ impl Engine {
     /// is still not recorded.
     pub fn record_unstored(&self) -> Vec<String> {
         let written = self.writers.written.all();
-        let left = written.iter().filter(|array| !array.record_unstored());
+        let left = written.iter().filter(|array| !array.unstored().record_all());
         left.map(|array| array.path().to_owned()).collect()
     }
 
     /// All handles that may have written to these arrays report the loss, also to the programs of a later process.
     pub fn end_losses(&self) {
         let lost = std::mem::take(&mut *self.writers.lost.lock());
-        lost.iter().for_each(|writer| writer.end_loss());
+        lost.iter().for_each(|array| array.end_loss());
     }
 
     /// Stores the chunks that no write has touched for `writeback_delay`. The timer does this each second; a simulation

@@ -1,16 +1,15 @@
 //! The dirty chunks of one array: writers fill them, readers read them, and write-back makes them clean.
 //!
-//! Uses `dirty.rs`, `unstored_log/recorder.rs` and `resources.rs`, `served/`, and `memory`, `store` and `error`. The invariants are those of
-//! `dirty.rs`.
+//! Which chunks are dirty is here; their bytes are in `dirty_content.rs`. Uses `dirty.rs`, `unstored_log/recorder.rs` and `resources.rs`,
+//! `served/`, and `memory`, `store` and `error`. The invariants are those of `dirty.rs`.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::array::cache::{CachedContent, LoadedContent};
+use crate::array::cache::CachedContent;
 use crate::array::geometry::copy_plan::CopyPlan;
 use crate::array::geometry::strided_copy::StridedCopy;
-use crate::array::geometry::strips::slab;
 use crate::array::served::ServedArray;
 use crate::array::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::array::sync::{Mutex, OwnedMutexGuard};
@@ -18,6 +17,7 @@ use crate::array::workers::Workers;
 use crate::array::write::dirty::{
     ChunkState, DirtyChunk, DirtyMap, DirtyObject, FlushScope, UnsyncedKeys, ZeroMark,
 };
+use crate::array::write::dirty_content::DirtyContent;
 use crate::array::write::resources::WriteResources;
 use crate::array::write::unstored_log::recorder::ChunkRecorder;
 use crate::array::write::unstored_log::{Kind, Recorded};
@@ -28,9 +28,6 @@ use crate::store::ObjectVersion;
 /// How long a session thread waits for the locks of chunks. Another thread may just be copying an accepted write. A
 /// thread that holds a lock while it reads the store is not waited for longer.
 const LOCK_PATIENCE: Duration = Duration::from_micros(200);
-
-/// Requests of this length come from programs that write whole chunks.
-const MIN_FULL_REQUEST_BYTES: usize = 16 << 10;
 
 /// How many objects are visited before the map's lock, for which writers wait, is released.
 const LOOKS_PER_LOCK: usize = 4096;
@@ -67,8 +64,7 @@ pub enum Unsaved {
 /// The dirty chunks of one array.
 pub struct DirtyChunks {
     served: Arc<ServedArray>,
-    workers: Arc<Workers>,
-    resources: Arc<WriteResources>,
+    content: DirtyContent,
     recorder: ChunkRecorder,
     /// Shared with the arrays from which this one grew.
     state: Arc<DirtyState>,
@@ -89,8 +85,7 @@ impl DirtyChunks {
     pub fn new(served: &Arc<ServedArray>, workers: &Arc<Workers>, resources: &Arc<WriteResources>) -> Self {
         DirtyChunks {
             served: Arc::clone(served),
-            workers: Arc::clone(workers),
-            resources: Arc::clone(resources),
+            content: DirtyContent::new(served, workers, resources),
             recorder: ChunkRecorder::new(served, resources),
             state: Arc::default(),
         }
@@ -100,8 +95,7 @@ impl DirtyChunks {
     pub fn successor(&self, served: &Arc<ServedArray>) -> Self {
         DirtyChunks {
             served: Arc::clone(served),
-            workers: Arc::clone(&self.workers),
-            resources: Arc::clone(&self.resources),
+            content: self.content.successor(served),
             recorder: self.recorder.successor(served),
             state: Arc::clone(&self.state),
         }
@@ -110,6 +104,11 @@ impl DirtyChunks {
     /// Returns the array.
     pub fn served(&self) -> &Arc<ServedArray> {
         &self.served
+    }
+
+    /// Returns what provides the bytes of the chunks.
+    pub fn content(&self) -> &DirtyContent {
+        &self.content
     }
 
     /// Returns whether the array was ever opened for writing. If not, no chunk is dirty.
@@ -161,7 +160,7 @@ impl DirtyChunks {
                     if state.is_retired {
                         continue;
                     }
-                    self.complete(number, &mut state, is_zero)?;
+                    self.content.complete(number, &mut state, is_zero)?;
                     drop(state);
                     return Ok(ChunkSource::Dirty(chunk));
                 }
@@ -173,7 +172,7 @@ impl DirtyChunks {
     pub fn try_find(&self, number: u64) -> DirtyLookup {
         let chunks = self.state.chunks.lock();
         if let Some(chunk) = chunks.dirty.get(&number) {
-            let is_ready = |state: &ChunkState| !state.is_retired && self.is_complete(number, state);
+            let is_ready = |state: &ChunkState| !state.is_retired && self.content.is_complete(number, state);
             return match chunk.try_lock() {
                 Some(state) if is_ready(&state) => DirtyLookup::Ready(ChunkSource::Dirty(Arc::clone(chunk))),
                 _ => DirtyLookup::WouldBlock,
@@ -183,53 +182,6 @@ impl DirtyChunks {
             return DirtyLookup::Ready(ChunkSource::Zero);
         }
         DirtyLookup::Clean
-    }
-
-    fn is_complete(&self, number: u64, state: &ChunkState) -> bool {
-        state.base.is_some() || self.is_full(number, state)
-    }
-
-    /// Returns whether writers have written all bytes of a chunk that lie in the array.
-    pub fn is_full(&self, number: u64, state: &ChunkState) -> bool {
-        state.written.total() >= self.served.grid().inside_bytes(number)
-    }
-
-    /// Loads the bytes of a chunk that no writer has written from the store.
-    fn complete(&self, number: u64, state: &mut ChunkState, is_zero: bool) -> Result<()> {
-        if self.is_complete(number, state) {
-            return Ok(());
-        }
-        let loaded = if is_zero { None } else { Some(self.load_base(number)?) };
-        state.merge(loaded, self.served.fill());
-        self.count(state);
-        Ok(())
-    }
-
-    /// Completes a chunk before it is stored in place of an object that has version `now`: its base must be of that
-    /// version.
-    pub fn complete_for_storing(
-        &self,
-        number: u64,
-        state: &mut ChunkState,
-        is_zero: bool,
-        now: Option<ObjectVersion>,
-    ) -> Result<()> {
-        match state.base {
-            Some(base) if !is_zero && !self.is_full(number, state) => {
-                if base != now {
-                    let loaded = self.load_base(number)?;
-                    state.merge(Some(loaded), self.served.fill());
-                }
-                Ok(())
-            }
-            _ => self.complete(number, state, is_zero),
-        }
-    }
-
-    /// Loads the stored chunk without the cache.
-    fn load_base(&self, number: u64) -> Result<LoadedContent> {
-        self.resources.record_base();
-        self.served.source().load(&self.served.load_context(), &self.served.grid().index(number))
     }
 
     // --- writing ---
@@ -271,7 +223,7 @@ impl DirtyChunks {
             let mut state = chunk.lock();
             if !state.is_retired {
                 let changed = change(&mut state);
-                self.count(&mut state);
+                self.content.count(&mut state);
                 return changed;
             }
         }
@@ -288,50 +240,20 @@ impl DirtyChunks {
         let was_written = state.written.total();
         state.put(copy, data, recorded);
         self.state.copies.fetch_add(1, Ordering::AcqRel);
-        self.count(state);
+        self.content.count(state);
         let inside_bytes = self.served.grid().inside_bytes(copy.chunk);
         let became_full = was_written < inside_bytes && state.written.total() >= inside_bytes;
         if became_full { inside_bytes as u64 } else { 0 }
     }
 
-    /// Counts the chunk's memory toward the dirty limit.
-    fn count(&self, state: &mut ChunkState) {
-        let now = state.memory_bytes();
-        if now >= state.counted {
-            self.resources.add_dirty(now - state.counted);
-        } else {
-            self.resources.remove_dirty(state.counted - now);
-        }
-        state.counted = now;
-    }
-
     /// Returns the dirty chunk with this number, for a write that brings `request_bytes` of it.
     fn chunk(&self, number: u64, request_bytes: usize) -> Arc<DirtyChunk> {
         let mut chunks = self.state.chunks.lock();
-        let chunk = chunks.dirty.entry(number).or_insert_with(|| {
-            let length = self.served.grid().chunk_bytes(&self.served.grid().index(number));
-            Arc::new(DirtyChunk::new(ChunkState::new(self.first_buffer(length, request_bytes))))
-        });
+        let chunk = chunks
+            .dirty
+            .entry(number)
+            .or_insert_with(|| Arc::new(DirtyChunk::new(self.content.empty_chunk(number, request_bytes))));
         Arc::clone(chunk)
-    }
-
-    /// Returns a buffer for a chunk's first write, which brings `request_bytes` of it.
-    ///
-    /// A writer of long requests with a slab within the dirty limit fills the chunk, so it gets a recycled buffer.
-    /// Other writers get a buffer that takes memory only where it is touched.
-    fn first_buffer(&self, length: usize, request_bytes: usize) -> Buffer {
-        let slab_bytes = slab(self.served.grid()).map_or(u64::MAX, |slab| slab.bytes);
-        let is_filled = request_bytes >= length.min(MIN_FULL_REQUEST_BYTES)
-            && slab_bytes <= self.resources.dirty_limit_bytes();
-        if !is_filled {
-            return Buffer::sparse(length);
-        }
-        let buffer = self.served.load_context().buffer(length);
-        if let Some(untouched) = buffer.untouched() {
-            // Another thread provides the memory: the writer waits for each reply and leaves a processor idle.
-            self.workers.ahead(Box::new(move || untouched.provide()));
-        }
-        buffer
     }
 
     // --- the log of unstored bytes ---
@@ -356,7 +278,7 @@ impl DirtyChunks {
         self.recorder.record_unstored(&self.all(), zero, || self.copies() == copies)
     }
 
-    /// All handles that may have written what is lost report it.
+    /// Ends the loss, because all handles that may have written what is lost have reported it.
     pub fn end_loss(&self) {
         self.recorder.end_loss(&self.state.chunks.lock());
     }
@@ -373,7 +295,7 @@ impl DirtyChunks {
         for (_, chunk) in self.all() {
             let mut state = chunk.lock();
             if !state.is_retired && state.base.take().is_some() {
-                self.count(&mut state);
+                self.content.count(&mut state);
             }
         }
     }
@@ -413,13 +335,11 @@ impl DirtyChunks {
             chunks.dirty.drain().collect()
         };
         // A write that still reaches one of these chunks counts as earlier than this.
-        let mut counted = 0;
         for (_, chunk) in forgotten {
             let mut state = chunk.lock();
             state.is_retired = true;
-            counted += std::mem::take(&mut state.counted);
+            self.content.end_count(&mut state);
         }
-        self.resources.remove_dirty(counted);
     }
 
     // --- write-back ---
@@ -468,7 +388,7 @@ impl DirtyChunks {
     /// Returns whether all chunks of an object are dirty and full.
     fn is_full_object(&self, object: &DirtyObject) -> bool {
         let is_full = |number: u64, chunk: &DirtyChunk| {
-            chunk.try_lock().is_some_and(|state| self.is_full(number, &state))
+            chunk.try_lock().is_some_and(|state| self.content.is_full(number, &state))
         };
         object.chunks.iter().all(|(number, chunk)| is_full(*number, chunk))
             && self.served.levels().chunk_count(object.object) == object.chunks.len() as u64
@@ -487,7 +407,7 @@ impl DirtyChunks {
 
     /// Makes a chunk clean, because all of its bytes are in the store. `keep` takes them.
     pub fn retire(&self, number: u64, state: &mut ChunkState, keep: impl FnOnce(Arc<Buffer>)) {
-        self.resources.remove_dirty(std::mem::take(&mut state.counted));
+        self.content.end_count(state);
         keep(std::mem::take(&mut state.bytes));
         // A thread that waits for this lock finds the chunk retired and looks again; by then the map no longer has it.
         state.is_retired = true;
@@ -501,7 +421,7 @@ impl DirtyChunks {
     pub fn keep_rest(&self, state: &mut ChunkState, version: Option<Option<ObjectVersion>>) {
         state.written = state.since.take().unwrap_or_default();
         state.base = version;
-        self.count(state);
+        self.content.count(state);
     }
 
     /// Removes the zero mark, if everything was stored since.

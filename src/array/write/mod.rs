@@ -1,19 +1,22 @@
 //! Writing: from a range of the flat file to dirty chunks, and from there to the store.
 //!
 //! Uses its neighbours in `array`, `codec`, `memory`, `store` and `error`. The handles of a file use an
-//! [`ArrayWriter`]. `dirty_chunks.rs` collects what they write, `write_back/` stores it and has the lock and the document
-//! (`write_back/session.rs`), and `streaming.rs` says how far a writer may get ahead of the store.
-//! `unstored_log/` has what is written where it outlives the process. All arrays share `resources.rs` and `written.rs`.
+//! [`ArrayWriter`]. `dirty_chunks.rs` collects what they write (`dirty_content.rs` has the bytes), `write_back/` stores it
+//! and has the lock and the document (`write_back/session.rs`), and `streaming.rs` says how far a writer may get ahead of
+//! the store. `unstored_log/` has what is written where it outlives the process, and `unstored_bytes.rs` what becomes of
+//! it when the process ends. All arrays share `resources.rs` and `written.rs`.
 
 pub mod clear;
 pub mod dirty;
 pub mod dirty_chunks;
+pub mod dirty_content;
 pub mod lengthen;
 pub mod resources;
 mod streaming;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests;
+pub mod unstored_bytes;
 pub mod unstored_log;
 pub mod whole_objects;
 pub mod write_back;
@@ -32,6 +35,7 @@ use crate::array::write::dirty::{ChunkState, FlushScope, ZeroMark};
 use crate::array::write::dirty_chunks::DirtyChunks;
 use crate::array::write::resources::WriteResources;
 use crate::array::write::streaming::FullChunks;
+use crate::array::write::unstored_bytes::UnstoredBytes;
 use crate::array::write::unstored_log::recorder::WriteRecord;
 use crate::array::write::write_back::{DirtyReport, WriteBack};
 use crate::array::write::written::{WrittenArray, WrittenArrays};
@@ -39,9 +43,6 @@ use crate::error::{Error, Result};
 
 /// The most objects of an array that can be zeroed.
 const MAX_ZEROED_OBJECTS: u64 = 1 << 24;
-
-/// How often everything that is not stored is recorded again because something was written meanwhile.
-const MAX_RECORDINGS: usize = 8;
 
 /// A write to more chunks goes to a thread that may wait, which locks them one by one. A session thread holds all their
 /// locks during the copy: with chunks of one byte, these could be a million.
@@ -52,6 +53,7 @@ pub struct ArrayWriter {
     served: Arc<ServedArray>,
     dirty: Arc<DirtyChunks>,
     write_back: WriteBack,
+    unstored: Arc<UnstoredBytes>,
     full: FullChunks,
     workers: Arc<Workers>,
     shared: WriterShared,
@@ -65,7 +67,7 @@ pub struct WriterShared {
     /// The arrays that have writers or dirty chunks.
     pub written: Arc<WrittenArrays<ArrayWriter>>,
     /// The arrays that a dead process wrote to and did not store.
-    pub lost: Arc<Mutex<Vec<Arc<ArrayWriter>>>>,
+    pub lost: Arc<Mutex<Vec<Arc<UnstoredBytes>>>>,
 }
 
 impl WriterShared {
@@ -83,6 +85,7 @@ impl ArrayWriter {
         ArrayWriter {
             served: Arc::clone(served),
             write_back: WriteBack::new(strips, &dirty, resources),
+            unstored: Arc::new(UnstoredBytes::new(served, &dirty)),
             full: FullChunks::new(served.grid(), resources),
             dirty,
             workers: Arc::clone(workers),
@@ -98,6 +101,7 @@ impl ArrayWriter {
         ArrayWriter {
             served: Arc::clone(served),
             write_back: self.write_back.successor(strips, &dirty, &self.shared.resources),
+            unstored: Arc::new(UnstoredBytes::new(served, &dirty)),
             full: self.full.successor(served.grid()),
             dirty,
             workers: Arc::clone(&self.workers),
@@ -110,6 +114,11 @@ impl ArrayWriter {
         &self.dirty
     }
 
+    /// Returns what is not stored, and what becomes of it when the process ends.
+    pub fn unstored(&self) -> &UnstoredBytes {
+        &self.unstored
+    }
+
     // --- opening and closing ---
 
     /// Prepares the array for one more writer: takes the lock that excludes other writers, and removes the unfinished
@@ -119,11 +128,6 @@ impl ArrayWriter {
             self.dirty.mark_written();
             self.shared.written.register(self);
         })
-    }
-
-    /// Keeps the array out of the log of unstored bytes: no other process continues it. To be called before it is written to.
-    pub fn record_nothing(&self) {
-        self.dirty.recorder().record_nothing();
     }
 
     /// Ends one writer. After the last one, the lock is released once nothing is dirty.
@@ -301,7 +305,7 @@ impl ArrayWriter {
     fn make_room(&self) -> Result<()> {
         let WriterShared { resources, written, .. } = &self.shared;
         if let Some(old) = self.shared.old_records() {
-            written.all().iter().for_each(|array| array.dirty.recorder().record_anew(array.dirty.all(), old));
+            written.all().iter().for_each(|array| array.unstored.record_anew(old));
         }
         // A thread that stores full chunks already makes room at the least cost: those gain nothing by waiting.
         if !self.full.is_crowded() || self.full.wait_for_room() {
@@ -341,28 +345,6 @@ impl ArrayWriter {
     /// Returns whether something is not yet in the store.
     pub fn is_dirty(&self) -> bool {
         self.dirty.is_dirty()
-    }
-
-    /// Returns the error of the handles that may have written what a dead process took and lost, until all of them have it.
-    pub fn loss(&self) -> Option<Error> {
-        self.dirty.recorder().is_lost().then(|| self.lost_bytes())
-    }
-
-    /// Returns the error of a handle that may have written bytes that are lost.
-    pub fn lost_bytes(&self) -> Error {
-        let reason = "the daemon died before it had stored what was written (--keep=synced)";
-        Error::store(self.served.document_key(), "store", std::io::Error::other(reason))
-    }
-
-    /// Records everything that is not stored, for the next process. Returns whether all of it is recorded.
-    pub fn record_unstored(&self) -> bool {
-        // Pages of memory maps are written at any time.
-        (0..MAX_RECORDINGS).any(|_| self.dirty.record_unstored())
-    }
-
-    /// All handles that may have written what is lost report it.
-    pub fn end_loss(&self) {
-        self.dirty.end_loss();
     }
 
     /// Returns whether the array was ever opened for writing.

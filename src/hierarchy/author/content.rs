@@ -58,7 +58,7 @@ impl NewArray {
         let metadata = parse_array(&join(&written_at, main.name), main.text.as_bytes())?.ok_or_else(stale)?;
         let array = Array::open(engine, store, &written_at, Arc::new(metadata), layout)?;
         // Another process does not continue it.
-        array.writer().record_nothing();
+        array.writer().unstored().record_nothing();
         array.writer().open_for_writing()?;
         Ok(NewArray { node: Some(node), array, written_at, path })
     }

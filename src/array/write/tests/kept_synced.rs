@@ -66,7 +66,7 @@ impl Daemon {
     }
 
     fn has_lost(&self) -> bool {
-        self.array.writer().loss().is_some()
+        self.array.writer().unstored().loss().is_some()
     }
 
     fn content(&self) -> Vec<u8> {
@@ -110,8 +110,7 @@ fn run(case: &Case, steps: &[Step]) {
                 model.fill(0);
             }
             Step::RecordAnew => {
-                let dirty = daemon.array.writer().dirty();
-                dirty.recorder().record_anew(dirty.all(), u64::MAX);
+                daemon.array.writer().unstored().record_anew(u64::MAX);
             }
             Step::Report => daemon.engine.end_losses(),
             Step::Leave | Step::Kill => {

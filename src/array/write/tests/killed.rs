@@ -105,8 +105,7 @@ fn run(case: &Case, steps: &[Step]) {
                 model.zero();
             }
             Step::RecordAnew => {
-                let dirty = daemon.array.writer().dirty();
-                dirty.recorder().record_anew(dirty.all(), u64::MAX);
+                daemon.array.writer().unstored().record_anew(u64::MAX);
             }
             Step::Kill => {
                 let was_dirty = daemon.array.writer().is_dirty();

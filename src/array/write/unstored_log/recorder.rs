@@ -205,7 +205,7 @@ impl ChunkRecorder {
         self.mark.is_lost()
     }
 
-    /// All these handles know.
+    /// Ends the loss, because all of these handles have reported it.
     pub fn end_loss(&self, chunks: &DirtyMap) {
         self.mark.end_loss();
         self.record_clean(chunks);

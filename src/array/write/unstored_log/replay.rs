@@ -23,8 +23,7 @@ impl ArrayWriter {
         if former.is_empty() {
             return Ok(());
         }
-        let recorder = self.dirty.recorder();
-        let here = recorder.description()?;
+        let here = self.dirty.recorder().description()?;
         let (same, others): (Vec<_>, Vec<_>) =
             former.into_iter().partition(|array| array.description == here);
         for array in others {
@@ -41,26 +40,18 @@ impl ArrayWriter {
             let replayed = replay.run(array);
             self.close_for_writing();
             replayed?;
-            self.take_over_loss(array);
+            if self.unstored.continue_loss(array) {
+                self.shared.lost.lock().push(Arc::clone(&self.unstored));
+            }
         }
         // From here on the array has one number. Bytes that were recorded under other numbers are recorded again under this one.
         if same.len() > 1 {
-            recorder.record_anew(self.dirty.all(), u64::MAX);
+            self.unstored.record_anew(u64::MAX);
         }
         for (place, array) in same.iter().enumerate() {
             if place == 0 { log.forget_former(array.number) } else { log.end_former(array) }
         }
         Ok(())
-    }
-
-    /// Notes that bytes of the array are lost, if a former daemon has left its mark.
-    fn take_over_loss(self: &Arc<Self>, array: &FormerArray) {
-        let is_about_it =
-            |record: &&FormerRecord| matches!(record.header.kind, Kind::Unrecorded | Kind::AllRecorded);
-        let last = array.records.iter().rev().find(is_about_it);
-        let Some(mark) = last.filter(|record| record.header.kind == Kind::Unrecorded) else { return };
-        self.dirty.recorder().continue_lost(&mark.segment);
-        self.shared.lost.lock().push(Arc::clone(self));
     }
 }
 

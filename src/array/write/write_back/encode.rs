@@ -54,10 +54,11 @@ impl DirtyEncoder<'_> {
         if state.is_retired {
             return Ok(());
         }
-        self.dirty.complete_for_storing(number, &mut state, self.is_zero, self.old)?;
+        self.dirty.content().complete_for_storing(number, &mut state, self.is_zero, self.old)?;
         let served = self.dirty.served();
         if served.store().lacks_locks() {
-            if !self.is_zero && !self.dirty.is_full(number, &state) && state.base != Some(self.old) {
+            if !self.is_zero && !self.dirty.content().is_full(number, &state) && state.base != Some(self.old)
+            {
                 // The object changed after its version was looked up.
                 return Err(Error::Changed { key: served.key_of_chunk(&served.grid().index(number))? });
             }

@@ -66,7 +66,7 @@ impl WriterState {
     pub fn unreported_by_fsync(&self, failures: u64, last: Option<Error>) -> Option<Error> {
         let reported = self.reported.swap(failures, Ordering::AcqRel);
         let loss = self.loss.as_ref().filter(|loss| loss.report_by_fsync());
-        loss.map(|_| self.array.writer().lost_bytes()).or(last.filter(|_| reported < failures))
+        loss.map(|_| self.array.writer().unstored().lost_bytes()).or(last.filter(|_| reported < failures))
     }
 
     /// Returns the error that close has to report, and records that it has. What fsync has reported, close does not.
@@ -74,7 +74,7 @@ impl WriterState {
         let reported_by_close = self.reported_by_close.swap(failures, Ordering::AcqRel);
         let reported = reported_by_close.max(self.reported.load(Ordering::Acquire));
         let loss = self.loss.as_ref().filter(|loss| loss.report_by_close());
-        loss.map(|_| self.array.writer().lost_bytes()).or(last.filter(|_| reported < failures))
+        loss.map(|_| self.array.writer().unstored().lost_bytes()).or(last.filter(|_| reported < failures))
     }
 }
 

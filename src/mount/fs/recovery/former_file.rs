@@ -56,7 +56,7 @@ impl Reopening {
 
     /// Returns what a handle has to report: what a daemon before has not, and what was lost with the last one.
     fn loss(&self, handle: u64, array: &Array, unreported: LossReports) -> Option<UnreportedLoss> {
-        let unreported = match array.writer().loss() {
+        let unreported = match array.writer().unstored().loss() {
             Some(_) => LossReports { by_fsync: true, by_close: true },
             None => unreported,
         };
