@@ -303,7 +303,7 @@ impl Case {
         let (inode, _) = self.shown_rows(fs)?;
         let code = |failure: Failure| failure.errno();
         let flags = libc::O_WRONLY | libc::O_APPEND;
-        let handle = fs.open(inode, flags, &Cancellation::never()).map_err(code)?.handle;
+        let handle = fs.opens().open(inode, flags, &Cancellation::never()).map_err(code)?.handle;
         let appended = (|| {
             let at = self.shown_rows(fs)?.1;
             let data = vec![value; rows * self.grid.columns];
@@ -323,7 +323,7 @@ impl Case {
             }
             stored
         })();
-        fs.release(handle);
+        fs.opens().release(handle);
         appended
     }
 
@@ -332,13 +332,13 @@ impl Case {
         let (inode, rows) = self.shown_rows(fs)?;
         let code = |failure: Failure| failure.errno();
         let Some(row) = rows.checked_sub(1) else { return Ok(()) };
-        let handle = fs.open(inode, libc::O_WRONLY, &Cancellation::never()).map_err(code)?.handle;
+        let handle = fs.opens().open(inode, libc::O_WRONLY, &Cancellation::never()).map_err(code)?.handle;
         let look = |other: &mut Other| (other.deletions, other.known.get(&row).copied());
         let before = self.racing.with(look);
         let data = vec![value; self.grid.columns];
         let written = fs.write(handle, (row * self.grid.columns) as u64, &data, false);
         let stored = written.and_then(|_| fs.sync(handle)).map_err(code);
-        fs.release(handle);
+        fs.opens().release(handle);
         let now = self.racing.with(look);
         let is_in_hand = self.racing.with(|other| other.unwritten.iter().any(|(at, _)| *at == row));
         match &stored {

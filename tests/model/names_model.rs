@@ -207,7 +207,7 @@ impl Model {
 
     fn write(&mut self, group: &str, name: &str, text: Text) {
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL;
-        let created = errno(self.fs.create(self.inode(group).unwrap(), name, 0o644, flags, CALLER));
+        let created = errno(self.fs.opens().create(self.inode(group).unwrap(), name, 0o644, flags, CALLER));
         if self.find(group, name).is_some() {
             assert_eq!(created.map(drop), Err(libc::EEXIST), "create {group}/{name}");
             return;
@@ -217,7 +217,7 @@ impl Model {
         self.fs.write(handle, 0, &bytes, false).unwrap();
         self.scratch.insert((group.to_owned(), name.to_owned()), bytes);
         let closed = errno(self.fs.flush(handle));
-        self.fs.release(handle);
+        self.fs.opens().release(handle);
         assert_eq!(closed, self.finish(group, name), "close {group}/{name} {text:?}");
     }
 
@@ -356,7 +356,7 @@ impl Model {
         let path = join(group, name);
         if self.held.len() < 4 && matches!(self.nodes.get(&path), Some(Node::Array(_))) {
             let inode = self.inode(&path).unwrap();
-            let handle = self.fs.open(inode, libc::O_RDWR, &Cancellation::never()).unwrap().handle;
+            let handle = self.fs.opens().open(inode, libc::O_RDWR, &Cancellation::never()).unwrap().handle;
             self.held.push(Held { handle, path, is_stale: false });
         }
     }
@@ -375,16 +375,16 @@ impl Model {
         if held < self.held.len() {
             let held = self.held.remove(held);
             let _ = self.fs.flush(held.handle);
-            self.fs.release(held.handle);
+            self.fs.opens().release(held.handle);
         }
     }
 
     fn read(&self, path: &str) -> Vec<u8> {
         let inode = self.inode(path).unwrap_or_else(|errno| panic!("{path}: {errno}"));
-        let handle = self.fs.open(inode, libc::O_RDONLY, &Cancellation::never()).unwrap().handle;
+        let handle = self.fs.opens().open(inode, libc::O_RDONLY, &Cancellation::never()).unwrap().handle;
         let mut buffer = ReplyBuffer::default();
         let read = self.fs.read(handle, 0, 4096, &mut buffer, &Cancellation::never()).unwrap().to_vec();
-        self.fs.release(handle);
+        self.fs.opens().release(handle);
         read
     }
 
@@ -410,9 +410,10 @@ impl Model {
                 .extend(self.scratch.keys().filter(|(group, _)| group == path).map(|(_, name)| name.clone()));
             expected.sort();
             expected.dedup();
-            let handle = self.fs.open_folder(self.inode(path).unwrap()).unwrap();
+            let handle = self.fs.opens().open_folder(self.inode(path).unwrap()).unwrap();
             let mut found: Vec<_> = self
                 .fs
+                .opens()
                 .listing(handle, Blocking::Yes)
                 .unwrap()
                 .entries()
@@ -420,7 +421,7 @@ impl Model {
                 .map(|entry| entry.name.clone())
                 .collect();
             found.sort();
-            self.fs.release(handle);
+            self.fs.opens().release(handle);
             assert_eq!(found, expected, "in /{path}");
         }
         for ((group, name), bytes) in &self.scratch {

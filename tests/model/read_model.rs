@@ -335,7 +335,7 @@ fn check(case: &Case) {
     let files = FileSystem::new(Arc::new(options), Arc::new(case.store(&array)));
     let found = files.lookup(ROOT, "a", Blocking::Yes).unwrap().attributes;
     assert_eq!(found.size_bytes, expected.len() as u64);
-    let handle = files.open(found.inode, libc::O_RDONLY, &Cancellation::never()).unwrap().handle;
+    let handle = files.opens().open(found.inode, libc::O_RDONLY, &Cancellation::never()).unwrap().handle;
     let mut buffer = Default::default();
     let whole =
         files.read(handle, 0, expected.len() as u32 + 10, &mut buffer, &Cancellation::never()).unwrap();
@@ -348,7 +348,7 @@ fn check(case: &Case) {
         let end = (offset + length).min(expected.len());
         assert!(*read == expected[offset.min(end)..end], "{length} bytes at {offset}");
     }
-    files.release(handle);
+    files.opens().release(handle);
 }
 
 proptest! {

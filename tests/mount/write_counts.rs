@@ -196,7 +196,7 @@ fn writing_all_of_a_file_opens_no_object() {
     for name in names {
         for round in 0..2 {
             let found = fs.lookup(ROOT, name, Blocking::Yes).unwrap().attributes;
-            let handle = fs.open(found.inode, libc::O_WRONLY, &Cancellation::never()).unwrap().handle;
+            let handle = fs.opens().open(found.inode, libc::O_WRONLY, &Cancellation::never()).unwrap().handle;
             counting.take_opened();
             let bytes = data(found.size_bytes, round);
             for from in (0..bytes.len()).step_by(1000).rev() {
@@ -206,7 +206,7 @@ fn writing_all_of_a_file_opens_no_object() {
             fs.sync(handle).unwrap();
             let opened = counting.take_opened();
             assert!(opened.is_empty(), "{name}, round {round}: {opened:?} were read");
-            fs.release(handle);
+            fs.opens().release(handle);
         }
     }
 }

@@ -12,6 +12,8 @@ use crate::mount::fs::names::make::Promotions;
 use crate::mount::fs::names::open::ScratchFiles;
 use crate::mount::fs::names::permissions::NodePermissions;
 use crate::mount::fs::names::table::NameTable;
+use crate::mount::fs::operations::attribute_changes::AttributeChanges;
+use crate::mount::fs::operations::opens::Opens;
 use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::recovery::{Recovery, RecoveryParts, Reopening};
 use crate::mount::fs::stat::FileAttributes;
@@ -62,7 +64,7 @@ impl FileSystem {
             ..
         } = parts;
         let intents = Arc::new(NameIntents::default());
-        let names = NameChanges {
+        let names = Arc::new(NameChanges {
             intents: intents.clone(),
             nodes: nodes.clone(),
             inodes: inodes.clone(),
@@ -78,7 +80,7 @@ impl FileSystem {
             permissions: node_permissions.clone(),
             log: log.clone(),
             options: options.clone(),
-        };
+        });
         let reopening = Reopening {
             array_files: array_files.clone(),
             virtual_files: virtual_files.clone(),
@@ -101,9 +103,40 @@ impl FileSystem {
             store: nodes.store().clone(),
             is_writable: options.writable,
         };
-        let recovery = Recovery::new(recorded, reopening);
+        let recovery = Arc::new(Recovery::new(recorded, reopening));
+        let attribute_changes = AttributeChanges {
+            options: options.clone(),
+            inodes: inodes.clone(),
+            gate: gate.clone(),
+            attributes: attributes.clone(),
+            permissions: node_permissions,
+            array_files: array_files.clone(),
+            scratch_files: scratch_files.clone(),
+            drafts: drafts.clone(),
+            table: table.clone(),
+        };
+        let opens = Opens {
+            options: options.clone(),
+            nodes: nodes.clone(),
+            inodes: inodes.clone(),
+            handles: handles.clone(),
+            log: log.clone(),
+            accesses: accesses.clone(),
+            gate: gate.clone(),
+            cache_policy: cache_policy.clone(),
+            entries: entries.clone(),
+            array_files,
+            virtual_files,
+            companions,
+            drafts: drafts.clone(),
+            internal_files: internal_files.clone(),
+            commits: commits.clone(),
+            scratch_files,
+            names: names.clone(),
+            recovery: recovery.clone(),
+        };
         FileSystem {
-            extended_attributes: ExtendedAttributes::new(nodes.clone(), table, drafts.clone()),
+            extended_attributes: ExtendedAttributes::new(nodes.clone(), table, drafts),
             options,
             nodes,
             engine,
@@ -115,14 +148,10 @@ impl FileSystem {
             cache_policy,
             entries,
             attributes,
-            array_files,
-            virtual_files,
-            companions,
-            drafts,
             internal_files,
             commits,
-            scratch_files,
-            node_permissions,
+            opens,
+            attribute_changes,
             names,
             recovery,
             members,

@@ -57,7 +57,7 @@ impl Fuse {
         offset: u64,
         reply: ReplyDirectory,
     ) {
-        let list = move |fs: &FileSystem, blocking| fs.listing(handle.0, blocking);
+        let list = move |fs: &FileSystem, blocking| fs.opens().listing(handle.0, blocking);
         self.reply_with(
             Request::new(inode.0, "readdir"),
             reply,
@@ -85,7 +85,7 @@ impl Fuse {
     ) {
         let fs = self.fs.clone();
         self.executor.submit(Request::new(inode.0, "readdir"), Deadline::Fixed, reply, move |slot| {
-            let listing = match fs.listing(handle.0, Blocking::Yes) {
+            let listing = match fs.opens().listing(handle.0, Blocking::Yes) {
                 Ok(listing) => listing,
                 Err(failure) => {
                     return slot.take().map_or((), |reply| reply.fail(failure.errno()));

@@ -181,13 +181,13 @@ impl Filesystem for Fuse {
             let (fs, thread) = (self.fs.clone(), asked.pid());
             let request = FsRequest::new(inode.0, "opendir");
             self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
-                let opened = fs.open_folder_by(inode.0, thread);
+                let opened = fs.opens().open_folder_by(inode.0, thread);
                 match (slot.take(), opened) {
                     (Some(reply), Ok(handle)) => reply.opened(FileHandle(handle), FopenFlags::empty()),
                     (Some(reply), Err(failure)) => {
                         reply.fail(fs.log().record_failed_request(request, &failure))
                     }
-                    (None, Ok(handle)) => fs.release(handle),
+                    (None, Ok(handle)) => fs.opens().release(handle),
                     (None, Err(_)) => {}
                 }
             });
@@ -235,7 +235,7 @@ impl Filesystem for Fuse {
         reply: ReplyEmpty,
     ) {
         guard("releasedir", || {
-            self.fs.release(handle.0);
+            self.fs.opens().release(handle.0);
             reply.ok();
         });
     }

@@ -55,9 +55,9 @@ impl Fuse {
         let request = FsRequest::new(folder.0, "create");
         self.executor.submit(request, Deadline::WhileProgress, reply, move |slot| {
             if let Some(handle) = undelivered {
-                fs.cancel_open(handle);
+                fs.opens().cancel_open(handle);
             }
-            let created = fs.create(folder.0, &name, mode, flags, caller);
+            let created = fs.opens().create(folder.0, &name, mode, flags, caller);
             if let Ok((stat, opened)) = &created {
                 record_open(&fs, stat.attributes.inode, opened, asker);
             }
@@ -77,7 +77,7 @@ impl Fuse {
                 }
                 (Some(reply), Err(failure)) => reply.fail(failure.errno()),
                 (None, Ok((stat, opened))) => {
-                    fs.cancel_open(opened.handle);
+                    fs.opens().cancel_open(opened.handle);
                     fs.inodes().forget(stat.attributes.inode, 1);
                 }
                 (None, Err(_)) => {}

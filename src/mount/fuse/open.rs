@@ -6,9 +6,10 @@ use std::time::Instant;
 use fuser::{FileHandle, FopenFlags, INodeNo, InitFlags, KernelConfig, OpenFlags, ReplyOpen};
 
 use crate::mount::access_log::opener::Opener;
+use crate::mount::fs::FileSystem;
 use crate::mount::fs::accesses::OpenMode;
+use crate::mount::fs::operations::opens::OpenReply;
 use crate::mount::fs::request::Request;
-use crate::mount::fs::{FileSystem, OpenReply};
 use crate::mount::fuse::adapter::Fuse;
 use crate::mount::fuse::executor::{Deadline, Reply};
 use crate::mount::fuse::passthrough::Passthrough;
@@ -48,9 +49,9 @@ impl Fuse {
         let asker = self.asker(asked);
         self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
             if let Some(handle) = undelivered {
-                fs.cancel_open(handle);
+                fs.opens().cancel_open(handle);
             }
-            let opened = fs.open_by(inode.0, flags.0, asker.user, &slot.cancellation());
+            let opened = fs.opens().open_by(inode.0, flags.0, asker.user, &slot.cancellation());
             if let Ok(opened) = &opened {
                 record_open(&fs, inode.0, opened, asker);
             }
@@ -62,7 +63,7 @@ impl Fuse {
             match (slot.take(), opened) {
                 (Some(reply), Ok(opened)) => reply_opened(&fs, &passthrough, inode, opened, reply),
                 (Some(reply), Err(failure)) => reply.fail(failure.errno()),
-                (None, Ok(opened)) => fs.cancel_open(opened.handle),
+                (None, Ok(opened)) => fs.opens().cancel_open(opened.handle),
                 (None, Err(_)) => {}
             }
             if !fs.log().is_report(inode.0) {

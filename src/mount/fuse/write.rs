@@ -151,11 +151,11 @@ impl Fuse {
             if file.is_ok_and(|file| file.is_passthrough()) {
                 self.passthrough.release(inode.0, handle.0);
             }
-            self.fs.release(handle.0);
+            self.fs.opens().release(handle.0);
             return reply.ok();
         }
         let release = move |fs: &FileSystem| {
-            fs.release(handle.0);
+            fs.opens().release(handle.0);
             Ok(())
         };
         self.store_with(Request::new(inode.0, "release"), reply, release, done);

@@ -188,7 +188,7 @@ impl Model {
         };
         let inode = self.inode(&name(file));
         let append = if appends { libc::O_APPEND } else { 0 };
-        let opened = self.fs.open(inode, flags | append, &Cancellation::never()).unwrap();
+        let opened = self.fs.opens().open(inode, flags | append, &Cancellation::never()).unwrap();
         assert_eq!(opened.writes, writes);
         let passes = |open: &Open| open.file == file && open.is_direct && open.flags == libc::O_WRONLY;
         assert!(opened.is_direct || !self.open.iter().any(passes), "cached next to a direct writer");
@@ -226,7 +226,7 @@ impl Model {
     pub fn release(&mut self, slot: usize) {
         self.send(self.open[slot].file);
         let open = self.open.swap_remove(slot);
-        self.fs.release(open.handle);
+        self.fs.opens().release(open.handle);
         if self.writers(open.file) == 0 {
             let file = &mut self.files[open.file];
             let shown = file.shown();
@@ -322,7 +322,7 @@ impl Model {
         let sidecar = format!("{}.json", name(file));
         let inode = self.inode(&sidecar);
         let flags = if number.is_some() { libc::O_RDWR } else { libc::O_RDONLY };
-        let handle = self.fs.open(inode, flags, &Cancellation::never()).unwrap().handle;
+        let handle = self.fs.opens().open(inode, flags, &Cancellation::never()).unwrap().handle;
         let mut buffer = Default::default();
         let text = self.fs.read(handle, 0, 1 << 20, &mut buffer, &Cancellation::never()).unwrap();
         let mut content: Value = serde_json::from_slice(&text).unwrap();
@@ -346,7 +346,7 @@ impl Model {
                 assert!(documents.any(|(_, text)| String::from_utf8_lossy(text).contains(&says)), "{says}");
             }
         }
-        self.fs.release(handle);
+        self.fs.opens().release(handle);
     }
 
     /// Reads all of a file through a handle of its own.
@@ -378,22 +378,23 @@ impl Model {
         assert!(self.fs.store_all(std::time::Duration::from_secs(60)).is_empty());
         let stats = self.fs.lookup(ROOT, "__zarrfs__", Blocking::Yes).unwrap().attributes.inode;
         let stats = self.fs.lookup(stats, "stats", Blocking::Yes).unwrap().attributes.inode;
-        let handle = self.fs.open(stats, libc::O_RDONLY, &Cancellation::never()).unwrap().handle;
+        let handle = self.fs.opens().open(stats, libc::O_RDONLY, &Cancellation::never()).unwrap().handle;
         let mut buffer = Default::default();
         let text = self.fs.read(handle, 0, 1 << 20, &mut buffer, &Cancellation::never()).unwrap();
         let text = String::from_utf8_lossy(&text);
         assert!(text.contains("\nzarrfs_dirty_bytes 0\n"), "{text}");
-        self.fs.release(handle);
+        self.fs.opens().release(handle);
         let other = mounted(&self.mounting, self.plain.clone());
         self.files.iter_mut().for_each(File::is_stored);
         for (number, file) in self.files.iter().enumerate() {
             let found = other.lookup(ROOT, &name(number), Blocking::Yes).unwrap().attributes;
             assert_eq!(found.size_bytes, file.bytes.len() as u64);
-            let handle = other.open(found.inode, libc::O_RDONLY, &Cancellation::never()).unwrap().handle;
+            let handle =
+                other.opens().open(found.inode, libc::O_RDONLY, &Cancellation::never()).unwrap().handle;
             let read =
                 other.read(handle, 0, found.size_bytes as u32, &mut buffer, &Cancellation::never()).unwrap();
             compare("stored", &read, &file.bytes, &vec![0; file.bytes.len()]);
-            other.release(handle);
+            other.opens().release(handle);
             for (key, document) in &file.documents {
                 let now = self.plain.get(key, 1 << 20).unwrap();
                 assert!(now.as_ref() == Some(document), "{key} was changed");

@@ -32,12 +32,12 @@ impl Model {
         }
         let other = mounted(&self.mounting, self.plain.clone());
         let inode = other.lookup(ROOT, &name(file), Blocking::Yes).unwrap().attributes.inode;
-        let handle = other.open(inode, libc::O_RDWR, &Cancellation::never()).unwrap().handle;
+        let handle = other.opens().open(inode, libc::O_RDWR, &Cancellation::never()).unwrap().handle;
         if !data.is_empty() {
             other.write(handle, range.start as u64, &data, false).unwrap();
         }
         other.sync(handle).unwrap();
-        other.release(handle);
+        other.opens().release(handle);
         let cached = known.cached.clone();
         known.record(range.start, &data);
         known.cached = cached;

@@ -276,6 +276,9 @@ mod tests {
         assert_eq!(cat["suggestion"]["chunk_shape"][0], 100, "{cat}");
         let text = sums.to_text();
         assert!(!text.contains('\u{1b}') && text.contains("2 lines could not be read"), "{text}");
-        assert!(text.contains("they have (1, 100)") && text.contains("1 of 3 closes are not counted"), "{text}");
+        assert!(
+            text.contains("they have (1, 100)") && text.contains("1 of 3 closes are not counted"),
+            "{text}"
+        );
     }
 }

@@ -61,9 +61,9 @@ fn answer(fs: &FileSystem) -> FsResult<()> {
     // A store that fails has replied, too.
     let _ = fs.attributes(ROOT, Blocking::No);
     let Some(folder) = replied(fs.lookup(ROOT, INTERNALS, Blocking::No))? else { return Ok(()) };
-    let handle = fs.open_folder(folder.attributes.inode)?;
-    let listed = fs.listing(handle, Blocking::No).map(drop);
-    fs.release(handle);
+    let handle = fs.opens().open_folder(folder.attributes.inode)?;
+    let listed = fs.opens().listing(handle, Blocking::No).map(drop);
+    fs.opens().release(handle);
     replied(listed.map(|()| folder)).map(drop)
 }
 

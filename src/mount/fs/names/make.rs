@@ -110,7 +110,7 @@ impl Promotions {
     /// Makes an array of a file, with a callback that records the marks of its documents.
     fn announcing<T>(&self, file: &ScratchFile, make: impl FnOnce(AnnouncePut<'_>) -> T) -> T {
         make(&|key, mark| {
-            self.names.record_put(file, key, mark);
+            self.names.records().record_put(file, key, mark);
             Ok(())
         })
     }
@@ -180,7 +180,9 @@ impl Promotions {
         else {
             return Ok(false);
         };
-        if !self.names.was_promoted(file) || self.nodes.current(&join(name.group, stem))?.node.is_none() {
+        if !self.names.records().was_promoted(file)
+            || self.nodes.current(&join(name.group, stem))?.node.is_none()
+        {
             return Ok(false);
         }
         // The array has its elements.
@@ -193,7 +195,7 @@ impl Promotions {
     /// Removes what a daemon that has died may have put of the node that is made of a file. In a store without folders, that node is not hidden
     /// before it is complete. Returns whether anything was removed.
     fn take_back_former(&self, file: &ScratchFile) -> FsResult<bool> {
-        let puts = self.names.former_puts(file);
+        let puts = self.names.records().former_puts(file);
         let Some((path, _)) = puts.first().and_then(|put| put.key.rsplit_once('/')) else { return Ok(false) };
         let is_removed = author::take_back(&self.nodes.store_at(path), path, &puts)?;
         self.nodes.forget(path);
@@ -209,11 +211,11 @@ impl Promotions {
     ) -> FsResult<()> {
         // One step completes a hidden array. Another one is at its path before it is complete.
         if is_hidden {
-            self.names.record_promotion(file);
+            self.names.records().record_promotion(file);
             return publish();
         }
         publish()?;
-        self.names.record_promotion(file);
+        self.names.records().record_promotion(file);
         Ok(())
     }
 

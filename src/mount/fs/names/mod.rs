@@ -1,6 +1,6 @@
 //! Names of a writable mount that the store does not have, and changes of those that it has.
 //!
-//! There is one table of these names (`table.rs`). A name in it is
+//! There is one table of these names (`table.rs`), and the session's journal has it, too (`records.rs`). A name in it is
 //!
 //! - a **scratch file** (`scratch.rs`): a file that a program made and that is not a node. When it is closed or renamed, it may
 //!   become a node, or change one (`make.rs`);
@@ -23,6 +23,7 @@ pub mod make;
 pub mod node_name;
 pub mod open;
 pub mod permissions;
+pub mod records;
 mod remove;
 mod rename;
 pub mod scratch;

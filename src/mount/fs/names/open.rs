@@ -49,7 +49,7 @@ impl ScratchFiles {
             file.resize(size_bytes, |start| self.promotions.begin_long_import(&file, start))?;
         }
         file.set_owner_and_mode(change)?;
-        self.promotions.names().record_file(&file);
+        self.promotions.names().records().record_file(&file);
         Ok(())
     }
 }

@@ -3,10 +3,10 @@
 //! This file uses the inodes, because the inode of a scratch file lives as long as its names. Invariant: the table is in memory
 //! only, so nothing of it is left after a crash.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::lock_api::ArcMutexGuard;
@@ -17,16 +17,13 @@ use crate::mount::fs::attributes::{Attributes, Stat};
 use crate::mount::fs::entity::{Entity, EntityKind};
 use crate::mount::fs::error::{Failure, FsResult};
 use crate::mount::fs::inode::{InodeTable, is_at_or_below};
-use crate::mount::fs::names::scratch::{
-    Caller, KeptSession, ScratchBudget, ScratchFile, ScratchParts, held_name,
-};
+use crate::mount::fs::names::records::NameRecords;
+use crate::mount::fs::names::scratch::{Caller, ScratchBudget, ScratchFile, ScratchParts, held_name};
 use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::request::gate::{ByMember, Entered, RequestGate};
-use crate::mount::journal::Journal;
-use crate::mount::journal::held::DescriptorHolder;
-use crate::mount::journal::record::{NameRecord, Record, ScratchRecord};
+use crate::mount::journal::record::{NameRecord, ScratchRecord};
 use crate::mount::journal::state::SessionState;
-use crate::store::{VersionDigest, join};
+use crate::store::join;
 
 /// How long a name stays free for the file that takes its place.
 const VACANT_FOR: Duration = Duration::from_secs(10);
@@ -72,12 +69,7 @@ pub struct NameTable {
     files: Mutex<HashMap<u64, Weak<ScratchFile>>>,
     last_file: AtomicU64,
     scratch: ScratchParts,
-    /// Gets each change, for another daemon, if the session is to outlive this one.
-    session: OnceLock<Arc<KeptSession>>,
-    /// The files that a daemon that has died was about to make nodes of.
-    promoted: OnceLock<BTreeSet<u64>>,
-    /// The documents that such a daemon may have put at the paths of nodes, by the number of the file.
-    former_puts: Mutex<BTreeMap<u64, Vec<DocumentPut>>>,
+    records: NameRecords,
     /// The files from before a restart of the daemon, until their handles are restored.
     restored: Mutex<Vec<Arc<ScratchFile>>>,
     gate: Arc<RequestGate>,
@@ -112,9 +104,7 @@ impl NameTable {
                 budget: Arc::new(ScratchBudget::new(parts.options.scratch_limit_bytes)),
                 log: parts.log.clone(),
             },
-            session: OnceLock::new(),
-            promoted: OnceLock::new(),
-            former_puts: Mutex::default(),
+            records: NameRecords::default(),
             restored: Mutex::default(),
             gate: parts.gate.clone(),
             changing: ByMember::new(parts.nodes.store().catalogue().is_some()),
@@ -124,6 +114,11 @@ impl NameTable {
     /// Reserves the numbers of scratch files up to `last`, which the kernel may know.
     pub fn keep_numbers_after(&self, last: u64) {
         self.last_file.fetch_max(last, Ordering::AcqRel);
+    }
+
+    /// Returns what the session's journal has of the table.
+    pub fn records(&self) -> &NameRecords {
+        &self.records
     }
 
     /// Waits for the current change of names in the member of a catalogue that a path is in, or of all names in other mounts, and keeps
@@ -276,16 +271,10 @@ impl NameTable {
         named.filter_map(|(path, entry)| Some((path, entry.file()?.clone()))).collect()
     }
 
-    /// Records the table from now on, and has the bytes of scratch files held.
-    pub fn keep_session(&self, journal: &Arc<Journal>, holder: &Arc<dyn DescriptorHolder>) {
-        let session = KeptSession { journal: journal.clone(), holder: holder.clone() };
-        let _ = self.session.set(Arc::new(session));
-    }
-
-    /// Makes the names and the scratch files anew that a daemon before had, after [`NameTable::keep_session`]. `take_held` returns the bytes of a
+    /// Makes the names and the scratch files anew that a daemon before had, after [`NameRecords::keep_session`]. `take_held` returns the bytes of a
     /// file. One that has lost them is gone, and its handles fail.
     pub fn restore(&self, state: &SessionState, take_held: impl Fn(&str) -> Option<OwnedFd>) {
-        let _ = self.promoted.set(state.promoted_scratch.clone());
+        self.records.continue_former(state);
         let mut files = HashMap::new();
         for (&number, &ScratchRecord { mode, uid, gid, thread }) in &state.scratch {
             self.last_file.fetch_max(number, Ordering::AcqRel);
@@ -294,7 +283,8 @@ impl NameTable {
                 continue;
             }
             let caller = Caller { uid, gid, thread, request: 0 };
-            let file = ScratchFile::restore(number, mode, caller, &self.scratch, self.session.get(), held);
+            let file =
+                ScratchFile::restore(number, mode, caller, &self.scratch, self.records.session(), held);
             files.insert(number, Arc::new(file));
         }
         let weak = files.iter().map(|(&number, file)| (number, Arc::downgrade(file)));
@@ -315,10 +305,6 @@ impl NameTable {
                 }
             }
         }
-        let put = |(key, mark): &(String, VersionDigest)| DocumentPut { key: key.clone(), mark: *mark };
-        let puts = state.scratch_puts.iter().filter(|(number, _)| !state.promoted_scratch.contains(number));
-        *self.former_puts.lock() =
-            puts.map(|(&number, puts)| (number, puts.iter().map(put).collect())).collect();
         // Files that are open and have no name live as long as their handles.
         *self.restored.lock() = files.into_values().collect();
     }
@@ -328,56 +314,14 @@ impl NameTable {
         self.restored.lock().clear();
     }
 
-    /// Records that a node is about to be made of a file.
-    pub fn record_promotion(&self, file: &ScratchFile) {
-        self.record(|| Record::ScratchPromoted { number: file.number() });
-    }
-
-    /// Returns whether a daemon that has died was about to make a node of a file.
-    pub fn was_promoted(&self, file: &ScratchFile) -> bool {
-        self.promoted.get().is_some_and(|promoted| promoted.contains(&file.number()))
-    }
-
-    /// Records that a document of the node that is made of a file is about to be put at the node's path.
-    pub fn record_put(&self, file: &ScratchFile, key: &str, mark: VersionDigest) {
-        self.record(|| Record::ScratchPut { number: file.number(), key: key.to_owned(), mark });
-    }
-
-    /// Returns the documents that a daemon that has died may have put for the node that is made of a file.
-    pub fn former_puts(&self, file: &ScratchFile) -> Vec<DocumentPut> {
-        self.former_puts.lock().get(&file.number()).cloned().unwrap_or_default()
-    }
-
-    /// Passes on the documents that a daemon that has died may have put for nodes of which it had the bytes alone, each with the path of the node,
-    /// until `take_back` returns `true` for them. Returns whether none is left.
+    /// Takes documents back that a daemon that has died may have put for nodes, if the table does not have their files, as
+    /// [`NameRecords::end_lost_puts`] does.
     pub fn end_lost_puts(&self, take_back: impl Fn(&str, &[DocumentPut]) -> bool) -> bool {
-        let mut former_puts = self.former_puts.lock();
-        former_puts.retain(|&number, puts| {
-            let path = puts.first().and_then(|put| put.key.rsplit_once('/')).map(|(path, _)| path.to_owned());
-            self.by_number(number).is_some() || path.is_none_or(|path| !take_back(&path, puts))
-        });
-        former_puts.keys().all(|&number| self.by_number(number).is_some())
-    }
-
-    fn record(&self, record: impl FnOnce() -> Record) {
-        if let Some(session) = self.session.get() {
-            session.journal.append(&record());
-        }
-    }
-
-    fn record_name(&self, group: &str, name: &str, entry: NameRecord) {
-        self.record(|| Record::Name { group: group.to_owned(), name: name.to_owned(), entry });
-    }
-
-    /// Records a scratch file, which is new, or has another owner or mode.
-    pub fn record_file(&self, file: &ScratchFile) {
-        let (meta, Caller { thread, .. }) = (file.meta(), file.caller());
-        let record = ScratchRecord { mode: meta.mode, uid: meta.uid, gid: meta.gid, thread };
-        self.record(|| Record::Scratch { number: file.number(), file: record });
+        self.records.end_lost_puts(|number| self.by_number(number).is_some(), take_back)
     }
 
     fn insert_entry(&self, group: &str, name: &str, entry: NameEntry) -> Option<NameEntry> {
-        self.record_name(group, name, entry.to_record());
+        self.records.record_name(group, name, entry.to_record());
         let mut by_group = self.by_group.lock();
         let before = by_group.entry(group.to_owned()).or_default().insert(name.to_owned(), entry);
         if before.is_none() {
@@ -393,7 +337,7 @@ impl NameTable {
         let mut by_group = self.by_group.lock();
         let names = by_group.get_mut(group)?;
         let removed = names.remove(name)?;
-        self.record_name(group, name, NameRecord::None);
+        self.records.record_name(group, name, NameRecord::None);
         if names.is_empty() {
             by_group.remove(group);
         }
@@ -421,7 +365,7 @@ impl NameTable {
     fn take_group(&self, group: &str) -> Vec<NameEntry> {
         let removed = self.by_group.lock().remove(group).unwrap_or_default();
         if !removed.is_empty() {
-            self.record(|| Record::NamesRemoved { group: group.to_owned() });
+            self.records.record_group_removed(group);
         }
         self.count.fetch_sub(removed.len(), Ordering::AcqRel);
         removed.into_values().collect()
@@ -434,7 +378,7 @@ impl NameTable {
         let moved: Vec<String> =
             by_group.keys().filter(|group| *group == from || group.starts_with(&below)).cloned().collect();
         if !moved.is_empty() {
-            self.record(|| Record::NamesMoved { from: from.to_owned(), to: to.to_owned() });
+            self.records.record_group_moved(from, to);
         }
         for group in moved {
             let Some(names) = by_group.remove(&group) else { continue };
@@ -542,9 +486,9 @@ impl NameTable {
     pub fn new_file(&self, mode: u32, caller: Caller) -> Arc<ScratchFile> {
         let number = self.last_file.fetch_add(1, Ordering::Relaxed) + 1;
         let mode = (mode & 0o777) as u16;
-        let file = ScratchFile::new(number, mode, caller, &self.scratch, self.session.get());
+        let file = ScratchFile::new(number, mode, caller, &self.scratch, self.records.session());
         let file = Arc::new(file);
-        self.record_file(&file);
+        self.records.record_file(&file);
         let mut files = self.files.lock();
         files.retain(|_, file| file.strong_count() > 0);
         files.insert(number, Arc::downgrade(&file));

@@ -153,7 +153,7 @@ fn content(store: &dyn Store) -> BTreeMap<String, Vec<u8>> {
 /// Makes a file, with the bytes. Returns its handle.
 fn make(fs: &FileSystem, name: &str, bytes: &[u8]) -> u64 {
     let caller = Caller { uid: 0, gid: 0, thread: 0, request: 4 };
-    let (_, opened) = fs.create(1, name, 0o644, libc::O_WRONLY, caller).unwrap();
+    let (_, opened) = fs.opens().create(1, name, 0o644, libc::O_WRONLY, caller).unwrap();
     fs.recovery().record_delivery(opened.handle, 4);
     for (number, part) in bytes.chunks(1 << 20).enumerate() {
         write(fs, opened.handle, (number as u64) << 20, part).unwrap();
@@ -220,14 +220,14 @@ fn act(kind: Act, is_v2: bool, at: (u64, bool)) -> (bool, BTreeMap<String, Vec<u
         Act::DeclareWithElements => {
             let elements = make(&fs, "x", b"abcdef");
             fs.file(elements).unwrap().flush(elements, 0).unwrap();
-            fs.release(elements);
+            fs.opens().release(elements);
             make(&fs, "x.json", declaration)
         }
         Act::Import => make(&fs, "x.npy", &npy(6)),
         Act::Rename => {
             let file = make(&fs, "x.new", declaration);
             fs.file(file).unwrap().flush(file, 0).unwrap();
-            fs.release(file);
+            fs.opens().release(file);
             file
         }
     };
@@ -252,7 +252,7 @@ fn act(kind: Act, is_v2: bool, at: (u64, bool)) -> (bool, BTreeMap<String, Vec<u
     let closed = finish(&next, kind, file, true);
     let problem = closed.err().map(|failure| failure.into_error("x").to_string());
     assert_eq!(problem, None, "{what}");
-    next.release(file);
+    next.opens().release(file);
     (true, content(store.as_ref()))
 }
 

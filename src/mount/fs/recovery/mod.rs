@@ -103,7 +103,7 @@ impl Recovery {
         self.parts.intents.keep_journal(journal);
         self.parts.accesses.keep_journal(journal);
         self.reopening.drafts.keep_journal(journal);
-        self.parts.names.keep_session(journal, &(descriptors.clone() as Arc<dyn DescriptorHolder>));
+        self.parts.names.records().keep_session(journal, &(descriptors.clone() as Arc<dyn DescriptorHolder>));
         let inodes = journal.clone();
         self.parts.inodes.observe(Box::new(move |change| inodes.append(&change_record(change))));
         let ends = journal.clone();
@@ -389,14 +389,14 @@ mod tests {
         let names = ["a", "a.json", "a.npy", "__zarrfs__"];
         let numbers = names.map(|name| number(&first, name));
         let never = Cancellation::never();
-        let open = |inode| first.open(inode, libc::O_RDONLY, &never).unwrap().handle;
+        let open = |inode| first.opens().open(inode, libc::O_RDONLY, &never).unwrap().handle;
         let handles = [numbers[0], numbers[1], numbers[2]].map(open);
-        let folder = first.open_folder(1).unwrap();
+        let folder = first.opens().open_folder(1).unwrap();
         let closed = open(numbers[0]);
-        first.release(closed);
+        first.opens().release(closed);
         let contents = handles.map(|handle| read(&first, handle).unwrap());
         let listed = |fs: &FileSystem| {
-            let listing = fs.listing(folder, Blocking::Yes).unwrap();
+            let listing = fs.opens().listing(folder, Blocking::Yes).unwrap();
             listing.entries().iter().map(|entry| (entry.name.clone(), entry.inode)).collect::<Vec<_>>()
         };
         let entries = listed(&first);
@@ -415,12 +415,12 @@ mod tests {
             next
         };
         let next = taken_over(4, 7);
-        assert!(matches!(next.listing(folder, Blocking::No), Err(Failure::WouldBlock)));
+        assert!(matches!(next.opens().listing(folder, Blocking::No), Err(Failure::WouldBlock)));
         assert_eq!(listed(&next), entries);
         assert_eq!(names.map(|name| number(&next, name)), numbers);
         assert_eq!(handles.map(|handle| read(&next, handle).unwrap()), contents);
         assert!(matches!(read(&next, closed), Err(Failure::Errno(libc::EBADF))));
-        let opened = next.open(numbers[0], libc::O_RDONLY, &never).unwrap();
+        let opened = next.opens().open(numbers[0], libc::O_RDONLY, &never).unwrap();
         assert!(opened.handle > closed && !opened.keeps_cache, "pages of chunks that are no longer known");
         // The array has become longer, or another one.
         let longer = taken_over(6, 7);
@@ -470,11 +470,11 @@ mod tests {
         let descriptors = || SessionDescriptors::new(kept.clone(), held());
         fs.recovery().keep_journal(&journal, &descriptors()).unwrap();
         let number = fs.lookup(1, "a", Blocking::Yes).unwrap().attributes.inode;
-        let handle = fs.open(number, libc::O_RDWR, &Cancellation::never()).unwrap().handle;
+        let handle = fs.opens().open(number, libc::O_RDWR, &Cancellation::never()).unwrap().handle;
         fs.recovery().record_delivery(handle, 2);
         write(&fs, handle, 3, b"abcde").unwrap();
         let caller = Caller { uid: 0, gid: 0, thread: 0, request: 4 };
-        let (_, scratch) = fs.create(1, "b.json", 0o644, libc::O_WRONLY, caller).unwrap();
+        let (_, scratch) = fs.opens().create(1, "b.json", 0o644, libc::O_WRONLY, caller).unwrap();
         fs.recovery().record_delivery(scratch.handle, 4);
         write(&fs, scratch.handle, 0, br#"{"shape":[2],"data_type":"uint8"}"#).unwrap();
         // It is left as it is, without any destructor.

@@ -42,7 +42,7 @@ impl Scene {
         for name in path {
             inode = self.fs.lookup(inode, name, Blocking::Yes).unwrap().attributes.inode;
         }
-        self.fs.open(inode, libc::O_RDWR, &Cancellation::never()).unwrap().handle
+        self.fs.opens().open(inode, libc::O_RDWR, &Cancellation::never()).unwrap().handle
     }
 
     fn read(&self, handle: u64) -> String {
@@ -59,7 +59,7 @@ impl Scene {
         // It is reported once.
         self.fs.flush(handle).unwrap();
         let report = serde_json::from_str(&self.read(handle)).unwrap();
-        self.fs.release(handle);
+        self.fs.opens().release(handle);
         (report, errno)
     }
 
@@ -89,7 +89,7 @@ fn what_is_written_and_not_synced_is_committed() {
     assert!(errno == libc::EINVAL && report["error"].as_str().unwrap().contains("message"), "{report}");
     let own = scene.fs.lookup(ROOT, "__zarrfs__", Blocking::Yes).unwrap().attributes.inode;
     assert_eq!(scene.fs.lookup(own, "commit", Blocking::Yes).unwrap().attributes.mode, 0o600);
-    scene.fs.release(t);
+    scene.fs.opens().release(t);
 }
 
 #[test]

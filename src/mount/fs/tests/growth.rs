@@ -39,17 +39,17 @@ fn read(fs: &FileSystem, handle: u64) -> Vec<u8> {
 #[test]
 fn an_append_never_lands_on_rows_that_another_program_appended_meanwhile() {
     let (store, fs) = overtaken();
-    let open = |flags| fs.open(find(&fs).inode, flags, &Cancellation::never()).unwrap().handle;
+    let open = |flags| fs.opens().open(find(&fs).inode, flags, &Cancellation::never()).unwrap().handle;
     let handle = open(libc::O_RDWR | libc::O_APPEND);
     let append = |offset| fs.write(handle, offset, &[1; 6], false).map_err(|failure| failure.errno());
     assert_eq!(append(24), Err(libc::ESTALE));
     assert_eq!(find(&fs).size_bytes, 48, "the other's rows are whole");
     assert_eq!(append(24), Err(libc::ESTALE), "as long as the kernel has the old size");
     assert_eq!(append(48), Ok(6));
-    fs.release(handle);
+    fs.opens().release(handle);
     let handle = open(libc::O_RDONLY);
     assert_eq!(read(&fs, handle), [bytes_of(0..24), vec![1; 6]].concat());
-    fs.release(handle);
+    fs.opens().release(handle);
     let document = store.objects.get("t/zarr.json", 1 << 16).unwrap().unwrap();
     assert_eq!(serde_json::from_slice::<Value>(&document).unwrap()["shape"], json!([9, 3]));
 }
@@ -57,9 +57,9 @@ fn an_append_never_lands_on_rows_that_another_program_appended_meanwhile() {
 #[test]
 fn a_write_at_an_offset_goes_into_the_rows_that_another_program_appended_meanwhile() {
     let (_store, fs) = overtaken();
-    let handle = fs.open(find(&fs).inode, libc::O_RDWR, &Cancellation::never()).unwrap().handle;
+    let handle = fs.opens().open(find(&fs).inode, libc::O_RDWR, &Cancellation::never()).unwrap().handle;
     assert_eq!(fs.write(handle, 24, &[1; 6], false).unwrap(), 6);
     assert_eq!(find(&fs).size_bytes, 48);
     assert_eq!(read(&fs, handle), [bytes_of(0..12), vec![1; 6], bytes_of(15..24)].concat());
-    fs.release(handle);
+    fs.opens().release(handle);
 }

@@ -47,7 +47,7 @@ fn a_direct_write_that_waits_for_room_is_not_undone_by_a_page_of_a_map() {
     let root = fs.attributes(ROOT, Blocking::Yes).unwrap().attributes.inode;
     let inode = fs.lookup(root, "t", Blocking::Yes).unwrap().attributes.inode;
     let never = Cancellation::never();
-    let direct = fs.open(inode, libc::O_WRONLY, &never).unwrap();
+    let direct = fs.opens().open(inode, libc::O_WRONLY, &never).unwrap();
     assert!(direct.is_direct);
     *gate.is_closed.lock() = true;
     let tail = 12..24;
@@ -58,7 +58,7 @@ fn a_direct_write_that_waits_for_room_is_not_undone_by_a_page_of_a_map() {
         while !gate.has_waited.load(Ordering::SeqCst) {
             thread::yield_now();
         }
-        let mapped = fs.open(inode, libc::O_RDWR, &never).unwrap();
+        let mapped = fs.opens().open(inode, libc::O_RDWR, &never).unwrap();
         let mut buffer = ReplyBuffer::default();
         drop(fs.record_page_read(mapped.handle, tail.start, 12));
         let mut page = fs.read(mapped.handle, tail.start, 12, &mut buffer, &never).unwrap().to_vec();
@@ -67,9 +67,9 @@ fn a_direct_write_that_waits_for_room_is_not_undone_by_a_page_of_a_map() {
         assert_eq!(write.join().unwrap(), 10);
         fs.write(mapped.handle, tail.start, &page, true).unwrap();
         fs.sync(direct.handle).unwrap();
-        fs.release(mapped.handle);
+        fs.opens().release(mapped.handle);
     });
-    fs.release(direct.handle);
+    fs.opens().release(direct.handle);
     let stored = store.objects.get("t/c/1/0", 1 << 10).unwrap().unwrap();
     assert_eq!(stored[..12], [3, 3, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5]);
 }

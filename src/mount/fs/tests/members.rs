@@ -104,14 +104,14 @@ impl Scene {
     }
 
     fn open(&self, path: &str) -> Result<u64, i32> {
-        let opened = self.fs.open(self.inode(path)?, libc::O_RDWR, &Cancellation::never());
+        let opened = self.fs.opens().open(self.inode(path)?, libc::O_RDWR, &Cancellation::never());
         opened.map(|opened| opened.handle).map_err(|failure| failure.errno())
     }
 
     fn create(&self, path: &str) -> Result<u64, i32> {
         let (folder, name) = path.rsplit_once('/').unwrap();
         let flags = libc::O_RDWR | libc::O_CREAT;
-        let created = self.fs.create(self.inode(folder)?, name, 0o644, flags, CALLER);
+        let created = self.fs.opens().create(self.inode(folder)?, name, 0o644, flags, CALLER);
         created.map(|(_, opened)| opened.handle).map_err(|failure| failure.errno())
     }
 
@@ -197,13 +197,13 @@ fn a_member_that_cannot_be_stored_stays_and_takes_writes() {
     assert!(scene.has_member("a"));
     write(6).unwrap();
     let other = scene.open("a/u").unwrap();
-    scene.fs.release(other);
+    scene.fs.opens().release(other);
     fails.store(false, Ordering::Relaxed);
     scene.reload(&[("b", 1)]);
     assert!(!scene.has_member("a"));
     assert_eq!(scene.stored(0, "t/c/0/0"), Some(chunk(&[6; 6])));
     assert_eq!(errno(write(7)), libc::ESTALE);
-    scene.fs.release(handle);
+    scene.fs.opens().release(handle);
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn a_member_with_a_file_that_is_not_an_array_yet_stays() {
         scene.fs.write(handle, 0, b"bytes", false).unwrap();
         scene.reload(&[("b", 1)]);
         assert!(scene.has_member("a") && scene.fs.write(handle, 5, b"more", false).is_ok());
-        scene.fs.release(handle);
+        scene.fs.opens().release(handle);
         scene.reload(&[("b", 1)]);
         assert!(scene.has_member("a"), "{name} has bytes");
         let (folder, name) = name.split_once('/').unwrap();
@@ -227,9 +227,9 @@ fn a_member_with_a_file_that_is_not_an_array_yet_stays() {
     assert_eq!(errno(scene.fs.write(handle, 0, b"bytes", false)), libc::ESTALE);
     assert!(scene.inode("a/empty").is_err());
     // The folder of before is not the one of now: the kernel looks the path up again.
-    let created = scene.fs.create(folder, "more", 0o644, libc::O_RDWR | libc::O_CREAT, CALLER);
+    let created = scene.fs.opens().create(folder, "more", 0o644, libc::O_RDWR | libc::O_CREAT, CALLER);
     assert_eq!(errno(created), libc::ESTALE);
-    scene.fs.release(handle);
+    scene.fs.opens().release(handle);
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn an_edit_of_a_sidecar_reports_that_its_member_has_left() {
     scene.reload(&[("a", 2), ("b", 1)]);
     assert_eq!(errno(scene.fs.flush(handle)), libc::ESTALE);
     assert!(!String::from_utf8(scene.stored(0, "t/zarr.json").unwrap()).unwrap().contains("\"x\""));
-    scene.fs.release(handle);
+    scene.fs.opens().release(handle);
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn names_do_not_leave_their_member() {
     let file = scene.inode("a/file").unwrap();
     assert_eq!(errno(scene.fs.names().link(file, b, "linked")), libc::EXDEV);
     scene.fs.names().link(file, a, "linked").unwrap();
-    scene.fs.release(handle);
+    scene.fs.opens().release(handle);
 }
 
 /// One lock of names, and one dirty limit, made programs in all members wait for one store.
@@ -307,13 +307,13 @@ fn a_store_that_hangs_delays_no_other_member() {
             step("written");
         }
         program.fs.flush(handle).unwrap();
-        program.fs.release(handle);
+        program.fs.opens().release(handle);
         let folder = program.inode("b").unwrap();
         program.fs.names().make_folder(folder, "g", 0o755, CALLER).unwrap();
         let file = program.create("b/file").unwrap();
         program.fs.write(file, 0, b"bytes", false).unwrap();
         program.fs.flush(file).unwrap();
-        program.fs.release(file);
+        program.fs.opens().release(file);
         let name = |name| FolderName { folder, name };
         program.fs.names().rename(name("file"), name("moved"), false, CALLER).unwrap();
         program.fs.names().unlink(folder, "moved", CALLER).unwrap();

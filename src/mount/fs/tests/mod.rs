@@ -124,6 +124,7 @@ impl Mount {
     fn open(&self, path: &str) -> Result<u64, i32> {
         let inode = self.find(path)?.inode;
         self.fs
+            .opens()
             .open(inode, libc::O_RDONLY, &Cancellation::never())
             .map(|opened| opened.handle)
             .map_err(|failure| failure.errno())
@@ -141,7 +142,7 @@ impl Mount {
     fn read(&self, path: &str) -> Result<Vec<u8>, i32> {
         let handle = self.open(path)?;
         let content = self.read_handle(handle, 0, 1 << 20);
-        self.fs.release(handle);
+        self.fs.opens().release(handle);
         content
     }
 
@@ -150,8 +151,8 @@ impl Mount {
     }
 
     fn names(&self, path: &str) -> Vec<String> {
-        let handle = self.fs.open_folder(self.find(path).unwrap().inode).unwrap();
-        let listing = self.fs.listing(handle, Blocking::Yes).unwrap();
+        let handle = self.fs.opens().open_folder(self.find(path).unwrap().inode).unwrap();
+        let listing = self.fs.opens().listing(handle, Blocking::Yes).unwrap();
         for entry in listing.entries() {
             if !entry.name.starts_with("..") && entry.name != "." {
                 let found = self.find(&format!("{path}/{}", entry.name)).unwrap();
@@ -160,7 +161,7 @@ impl Mount {
             }
         }
         let names = listing.entries().iter().map(|entry| entry.name.clone()).skip(2).collect();
-        self.fs.release(handle);
+        self.fs.opens().release(handle);
         names
     }
 }
@@ -289,13 +290,16 @@ fn nothing_is_written() {
     let mount = Mount::sample();
     let inode = mount.find("t").unwrap().inode;
     for flags in [libc::O_WRONLY, libc::O_RDWR, libc::O_RDONLY | libc::O_TRUNC] {
-        assert_eq!(mount.fs.open(inode, flags, &Cancellation::never()).err().unwrap().errno(), libc::EROFS);
+        assert_eq!(
+            mount.fs.opens().open(inode, flags, &Cancellation::never()).err().unwrap().errno(),
+            libc::EROFS
+        );
     }
     assert_eq!(
-        mount.fs.open(ROOT, libc::O_RDONLY, &Cancellation::never()).err().unwrap().errno(),
+        mount.fs.opens().open(ROOT, libc::O_RDONLY, &Cancellation::never()).err().unwrap().errno(),
         libc::EISDIR
     );
-    assert_eq!(mount.fs.open_folder(inode).err().unwrap().errno(), libc::ENOTDIR);
+    assert_eq!(mount.fs.opens().open_folder(inode).err().unwrap().errno(), libc::ENOTDIR);
     assert_eq!(mount.find("t").unwrap().mode & 0o333, 0);
 }
 
@@ -318,11 +322,11 @@ fn growth_along_the_slowest_axis_is_in_place() {
     let inode = mount.find("t").unwrap().inode;
     mount.put("t/zarr.json", array(&[6, 3], 9).to_string());
     assert_eq!(
-        mount.fs.open(inode, 0, &Cancellation::never()).err().unwrap().errno(),
+        mount.fs.opens().open(inode, 0, &Cancellation::never()).err().unwrap().errno(),
         libc::ESTALE,
         "the kernel must ask for the size"
     );
-    let again = mount.fs.open(inode, 0, &Cancellation::never()).unwrap().handle;
+    let again = mount.fs.opens().open(inode, 0, &Cancellation::never()).unwrap().handle;
     let grown = mount.find("t").unwrap();
     assert_eq!((grown.inode, grown.size_bytes), (inode, 36));
     for handle in [handle, again] {
@@ -340,7 +344,7 @@ fn a_flush_follows_an_array_that_keeps_growing() {
     let inode = mount.fs.inodes.get_or_add(&Entity::array(None, "t".to_owned()));
     let opened = inode.array().unwrap();
     let rounds = Cell::new(0);
-    let flushed = mount.fs.array_files.served().run_on_current(&inode, &opened, |array: &Array| {
+    let flushed = mount.fs.opens().array_files.served().run_on_current(&inode, &opened, |array: &Array| {
         rounds.set(rounds.get() + 1);
         if rounds.get() > 5 {
             return Ok(array.size_bytes());
@@ -349,7 +353,7 @@ fn a_flush_follows_an_array_that_keeps_growing() {
         Err(Error::Stale { key: "t/zarr.json".to_owned() })
     });
     assert_eq!(flushed.unwrap(), 14 * 3 * 2);
-    mount.fs.release(handle);
+    mount.fs.opens().release(handle);
 }
 
 #[test]
@@ -394,10 +398,10 @@ fn the_page_cache_is_kept_while_nothing_changed() {
     mount.put_sample();
     let inode = mount.find("t").unwrap().inode;
     let keeps = |is_announced: bool| {
-        let opened = mount.fs.open(inode, 0, &Cancellation::never()).unwrap();
+        let opened = mount.fs.opens().open(inode, 0, &Cancellation::never()).unwrap();
         match is_announced {
-            true => mount.fs.release(opened.handle),
-            false => mount.fs.cancel_open(opened.handle),
+            true => mount.fs.opens().release(opened.handle),
+            false => mount.fs.opens().cancel_open(opened.handle),
         }
         opened.keeps_cache
     };

@@ -25,18 +25,18 @@ fn inode(fs: &FileSystem, name: &str) -> u64 {
 }
 
 fn open(fs: &FileSystem, name: &str, flags: i32) -> u64 {
-    fs.open(inode(fs, name), flags, &Cancellation::never()).unwrap().handle
+    fs.opens().open(inode(fs, name), flags, &Cancellation::never()).unwrap().handle
 }
 
 fn create(fs: &FileSystem, name: &str, caller: Caller) -> u64 {
-    fs.create(ROOT, name, 0o644, libc::O_WRONLY | libc::O_CREAT, caller).unwrap().1.handle
+    fs.opens().create(ROOT, name, 0o644, libc::O_WRONLY | libc::O_CREAT, caller).unwrap().1.handle
 }
 
 fn read(fs: &FileSystem, name: &str) -> Vec<u8> {
     let handle = open(fs, name, libc::O_RDONLY);
     let mut buffer = ReplyBuffer::default();
     let data = fs.read(handle, 0, 1 << 20, &mut buffer, &Cancellation::never()).unwrap().to_vec();
-    fs.release(handle);
+    fs.opens().release(handle);
     data
 }
 
@@ -87,13 +87,13 @@ fn no_write_to_a_scratch_file_is_lost_while_it_replaces_an_array() {
     assert_eq!(WRITTEN.get(), Some(&false), "a write was accepted whose bytes are nowhere");
     assert_eq!(fs.write(handle, 0, b"x", false).unwrap_err().errno(), libc::ESTALE);
     assert_eq!(read(&fs, "t"), b"elements");
-    fs.release(handle);
+    fs.opens().release(handle);
 }
 
 #[test]
 fn a_scratch_file_that_is_gone_takes_nothing_of_the_limit() {
     let fs = mounted(bytes_in_memory(|_, _| ()));
-    let created = fs.create(ROOT, "new", 0o644, libc::O_WRONLY | libc::O_CREAT, ROOT_USER).unwrap();
+    let created = fs.opens().create(ROOT, "new", 0o644, libc::O_WRONLY | libc::O_CREAT, ROOT_USER).unwrap();
     let (inode, handle) = (created.0.attributes.inode, created.1.handle);
     fs.write(handle, 0, b"elements", false).unwrap();
     rename(&fs, "new", "t", ROOT_USER).unwrap();
@@ -101,8 +101,8 @@ fn a_scratch_file_that_is_gone_takes_nothing_of_the_limit() {
     assert_eq!(fs.set_attributes(inode, longer).map(drop).unwrap_err().errno(), libc::ESTALE);
     let other = create(&fs, "other", ROOT_USER);
     fs.write(other, 0, b"other", false).unwrap();
-    fs.release(handle);
-    fs.release(other);
+    fs.opens().release(handle);
+    fs.opens().release(other);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn an_edit_that_began_before_its_array_was_removed_changes_no_other_array() {
     fs.names().unlink(ROOT, "t", ROOT_USER).unwrap();
     store.objects.put("t/zarr.json", bytes_document(json!({"new": 2})).as_bytes()).unwrap();
     assert_eq!(fs.flush(handle).unwrap_err().errno(), libc::ESTALE);
-    fs.release(handle);
+    fs.opens().release(handle);
     assert_eq!(attributes_of_t(&*store), json!({"new": 2}));
 }
 
@@ -128,7 +128,7 @@ fn the_reason_of_a_refused_edit_goes_with_its_array() {
     let handle = open(&fs, "t.json", libc::O_RDWR);
     fs.write(handle, 0, b"no JSON", false).unwrap();
     assert!(fs.flush(handle).is_err() && reason(&fs));
-    fs.release(handle);
+    fs.opens().release(handle);
     fs.names().unlink(ROOT, "t", ROOT_USER).unwrap();
     store.objects.put("t/zarr.json", bytes_document(json!({})).as_bytes()).unwrap();
     assert!(!reason(&fs), "it is another array");
@@ -183,14 +183,14 @@ fn what_a_dead_daemon_has_left_goes_with_the_first_change_of_a_name() {
 fn a_scratch_file_stays_when_the_array_goes_whose_sidecar_it_hides() {
     let store = bytes_in_memory(|_, _| ());
     let fs = mounted(store);
-    let listing = fs.open_folder(ROOT).unwrap();
+    let listing = fs.opens().open_folder(ROOT).unwrap();
     rename(&fs, "t.json", "t.json~", ROOT_USER).unwrap();
     let handle = create(&fs, "t.json", ROOT_USER);
     fs.write(handle, 0, b"half of the text", false).unwrap();
     fs.names().unlink(ROOT, "t", ROOT_USER).unwrap();
     assert_eq!(read(&fs, "t.json"), b"half of the text");
-    fs.release(listing);
-    fs.release(handle);
+    fs.opens().release(listing);
+    fs.opens().release(handle);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_rename_makes_no_name_that_create_refuses() {
     let fs = mounted(bytes_in_memory(|_, _| ()));
     let handle = create(&fs, ".x.nc.partial", ROOT_USER);
     fs.write(handle, 0, b"CDF", false).unwrap();
-    fs.release(handle);
+    fs.opens().release(handle);
     for name in ["x.nc", "zarr.json", ".zattrs", "x.zarr"] {
         assert_eq!(rename(&fs, ".x.nc.partial", name, ROOT_USER), Err(libc::EPERM), "{name}");
         assert_eq!(rename(&fs, "t.json", name, ROOT_USER), Err(libc::EPERM), "t.json to {name}");
@@ -228,7 +228,7 @@ fn nobody_replaces_an_array_that_the_store_lets_others_only_read() {
         let handle = create(&fs, name, caller);
         fs.write(handle, 0, content, false).unwrap();
         let closed = fs.flush(handle);
-        fs.release(handle);
+        fs.opens().release(handle);
         closed.map_err(|failure| failure.errno())
     };
     let text = br#"{"attributes":{"by":"another user"}}"#;
@@ -268,12 +268,12 @@ fn what_a_long_npy_file_skips_is_zero_in_an_array_that_is_filled_with_nan() {
     let end = header_bytes + 8 * ROWS;
     fs.write(handle, end - 8, &1.5f64.to_le_bytes(), false).unwrap();
     fs.flush(handle).unwrap();
-    fs.release(handle);
+    fs.opens().release(handle);
     let handle = open(&fs, "x", libc::O_RDONLY);
     let mut buffer = ReplyBuffer::default();
     let gap = fs.read(handle, 18 << 20, 1 << 20, &mut buffer, &Cancellation::never()).unwrap();
     assert!(gap.iter().all(|&byte| byte == 0), "{:?}", &gap[..16]);
-    fs.release(handle);
+    fs.opens().release(handle);
 }
 
 #[test]
@@ -295,6 +295,6 @@ fn a_copy_whose_source_is_damaged_keeps_what_it_has_copied() {
     let copied = fs.copy(from, 0, to, 0, 2 * HALF as u64, &Cancellation::never()).unwrap();
     assert_eq!(copied.length, HALF as u64);
     assert!(fs.copy(from, HALF as u64, to, HALF as u64, HALF as u64, &Cancellation::never()).is_err());
-    fs.release(from);
-    fs.release(to);
+    fs.opens().release(from);
+    fs.opens().release(to);
 }

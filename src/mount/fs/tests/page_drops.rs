@@ -35,7 +35,7 @@ fn a_gap_that_is_zero_shows_although_the_write_after_it_failed() {
     let root = fs.attributes(ROOT, Blocking::Yes).unwrap().attributes.inode;
     let inode = fs.lookup(root, "t", Blocking::Yes).unwrap().attributes.inode;
     let never = Cancellation::never();
-    let open = |flags| fs.open(inode, flags, &never).unwrap();
+    let open = |flags| fs.opens().open(inode, flags, &never).unwrap();
     let writer = open(libc::O_RDWR);
     fs.set_attributes(inode, SetAttr { size_bytes: Some(0), ..SetAttr::default() }).unwrap();
     assert!(open(libc::O_RDONLY).keeps_cache, "nothing has changed");

@@ -146,7 +146,7 @@ fn a_copy_that_is_behind_follows_the_document() {
     let (store, fs) = remote_with(&objects, |options| options.writable = true);
     assert_eq!(find(&fs, "t").size_bytes, 24);
     let open = || {
-        let opened = fs.open(find(&fs, "t").inode, libc::O_RDWR, &Cancellation::never());
+        let opened = fs.opens().open(find(&fs, "t").inode, libc::O_RDWR, &Cancellation::never());
         opened.map(|opened| opened.handle).map_err(|failure| failure.errno())
     };
     assert_eq!(open(), Err(libc::ESTALE), "the kernel looks it up again");
@@ -154,7 +154,7 @@ fn a_copy_that_is_behind_follows_the_document() {
     let handle = open().unwrap();
     fs.write(handle, 34, &[1, 2], false).unwrap();
     fs.flush(handle).unwrap();
-    fs.release(handle);
+    fs.opens().release(handle);
     let text = store.objects.get("zarr.json", 1 << 20).unwrap().unwrap();
     let now: Value = serde_json::from_slice(&text).unwrap();
     assert_eq!(now["consolidated_metadata"]["metadata"]["t"]["shape"], json!([6, 3]));
@@ -166,7 +166,7 @@ fn open_files_outlive_a_silence_of_the_service() {
     let objects = [object("zarr.json", GROUP), object("t/zarr.json", array(&[4, 3], 9).to_string())];
     let (store, fs) = remote_with(&objects, |options| options.writable = true);
     let inode = find(&fs, "t").inode;
-    let open = || fs.open(inode, libc::O_RDWR, &Cancellation::never()).map(|opened| opened.handle);
+    let open = || fs.opens().open(inode, libc::O_RDWR, &Cancellation::never()).map(|opened| opened.handle);
     let handle = open().unwrap();
     fs.write(handle, 0, &[1, 2], false).unwrap();
     *store.failing.lock() = Some("zarr.json");
@@ -175,9 +175,9 @@ fn open_files_outlive_a_silence_of_the_service() {
     *store.failing.lock() = None;
     fs.write(handle, 2, &[3, 4], false).unwrap();
     fs.flush(handle).unwrap();
-    fs.release(handle);
+    fs.opens().release(handle);
     assert_eq!(open().unwrap_err().errno(), libc::ESTALE, "the kernel looks it up again");
-    fs.release(open().unwrap());
+    fs.opens().release(open().unwrap());
 }
 
 #[test]
@@ -275,8 +275,8 @@ fn a_listing_of_many_arrays_asks_no_more_for_any_of_them() {
         let (store, fs) = remote(&objects);
         for round in 0..2 {
             let root = fs.attributes(ROOT, Blocking::Yes).unwrap().attributes.inode;
-            let folder = fs.open_folder(root).unwrap();
-            let listing = fs.listing(folder, Blocking::Yes).unwrap();
+            let folder = fs.opens().open_folder(root).unwrap();
+            let listing = fs.opens().listing(folder, Blocking::Yes).unwrap();
             let names: Vec<String> =
                 listing.entries().iter().skip(2).map(|entry| entry.name.clone()).collect();
             assert_eq!(names.len(), 2 * count + 1, "with sidecars");
@@ -286,7 +286,7 @@ fn a_listing_of_many_arrays_asks_no_more_for_any_of_them() {
             for name in &names {
                 assert!(fs.lookup(root, name, Blocking::Yes).is_ok(), "{name}");
             }
-            fs.release(folder);
+            fs.opens().release(folder);
             let (round_trips, limit) = (store.take(), if round == 0 { limit } else { 0 });
             assert!(
                 round_trips <= limit,
@@ -305,9 +305,9 @@ fn a_failure_of_the_store_is_not_remembered() {
     let (store, fs) = remote(&objects);
     let list = || {
         let root = fs.attributes(ROOT, Blocking::Yes).unwrap().attributes.inode;
-        let folder = fs.open_folder(root).unwrap();
-        let names = fs.listing(folder, Blocking::Yes).unwrap().entries().len();
-        fs.release(folder);
+        let folder = fs.opens().open_folder(root).unwrap();
+        let names = fs.opens().listing(folder, Blocking::Yes).unwrap().entries().len();
+        fs.opens().release(folder);
         names
     };
     let whole = list();
@@ -340,7 +340,7 @@ fn an_open_compares_a_thousand_chunks() {
     let objects: Vec<_> = documents.into_iter().chain(chunks).collect();
     let (store, fs) = remote(&objects);
     let inode = find(&fs, "t").inode;
-    let open = || fs.open(inode, libc::O_RDONLY, &Cancellation::never()).unwrap().handle;
+    let open = || fs.opens().open(inode, libc::O_RDONLY, &Cancellation::never()).unwrap().handle;
     let read = |handle| {
         let mut buffer = ReplyBuffer::default();
         fs.read(handle, 0, (rows * 6) as u32, &mut buffer, &Cancellation::never()).unwrap().to_vec()
@@ -348,7 +348,7 @@ fn an_open_compares_a_thousand_chunks() {
     let handle = open();
     let old = read(handle);
     assert_eq!(old, bytes_of((0..1000_u16).flat_map(|n| [n; 6])));
-    fs.release(handle);
+    fs.opens().release(handle);
     let mut has_changed = false;
     let limit = 1000_usize.div_ceil(AT_A_TIME) + 2;
     for changed in [None, Some(7_u16), None] {
@@ -365,6 +365,6 @@ fn an_open_compares_a_thousand_chunks() {
         assert!(round_trips <= limit, "{round_trips}");
         has_changed |= changed.is_some();
         assert_eq!(read(handle) != old, has_changed);
-        fs.release(handle);
+        fs.opens().release(handle);
     }
 }
