@@ -101,6 +101,26 @@ pub enum Error {
 /// The result of an operation that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// Returns the store key in an error, shared or mutable as the reference to the error is.
+macro_rules! key_in {
+    ($error:expr) => {
+        match $error {
+            Error::Store { key, .. }
+            | Error::Metadata { key, .. }
+            | Error::Unsupported { key, .. }
+            | Error::Unlisted { key, .. }
+            | Error::Corrupt { key, .. }
+            | Error::TooLarge { key, .. }
+            | Error::Unencodable { key, .. }
+            | Error::Stale { key }
+            | Error::Changed { key }
+            | Error::TimedOut { key }
+            | Error::Cancelled { key } => Some(key),
+            Error::InvalidValue(_) | Error::CutShort { .. } | Error::ReadOnly(_) | Error::Usage(_) => None,
+        }
+    };
+}
+
 impl Error {
     /// Creates the error for a failure of the store: the operating system's error for `operation` on `key`.
     pub fn store(key: impl Into<String>, operation: &'static str, source: std::io::Error) -> Self {
@@ -127,41 +147,15 @@ impl Error {
     /// Returns the error for the same object in a store that has everything below a folder: the key begins with that folder.
     #[must_use]
     pub fn below(mut self, folder: &str) -> Self {
-        match &mut self {
-            Error::Store { key, .. }
-            | Error::Metadata { key, .. }
-            | Error::Unsupported { key, .. }
-            | Error::Unlisted { key, .. }
-            | Error::Corrupt { key, .. }
-            | Error::TooLarge { key, .. }
-            | Error::Unencodable { key, .. }
-            | Error::Stale { key }
-            | Error::Changed { key }
-            | Error::TimedOut { key }
-            | Error::Cancelled { key } => {
-                *key = if key.is_empty() { folder.to_owned() } else { format!("{folder}/{key}") };
-            }
-            Error::InvalidValue(_) | Error::CutShort { .. } | Error::ReadOnly(_) | Error::Usage(_) => {}
+        if let Some(key) = key_in!(&mut self) {
+            *key = if key.is_empty() { folder.to_owned() } else { format!("{folder}/{key}") };
         }
         self
     }
 
     /// Returns the store key that the error is about.
     pub fn key(&self) -> Option<&str> {
-        match self {
-            Error::Store { key, .. }
-            | Error::Metadata { key, .. }
-            | Error::Unsupported { key, .. }
-            | Error::Unlisted { key, .. }
-            | Error::Corrupt { key, .. }
-            | Error::TooLarge { key, .. }
-            | Error::Unencodable { key, .. }
-            | Error::Stale { key }
-            | Error::Changed { key }
-            | Error::TimedOut { key }
-            | Error::Cancelled { key } => Some(key),
-            Error::InvalidValue(_) | Error::CutShort { .. } | Error::ReadOnly(_) | Error::Usage(_) => None,
-        }
+        key_in!(self).map(String::as_str)
     }
 
     /// Explains why the object at `key` could not be stored, given that this was the last failure of its array. A
