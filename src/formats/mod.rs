@@ -75,6 +75,9 @@ pub struct Format {
     pub suffix: &'static str,
     /// What it can hold: the reason, for users, why other arrays have no file. Empty if it has files of groups only.
     pub holds: &'static str,
+    /// Whether users may expect a file of an array. If it has none, the sidecar then says what the format can hold. A format of one field
+    /// names only arrays of that field: the sidecars of all others would list it for nothing.
+    pub is_expected: fn(&Node) -> bool,
     /// More names of the files of some nodes.
     pub aliases: &'static [Alias],
     /// Whether the file of a group is listed below `__formats__/`. Every file is found by its name.
@@ -242,6 +245,7 @@ impl Format {
         folder: None,
         suffix: "",
         holds: "",
+        is_expected: |_| true,
         aliases: &[],
         is_listed: |_| true,
         not_listed: None,

@@ -23,7 +23,9 @@ pub(super) fn add_companions(subject: &Subject<'_>, sidecar: &mut Map<String, Va
         if !(format.expresses)(subject.node, layout) {
             // The format that the folder is named after says it for the others.
             let is_own_folder = format.folder.is_none();
-            if matches!(subject.node, Node::Array { .. }) && !format.holds.is_empty() && is_own_folder {
+            let is_expected =
+                matches!(subject.node, Node::Array { .. }) && (format.is_expected)(subject.node);
+            if is_expected && !format.holds.is_empty() && is_own_folder {
                 absent.insert(format.name.into(), json!(format!("holds {}", format.holds)));
             }
             continue;

@@ -33,6 +33,7 @@ pub const FORMAT: Format = Format {
     name: "spikeglx",
     suffix: ".nidq.bin",
     holds: "int16 along times and channels, little-endian, with a sampling rate in the attributes",
+    is_expected: recording::is_expected,
     expresses: |node, layout| expressed(node, layout).is_some(),
     refuses: Some(|subject| Recording::from_subject(subject).err()),
     open: |subject| {
@@ -201,6 +202,19 @@ mod tests {
         let named = document(&[9, 3], "int16", json!({"attributes": {"sampling_rate": 5}}));
         let text = meta_of(&[("run_g3_t12.nidq", named)], "run_g3_t12.nidq", LITTLE).unwrap();
         assert!(text.contains("fileName=run_g3_t12.nidq.bin\n"), "{text}");
+    }
+
+    #[test]
+    fn only_arrays_that_may_be_recordings_are_expected() {
+        let is_expected = |path: &str, shape: &[u64], data_type: &str, attributes: Value| {
+            let document = document(shape, data_type, json!({"attributes": attributes}));
+            with_subject(&store(&[(path, document)]), path, LITTLE, |subject| (FORMAT.is_expected)(subject.node))
+        };
+        assert!(is_expected("a", &[9, 3], "int16", json!({"sampling_rate": 5})));
+        assert!(is_expected("rec/traces_seg0", &[9, 3], "int16", json!({})));
+        assert!(!is_expected("a", &[9, 3], "int16", json!({})));
+        assert!(!is_expected("a", &[9, 3], "float32", json!({"sampling_rate": 5})));
+        assert!(!is_expected("sound", &[9], "int16", json!({"sampling_rate": 5})));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::formats::flat_array::FlatArray;
 use crate::formats::geometry::{AxisKind, PartAxis, part_axes};
 use crate::formats::numbers::Numbers;
 use crate::hierarchy::{Node, View};
-use crate::metadata::ArrayMetadata;
+use crate::metadata::{ArrayMetadata, DataType};
 use crate::store::join;
 
 /// The most channels. Each takes some 20 bytes of the text.
@@ -86,6 +86,12 @@ impl Recording {
 pub fn is_possible(metadata: &ArrayMetadata) -> bool {
     let path = metadata.document_key.rsplit_once('/').map_or("", |(path, _)| path);
     rate(&metadata.attributes).is_some() || segment(path).is_some()
+}
+
+/// Returns whether users may expect the files of a recording: of int16 along two axes, if attributes or name say that it may be one.
+pub fn is_expected(node: &Node) -> bool {
+    let Node::Array { metadata, .. } = node else { return false };
+    metadata.shape.len() == 2 && metadata.data_type == DataType::Int16 && is_possible(metadata)
 }
 
 /// Returns whether the fastest axis is the one of channels. Axes without names are times and channels.
