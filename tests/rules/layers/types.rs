@@ -1,15 +1,26 @@
-//! The types with the most methods: a report, not a rule.
+//! The methods of types: none has more than [`MOST_METHODS`], and the types with the most are reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::items::Modules;
 use super::rust::{end_of_block, is_word, occurrences};
 
+/// A type with more methods of its own is two types: another one owns a part of its state, and the methods that only need that part.
+const MOST_METHODS: usize = 40;
+
 /// How many of the largest types are shown.
 const SHOWN: usize = 5;
 
-/// Returns a line for each of the types that have the most methods of their own; those of traits do not count.
-pub fn largest(modules: &Modules) -> Vec<String> {
+/// A type of `src`, and its methods; those of traits do not count.
+pub struct CountedType<'a> {
+    file: String,
+    name: String,
+    methods: usize,
+    files: BTreeSet<&'a str>,
+}
+
+/// Returns all types, those with the most methods first.
+pub fn counted(modules: &Modules) -> Vec<CountedType<'_>> {
     let mut types: BTreeMap<(String, String), (usize, BTreeSet<&str>)> = BTreeMap::new();
     for (file, path, code) in modules.code() {
         for (name, methods) in inherent_methods(code) {
@@ -19,12 +30,26 @@ pub fn largest(modules: &Modules) -> Vec<String> {
             files.insert(file);
         }
     }
-    let mut types: Vec<_> = types.into_iter().collect();
-    types.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
-    let shown = types.iter().take(SHOWN).map(|((file, name), (count, files))| {
-        format!("src/{file}: {name} has {count} methods in {} files", files.len())
-    });
-    shown.collect()
+    let mut types: Vec<_> = types
+        .into_iter()
+        .map(|((file, name), (methods, files))| CountedType { file, name, methods, files })
+        .collect();
+    types.sort_by_key(|counted| std::cmp::Reverse(counted.methods));
+    types
+}
+
+/// Returns a line for each of the largest types.
+pub fn largest<'a>(types: &'a [CountedType<'_>]) -> impl Iterator<Item = String> + 'a {
+    types.iter().take(SHOWN).map(|CountedType { file, name, methods, files }| {
+        format!("src/{file}: {name} has {methods} methods in {} files", files.len())
+    })
+}
+
+/// Returns a fault for each type with too many methods.
+pub fn faults<'a>(types: &'a [CountedType<'_>]) -> impl Iterator<Item = String> + 'a {
+    types.iter().filter(|counted| counted.methods > MOST_METHODS).map(|CountedType { file, name, methods, .. }| {
+        format!("src/{file}: {name} has {methods} methods, at most {MOST_METHODS}: move those of one concept, with its state, to another type")
+    })
 }
 
 /// Returns the types that have `impl` blocks without a trait here, and how many functions are in each.
