@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::array::{ByteOrder, Engine, Order};
 use crate::mount::fs::accesses::Accesses;
@@ -331,60 +331,32 @@ impl InternalFiles {
 
     /// Returns the configuration of this mount.
     pub fn config_text(&self) -> String {
-        let options = &self.options;
+        let config: Map<String, Value> =
+            self.daemon_config().into_iter().chain(options_config(&self.options)).collect();
+        format!("{:#}\n", Value::Object(config))
+    }
+
+    /// Returns what the configuration says of the daemon and of its store.
+    fn daemon_config(&self) -> Vec<(String, Value)> {
+        let store = self.nodes.store();
         // The path is absolute, because mounts are listed from other folders.
-        let store = options.store_path.as_ref().map(|path| path.to_string_lossy().into_owned());
-        let store = store.unwrap_or_else(|| self.nodes.store().describe());
-        let versions = self.nodes.store().versions();
+        let path = self.options.store_path.as_ref().map(|path| path.to_string_lossy().into_owned());
+        let shown = path.unwrap_or_else(|| store.describe());
+        let versions = store.versions();
         let keeper = self.daemon.keeper.get();
-        let mut config = json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "pid": std::process::id(),
-            "process_start_ticks": self.daemon.start_ticks,
-            "keeper": keeper.map(|keeper| keeper.pid),
-            "keeper_start_ticks": keeper.and_then(|keeper| keeper.start_ticks),
-            "source": options.source,
-            "store": store,
-            "branch": versions.and_then(|versions| versions.branch()),
-            "snapshot": versions.map(|versions| versions.snapshot()),
-            "overlay": options.overlay.as_ref().map(|path| path.to_string_lossy()),
-            "mountpoint": options.mountpoint.to_string_lossy(),
-            "writable": options.writable,
-            "create": options.create,
-            "delete": options.delete,
-            "scratch-limit": options.scratch_limit_bytes,
-            "mkdir": options.make_mountpoint,
-            "uid": options.ownership.uid,
-            "gid": options.ownership.gid,
-            "umask": options.ownership.umask.map(|bits| format!("{bits:03o}")),
-            "dirty-limit": options.dirty_limit_bytes,
-            "truncate": if options.truncate_zeroes { "zero" } else { "keep" },
-            "chmod": if options.ignores_chmod { "ignore" } else { "refuse" },
-            "allow-other": options.allow_other.word(),
-            "cache-size": options.cache_limit_bytes,
-            "threads": options.threads,
-            "session-threads": session_threads(),
-            "prefetch": options.prefetch,
-            "byte-order": if options.layout.byte_order == ByteOrder::Big { "big" } else { "little" },
-            "order": if options.layout.order == Order::F { "F" } else { "C" },
-            "revalidate": options.revalidate_seconds,
-            "formats": options.formats.iter().map(|format| format.name).collect::<Vec<_>>(),
-            "keep": options.kept_bytes.word(),
-            "direct-io": options.direct_io,
-            "allow-references": options.allowed_references,
-            "remote": options.remote.as_ref().map(remote_config),
-            "log-file": options.log_file.as_ref().map(|path| path.to_string_lossy()),
-            "access-log": options.access_log.as_ref().map(|path| path.to_string_lossy()),
-            "stats-group": options.stats_group,
-            "outcome": self.daemon.exit_status_path,
-            "request-deadline": options.request_deadline.as_secs_f64(),
-            "stop-deadline": options.stop_deadline.as_secs_f64(),
-        });
-        // The macro has as many members as it can take.
-        if let Some(members) = config.as_object_mut() {
-            members.insert("members".to_owned(), members_config(self.nodes.store().as_ref()));
-        }
-        format!("{config:#}\n")
+        let members = [
+            ("version", json!(env!("CARGO_PKG_VERSION"))),
+            ("pid", json!(std::process::id())),
+            ("process_start_ticks", json!(self.daemon.start_ticks)),
+            ("keeper", json!(keeper.map(|keeper| keeper.pid))),
+            ("keeper_start_ticks", json!(keeper.and_then(|keeper| keeper.start_ticks))),
+            ("store", json!(shown)),
+            ("branch", json!(versions.and_then(|versions| versions.branch()))),
+            ("snapshot", json!(versions.map(|versions| versions.snapshot()))),
+            ("outcome", json!(self.daemon.exit_status_path)),
+            ("members", members_config(store.as_ref())),
+        ];
+        members.map(|(name, value)| (name.to_owned(), value)).into()
     }
 
     /// Returns the key of each object with data that is not stored yet, with the reason of the last failed attempt in brackets.
@@ -412,6 +384,45 @@ impl InternalFiles {
             log::info!("{line}");
         }
     }
+}
+
+/// Returns what the configuration says of the options.
+fn options_config(options: &Options) -> Vec<(String, Value)> {
+    let members = [
+        ("source", json!(options.source)),
+        ("overlay", json!(options.overlay.as_ref().map(|path| path.to_string_lossy()))),
+        ("mountpoint", json!(options.mountpoint.to_string_lossy())),
+        ("writable", json!(options.writable)),
+        ("create", json!(options.create)),
+        ("delete", json!(options.delete)),
+        ("scratch-limit", json!(options.scratch_limit_bytes)),
+        ("mkdir", json!(options.make_mountpoint)),
+        ("uid", json!(options.ownership.uid)),
+        ("gid", json!(options.ownership.gid)),
+        ("umask", json!(options.ownership.umask.map(|bits| format!("{bits:03o}")))),
+        ("dirty-limit", json!(options.dirty_limit_bytes)),
+        ("truncate", json!(if options.truncate_zeroes { "zero" } else { "keep" })),
+        ("chmod", json!(if options.ignores_chmod { "ignore" } else { "refuse" })),
+        ("allow-other", json!(options.allow_other.word())),
+        ("cache-size", json!(options.cache_limit_bytes)),
+        ("threads", json!(options.threads)),
+        ("session-threads", json!(session_threads())),
+        ("prefetch", json!(options.prefetch)),
+        ("byte-order", json!(if options.layout.byte_order == ByteOrder::Big { "big" } else { "little" })),
+        ("order", json!(if options.layout.order == Order::F { "F" } else { "C" })),
+        ("revalidate", json!(options.revalidate_seconds)),
+        ("formats", json!(options.formats.iter().map(|format| format.name).collect::<Vec<_>>())),
+        ("keep", json!(options.kept_bytes.word())),
+        ("direct-io", json!(options.direct_io)),
+        ("allow-references", json!(options.allowed_references)),
+        ("remote", json!(options.remote.as_ref().map(remote_config))),
+        ("log-file", json!(options.log_file.as_ref().map(|path| path.to_string_lossy()))),
+        ("access-log", json!(options.access_log.as_ref().map(|path| path.to_string_lossy()))),
+        ("stats-group", json!(options.stats_group)),
+        ("request-deadline", json!(options.request_deadline.as_secs_f64())),
+        ("stop-deadline", json!(options.stop_deadline.as_secs_f64())),
+    ];
+    members.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
 #[cfg(test)]
