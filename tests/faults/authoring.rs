@@ -11,6 +11,8 @@ use zarrfs::hierarchy::{Node, Tree};
 use zarrfs::store::Store;
 
 use crate::support::faulty::{CHANGES, Faults, KILL, Operation, next_point};
+use crate::support::json_of;
+use crate::support::leftovers;
 use crate::support::{level, say, sha256};
 
 /// A command, and the one that must have succeeded afterwards.
@@ -64,8 +66,7 @@ pub fn store(zarr_format: u8) -> tempfile::TempDir {
 
 /// Gives the root a copy of what is there.
 fn consolidate(store: &Path, zarr_format: u8) {
-    let read =
-        |path: &str| -> Value { serde_json::from_slice(&fs::read(store.join(path)).unwrap()).unwrap() };
+    let read = |path: &str| -> Value { json_of(store.join(path)) };
     let nodes = ["a", "g", "g/b"];
     if zarr_format == 3 {
         let mut root = read("zarr.json");
@@ -145,14 +146,6 @@ fn check_copies(store: &Path, what: &str) {
             assert!(path.exists(), "{what}: the copy in {document} has {name}, which is not there");
         }
     }
-}
-
-fn leftovers(folder: &Path) -> Vec<String> {
-    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
-    names
-        .map(|name| name.to_string_lossy().into_owned())
-        .filter(|name| name.starts_with(".zarrfs-"))
-        .collect()
 }
 
 /// Runs a command with the Nth operation of a kind failing, until there is none; returns how often it did.

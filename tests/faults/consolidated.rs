@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::authoring::{copy, npy_file, state, store, zarrfs};
 use crate::support::faulty::{Faults, Operation, next_point};
+use crate::support::json_of;
 use crate::support::mounted::Mount;
 use crate::support::{level, say};
 
@@ -24,8 +25,7 @@ const OPERATIONS: [Operation; 5] =
 
 /// Gives the group `g` a copy of its own.
 fn consolidate_group(store: &Path) {
-    let read =
-        |path: &str| -> Value { serde_json::from_slice(&fs::read(store.join(path)).unwrap()).unwrap() };
+    let read = |path: &str| -> Value { json_of(store.join(path)) };
     if store.join("g/zarr.json").exists() {
         let mut group = read("g/zarr.json");
         group["consolidated_metadata"] = json!({
@@ -59,7 +59,7 @@ fn documents(folder: &Path, prefix: &str, is_v3: bool, found: &mut Vec<(String, 
             ".zarray" | ".zgroup" | ".zattrs" => format!("{prefix}{name}"),
             _ => continue,
         };
-        let mut document: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        let mut document: Value = json_of(&path);
         document.as_object_mut().unwrap().remove("consolidated_metadata");
         found.push((key, document));
     }
@@ -73,7 +73,7 @@ pub fn check(store: &Path, groups: &[&str], what: &str) {
         } else {
             ("zarr.json", "/consolidated_metadata/metadata")
         };
-        let text: Value = serde_json::from_slice(&fs::read(group.join(name)).unwrap()).unwrap();
+        let text: Value = json_of(group.join(name));
         let Some(copies) = text.pointer(place).and_then(Value::as_object) else {
             panic!("{what}: {} has no copy", group.display());
         };
@@ -136,7 +136,7 @@ fn run_until_clean(
 fn a_copy_that_is_behind_follows_its_document() {
     for (template, document) in [3, 2].map(store).iter().zip(["a/zarr.json", "a/.zarray"]) {
         let path = template.path();
-        let mut longer: Value = serde_json::from_slice(&fs::read(path.join(document)).unwrap()).unwrap();
+        let mut longer: Value = json_of(path.join(document));
         longer["shape"] = json!([12, 10]);
         fs::write(path.join(document), longer.to_string()).unwrap();
         let Some(mount) = Mount::new(path, &["--writable"], "consolidated") else { return };

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::support::faulty::{CHANGES, Faults, KILL, Operation, compiled, next_point};
 use crate::support::manifest::{Habits, Life, Region, Work, write_pieces};
 use crate::support::mounted::Mount;
-use crate::support::place::{Place, can_mount, is_mounted, wait_for};
+use crate::support::place::{Place, is_mounted, wait_for};
 use crate::support::scene::{AS_STORED, Scene, TURNED};
 use crate::support::{Numbers, say};
 use crate::support::{kinds, level};
@@ -356,10 +356,7 @@ fn killed_between_synchronous_writes() {
 /// /dev/fuse open, so that the mount hung, and with it each program that came across it.
 #[test]
 fn a_daemon_that_is_killed_as_soon_as_it_is_mounted_is_gone() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
+    let Some(place) = Place::mountable_demo() else { return };
     for round in (0..100_u64).step_by(level::pick(10, 1)) {
         let mut daemon = place.mount_command(&["--foreground"]).stderr(Stdio::null()).spawn().unwrap();
         while !is_mounted(&place.mountpoint()) {

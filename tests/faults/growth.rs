@@ -12,6 +12,7 @@ use crate::power_loss::cuts;
 use crate::support::disk::Disk;
 use crate::support::faulty::{CHANGES, Faults, KILL, Operation, next_point};
 use crate::support::folders::in_memory;
+use crate::support::json_of;
 use crate::support::mounted::Mount;
 use crate::support::own_process;
 use crate::support::uneven::v3;
@@ -130,7 +131,7 @@ impl Known {
 
 /// Checks that the consolidated copy equals the documents.
 fn check_copies(store: &Path) {
-    let read = |key: &str| -> Value { serde_json::from_slice(&fs::read(store.join(key)).unwrap()).unwrap() };
+    let read = |key: &str| -> Value { json_of(store.join(key)) };
     for name in NAMES {
         let copy = &read("zarr.json")["consolidated_metadata"]["metadata"][name];
         assert_eq!(copy["shape"], read(&format!("{name}/zarr.json"))["shape"], "{name}");

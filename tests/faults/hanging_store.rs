@@ -175,10 +175,7 @@ fn a_store_that_hangs_at_once_is_not_reported_ready() {
     if own_process::has_run() {
         return;
     }
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     fs::create_dir(place.store()).unwrap();
     let hanging = HangingFolder::new(&place.store());
     let mut child = place.mount_command(&[]).stderr(Stdio::null()).spawn().unwrap();

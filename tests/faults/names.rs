@@ -16,6 +16,7 @@ use zarrfs::hierarchy::{Node, Tree};
 use crate::consolidated::check;
 use crate::support::disk::Disk;
 use crate::support::faulty::{CHANGES, Faults, KILL, Operation, next_point};
+use crate::support::leftovers;
 use crate::support::library;
 use crate::support::mounted::Mount;
 use crate::support::own_process;
@@ -88,14 +89,6 @@ fn state(store: &Path) -> BTreeMap<String, Vec<u8>> {
     let tree = Tree::new(opened.clone());
     tree.walk("", usize::MAX)
         .map(|visit| (visit.path.clone(), elements(visit.node.unwrap(), &visit.path)))
-        .collect()
-}
-
-fn leftovers(folder: &Path) -> Vec<String> {
-    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
-    names
-        .map(|name| name.to_string_lossy().into_owned())
-        .filter(|name| name.starts_with(".zarrfs-"))
         .collect()
 }
 

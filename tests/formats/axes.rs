@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
+use crate::support::json_of;
 use crate::support::mounted::Mount;
 
 fn write(store: &Path, name: &str, document: &Value, chunk: Option<(&str, &[f64])>) {
@@ -37,7 +38,7 @@ fn cat(store: &Path, format: &str) -> Output {
 }
 
 fn absent(mount: &Mount) -> Value {
-    let sidecar: Value = serde_json::from_slice(&fs::read(mount.path("t.json")).unwrap()).unwrap();
+    let sidecar: Value = json_of(mount.path("t.json"));
     assert_eq!(sidecar["companions"]["grads"].is_null(), !sidecar["absent"]["grads"].is_null());
     sidecar["absent"]["grads"].clone()
 }

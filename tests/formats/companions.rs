@@ -9,6 +9,7 @@ use std::process::Command;
 
 use crate::support::fixtures::{corpus, has_modules, python};
 use crate::support::mounted::Mount;
+use crate::support::{json_of, sorted_names};
 use crate::support::{say, skip};
 use serde_json::{Value, json};
 
@@ -122,13 +123,7 @@ fn libraries_see_the_voxels_where_ome_zarr_has_them() {
 fn folders_of_detached_headers_show_the_data() {
     let store = store(&[("a", &[2, 3]), ("b 50%", &[2, 3]), ("deep/c", &[2]), ("scalar", &[])]);
     let Some(mount) = Mount::new(store.path(), &[], "names of companion files") else { return };
-    let listed = |folder: &str| {
-        let entries = fs::read_dir(mount.path(folder)).unwrap();
-        let mut names: Vec<_> =
-            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    };
+    let listed = |folder: &str| sorted_names(mount.path(folder));
     let names = ["a", "a.nhdr", "b+2050+25", "b+2050+25.nhdr", "deep"];
     assert_eq!(listed("__formats__/nrrd"), names);
     assert_eq!(listed("__formats__/nrrd/deep"), ["c", "c.nhdr"]);
@@ -148,7 +143,7 @@ fn folders_of_detached_headers_show_the_data() {
         let found = fs::metadata(mount.path(&format!("__formats__/{absent}")));
         assert_eq!(found.unwrap_err().kind(), std::io::ErrorKind::NotFound, "{absent}");
     }
-    let sidecar: Value = serde_json::from_slice(&fs::read(mount.path("b 50%.json")).unwrap()).unwrap();
+    let sidecar: Value = json_of(mount.path("b 50%.json"));
     assert_eq!(sidecar["companions"]["nrrd"], "__formats__/nrrd/b+2050+25.nhdr");
     for file in sidecar["companions"].as_object().unwrap().values() {
         assert!(fs::metadata(mount.path(file.as_str().unwrap())).unwrap().len() > 0, "{file}");
@@ -162,13 +157,7 @@ fn a_root_that_is_an_array() {
     let Some(mount) = Mount::new(&folder.path().join("root.zarr"), &[], "companion files of a root") else {
         return;
     };
-    let listed = |folder: &str| {
-        let entries = fs::read_dir(mount.path(folder)).unwrap();
-        let mut names: Vec<_> =
-            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    };
+    let listed = |folder: &str| sorted_names(mount.path(folder));
     assert_eq!(listed("__formats__/npy"), ["root.npy"]);
     assert_eq!(listed("__formats__/mhd"), ["root", "root.mhd"]);
     assert_eq!(fs::read(mount.path("__formats__/mhd/root")).unwrap(), [9; 6]);

@@ -4,10 +4,11 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
+use crate::support::fixtures::output_of;
 use crate::support::fixtures::{has_modules, python};
 use crate::support::mounted::Mount;
+use crate::support::sorted_names;
 use crate::support::{say, skip};
 use serde_json::{Value, json};
 
@@ -24,11 +25,7 @@ fn python_with(modules: &'static str, what: &str) -> Option<PathBuf> {
 }
 
 fn run(python: &Path, arguments: &[&str]) -> String {
-    let mut command = Command::new(python);
-    let output = command.arg(PROGRAM).args(arguments).env("PYTHONDONTWRITEBYTECODE", "1").output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{}\n{text}", String::from_utf8_lossy(&output.stderr));
-    text
+    output_of(python, PROGRAM, arguments)
 }
 
 /// Makes the stores of a command, mounts each, and compares its file, which must give no cause for complaint.
@@ -89,13 +86,6 @@ fn bytes() -> Value {
     json!({"name": "bytes", "configuration": {"endian": "little"}})
 }
 
-fn names_in(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).unwrap();
-    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
-}
-
 /// Which files are listed, which are found by name, and which users may read them.
 #[test]
 fn names_and_modes() {
@@ -129,8 +119,8 @@ fn names_and_modes() {
         "session.nwb",
         "store.h5",
     ];
-    assert_eq!(names_in(&hdf5), listed);
-    assert_eq!(names_in(&hdf5.join("cells")), ["obs"]);
+    assert_eq!(sorted_names(&hdf5), listed);
+    assert_eq!(sorted_names(hdf5.join("cells")), ["obs"]);
     let signature = |name: &str| fs::read(hdf5.join(name)).unwrap().starts_with(b"\x89HDF\r\n\x1a\n");
     for name in ["plain.h5", "cells.h5ad", "cells/obs.h5", "session.nwb", "closed/inner.h5", "store.h5"] {
         assert!(signature(name), "{name}");
@@ -143,7 +133,7 @@ fn names_and_modes() {
     mount.unmount();
     // The axes of AnnData and NWB are described in order C.
     let Some(mount) = Mount::new(&store, &["--order", "F"], "hierarchies, order F") else { return };
-    let listed = names_in(&mount.path("__formats__/hdf5"));
+    let listed = sorted_names(mount.path("__formats__/hdf5"));
     assert_eq!(listed, ["cells", "closed", "plain", "session", "store.h5"]);
     assert!(fs::metadata(mount.path("__formats__/hdf5/cells.h5ad")).is_err());
     mount.unmount();

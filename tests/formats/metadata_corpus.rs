@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::support::corpus::SHOWN_SINCE;
+use crate::support::json_of;
 use crate::support::level;
 use serde_json::Value;
 use zarrfs::metadata::{self, ArrayMetadata, ByteOrder, Document};
@@ -33,7 +34,7 @@ fn array_in(folder: &Path) -> Option<ArrayMetadata> {
 #[test]
 fn arrays_have_the_shape_the_type_and_the_size_they_should() {
     let Some(corpus) = corpus() else { return };
-    let expected: Value = serde_json::from_slice(&fs::read(corpus.join("expected.json")).unwrap()).unwrap();
+    let expected: Value = json_of(corpus.join("expected.json"));
     let mut compared = 0;
     for (path, expected) in expected.as_object().unwrap() {
         let folder = corpus.join(path);

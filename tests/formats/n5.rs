@@ -12,6 +12,7 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 use crate::support::fixtures::{in_f_order, python, recorded_folder};
+use crate::support::json_of;
 use crate::support::mounted::Mount;
 
 /// Writes `OUT/NAME`, the elements of arrays as tensorstore reads them, in C order of the reversed dimensions. Arguments: the store, OUT, names.
@@ -41,8 +42,7 @@ fn compare(mount: &Mount, folder: &Path, library: &str) -> usize {
         let name = format!("{library}.n5/{}", file.strip_suffix(".bin").unwrap());
         let expected = fs::read(folder.join(library).join(&file)).unwrap();
         assert_eq!(fs::read(mount.path(&name)).unwrap(), expected, "{name}");
-        let sidecar: Value =
-            serde_json::from_slice(&fs::read(mount.path(&format!("{name}.json"))).unwrap()).unwrap();
+        let sidecar: Value = json_of(mount.path(&format!("{name}.json")));
         let shape: Vec<usize> = sidecar["shape"]
             .as_array()
             .unwrap()
@@ -65,8 +65,7 @@ fn stores_of_zarr_python_and_z5py() {
         let Some(mount) = Mount::new(store, &[], "stores of N5") else { return };
         assert_eq!(compare(&mount, folder.path(), "zarr"), 90);
         assert_eq!(compare(&mount, folder.path(), "z5py"), 70);
-        let group: Value =
-            serde_json::from_slice(&fs::read(mount.path("zarr.n5/__group__.json")).unwrap()).unwrap();
+        let group: Value = json_of(mount.path("zarr.n5/__group__.json"));
         assert_eq!(group["attributes"], json!({"author": "zarr"}));
         mount.unmount();
     }
@@ -144,7 +143,7 @@ fn stores_of_tensorstore_and_writing_by_overlay() {
     let commit = zarrfs(&["overlay", "commit", text(&overlay)]);
     let sentence = String::from_utf8_lossy(&commit.stderr).into_owned();
     assert!(
-        !commit.status.success() && sentence.contains("N5 is only read, so the overlay keeps"),
+        !commit.status.success() && sentence.contains("N5 is read-only, so the overlay keeps"),
         "{sentence}"
     );
     let copied = Command::new("cp").arg("-r").arg(overlay.join("objects/.")).arg(&store).output().unwrap();
@@ -248,7 +247,7 @@ fn changes_are_refused_in_one_sentence() {
         let sentence = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success(), "{arguments:?}");
         assert!(
-            sentence.contains("N5 is only read") && sentence.lines().count() == 1,
+            sentence.contains("N5 is read-only") && sentence.lines().count() == 1,
             "{arguments:?}: {sentence}"
         );
     }

@@ -4,11 +4,12 @@
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
 
+use crate::support::fixtures::output_of;
 use crate::support::fixtures::{corpus, has_modules, python};
 use crate::support::mounted::Mount;
+use crate::support::sorted_names;
 use crate::support::{folders, say, skip};
 use serde_json::{Value, json};
 
@@ -25,15 +26,7 @@ fn python_with_netcdf(what: &str) -> Option<PathBuf> {
 }
 
 fn run(python: &Path, arguments: &[&str]) -> String {
-    let output = Command::new(python)
-        .arg(PROGRAM)
-        .args(arguments)
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{}\n{text}", String::from_utf8_lossy(&output.stderr));
-    text
+    output_of(python, PROGRAM, arguments)
 }
 
 /// Runs one command of the program, which must have nothing to complain about.
@@ -123,13 +116,6 @@ fn more_than_4_gib_and_100_gib() {
     mount.unmount();
 }
 
-fn names_in(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).unwrap();
-    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
-}
-
 /// Which files there are, where, and which users may read them.
 #[test]
 fn names_and_modes() {
@@ -148,8 +134,8 @@ fn names_and_modes() {
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let Some(mount) = Mount::new(&store, &[], "netCDF, names") else { return };
     let nc = mount.path("__formats__/nc");
-    assert_eq!(names_in(&nc), ["a.nc", "closed", "closed.nc", "g", "g.nc", "store.nc"]);
-    assert_eq!(names_in(&nc.join("g")), ["b.nc", "secret.nc"]);
+    assert_eq!(sorted_names(&nc), ["a.nc", "closed", "closed.nc", "g", "g.nc", "store.nc"]);
+    assert_eq!(sorted_names(nc.join("g")), ["b.nc", "secret.nc"]);
     let mode = |file: &str| fs::metadata(nc.join(file)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("a.nc"), mode("g.nc"), mode("g/secret.nc")), (0o444, 0o444, 0o400));
     assert_eq!(mode("closed.nc"), 0o400, "its folder may be listed by all and searched by its owner");

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::companions::{python_with_libraries, run, store};
+use crate::support::json_of;
 use crate::support::mounted::Mount;
 use crate::support::say;
 
@@ -22,7 +23,7 @@ fn listed(folder: &Path) -> Vec<String> {
 }
 
 fn sidecar(mount: &Mount, file: &str) -> Value {
-    serde_json::from_slice(&fs::read(mount.path(file)).unwrap()).unwrap()
+    json_of(mount.path(file))
 }
 
 fn is_absent(mount: &Mount, file: &str) -> bool {
@@ -142,7 +143,7 @@ fn a_root_that_is_an_array_has_them_too() {
 fn the_sidecar_says_what_is_absent_and_left_out() {
     let store = store(&[("flat", &[2, 3]), ("empty", &[0])]);
     let path = store.path().join("flat/zarr.json");
-    let mut document: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let mut document: Value = json_of(&path);
     document["dimension_names"] = json!(["y\"z", "x"]);
     document["attributes"] = json!({"scale": [1, 2], "units": ["m\ndata file: /etc/passwd", "m"], "CLASS": "x",
         "crs_wkt": "<SRS>", "_FillValue": {"a": 1}, "missing_value": 3});

@@ -11,6 +11,7 @@ use crate::companions;
 use crate::support::fixtures::python;
 use crate::support::mounted::Mount;
 use crate::support::place::wait_for;
+use crate::support::{json_of, sorted_names};
 use crate::support::{say, skip};
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/ome_tiff.py");
@@ -89,13 +90,7 @@ fn names_of_images() {
     put_image(&store.join("wide"), "int64", &[8]);
     put_image(&store.join("sub.ome"), "uint8", &[8]);
     let Some(mount) = Mount::new(&store, &[], what) else { return };
-    let listed = |folder: &str| {
-        let entries = fs::read_dir(mount.path(folder)).unwrap();
-        let mut names: Vec<_> =
-            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    };
+    let listed = |folder: &str| sorted_names(mount.path(folder));
     let tiff = "__formats__/tiff";
     assert_eq!(listed(tiff), ["0.tif", "1.tif", "cells.ome.tif", "labels", "sub.ome", "sub.ome.tif", "wide"]);
     assert_eq!(listed(&format!("{tiff}/labels")), ["nuclei", "nuclei.ome.tif"]);
@@ -106,8 +101,7 @@ fn names_of_images() {
         let found = fs::metadata(mount.path(&format!("__formats__/{absent}")));
         assert_eq!(found.unwrap_err().kind(), ErrorKind::NotFound, "{absent}");
     }
-    let sidecar =
-        |path: &str| -> Value { serde_json::from_slice(&fs::read(mount.path(path)).unwrap()).unwrap() };
+    let sidecar = |path: &str| -> Value { json_of(mount.path(path)) };
     assert_eq!(sidecar("__group__.json")["companions"]["ome-tiff"], "__formats__/tiff/cells.ome.tif");
     let reason = "its elements are integers of 64 bits or half-precision floats";
     assert_eq!(sidecar("wide/__group__.json")["absent"]["ome-tiff"], reason);
@@ -143,7 +137,7 @@ fn a_smaller_level_that_cannot_be_read_is_left_out_with_the_reason() {
         text.contains("Left out: the levels 1 (1/zarr.json: ") && text.contains(", 2 (2/zarr.json: "),
         "{text}"
     );
-    let sidecar: Value = serde_json::from_slice(&fs::read(mount.path("__group__.json")).unwrap()).unwrap();
+    let sidecar: Value = json_of(mount.path("__group__.json"));
     let left_out: Vec<&str> =
         sidecar["left_out"]["ome-tiff"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert_eq!(left_out.len(), 2, "{left_out:?}");

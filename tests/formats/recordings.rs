@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::support::fixtures::{has_modules, python};
 use crate::support::mounted::Mount;
 use crate::support::skip;
+use crate::support::{json_of, sorted_names};
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/spikeglx.py");
 
@@ -53,13 +54,7 @@ fn pairs_of_files_and_the_reasons_of_arrays_without_them() {
     }
     put(&store, "image/zarr.json", array("int16", &[4, 2], json!({})));
     let Some(mount) = Mount::new(&store, &[], what) else { return };
-    let listed = |folder: &str| {
-        let entries = fs::read_dir(mount.path(folder)).unwrap();
-        let mut names: Vec<_> =
-            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    };
+    let listed = |folder: &str| sorted_names(mount.path(folder));
     let spikeglx = "__formats__/spikeglx";
     assert_eq!(listed(spikeglx), ["different", "same"]);
     assert_eq!(
@@ -91,8 +86,7 @@ fn pairs_of_files_and_the_reasons_of_arrays_without_them() {
         let found = fs::metadata(mount.path(&absent));
         assert_eq!(found.unwrap_err().kind(), ErrorKind::NotFound, "{absent}");
     }
-    let sidecar =
-        |path: &str| -> Value { serde_json::from_slice(&fs::read(mount.path(path)).unwrap()).unwrap() };
+    let sidecar = |path: &str| -> Value { json_of(mount.path(path)) };
     let same = sidecar("same/traces_seg1.json");
     assert_eq!(same["companions"]["spikeglx"], format!("{spikeglx}/same/traces_seg1.nidq.bin"));
     assert_eq!(same["companions"]["spikeglx-meta"], format!("{spikeglx}/same/traces_seg1.nidq.meta"));

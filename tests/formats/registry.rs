@@ -21,6 +21,7 @@ use zarrfs::store::{MemoryStore, Store};
 
 use crate::companions;
 use crate::support::fixtures::recorded_folder;
+use crate::support::json_of;
 use crate::support::mounted::Mount;
 use crate::support::say;
 
@@ -189,8 +190,7 @@ fn arrays_of_zarrs() {
     };
     for name in &names {
         let expected = |suffix: &str| fs::read(folder.path().join(format!("{name}{suffix}"))).ok();
-        let sidecar: Value =
-            serde_json::from_slice(&fs::read(mount.path(&format!("{name}.json"))).unwrap()).unwrap();
+        let sidecar: Value = json_of(mount.path(&format!("{name}.json")));
         if let Some(bytes) = expected(".bin") {
             assert_eq!(fs::read(mount.path(name)).unwrap(), bytes, "{name}");
             assert_eq!(cat(&folder.path().join(name), "/", &[]), bytes, "{name}");

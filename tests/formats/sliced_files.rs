@@ -8,10 +8,12 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::support::fixtures::output_of;
 use crate::support::fixtures::{has_modules, python};
+use crate::support::json_of;
 use crate::support::mounted::Mount;
 use crate::support::{level, say, skip};
-use crate::views::{bytes_of, document, json_of, put, store};
+use crate::views::{bytes_of, document, put, store};
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/sliced_files.py");
 const FOLDER: &str = "__views__/slice";
@@ -22,10 +24,7 @@ fn seed() -> String {
 }
 
 fn run(python: &Path, arguments: &[&str]) {
-    let mut command = Command::new(python);
-    let output = command.arg(PROGRAM).args(arguments).env("PYTHONDONTWRITEBYTECODE", "1").output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{}\n{text}", String::from_utf8_lossy(&output.stderr));
+    let text = output_of(python, PROGRAM, arguments);
     if let Some(last) = text.lines().last() {
         say(format!("slices, {} with ZARRFS_TEST_SEED={}: {last}", arguments[0], level::seed()));
         assert!(last.starts_with("checked") && last.ends_with(" 0 wrong"), "{text}");
@@ -248,7 +247,7 @@ fn damage_is_an_error_of_the_slices_that_need_it() {
     assert_eq!(read(&format!("{FOLDER}/a[:4,::3]")), Ok(bytes_of(&[9; 12])));
     assert_eq!(read(&format!("{FOLDER}/a[::5,::5]")), Err(Some(libc::EIO)));
     assert_eq!(read(&format!("__formats__/npy/{FOLDER}/a[::5,::5].npy")), Err(Some(libc::EIO)));
-    let sidecar = json_of(&mount.path(&format!("{FOLDER}/a[::5,-1].json")));
+    let sidecar = json_of(mount.path(&format!("{FOLDER}/a[::5,-1].json")));
     assert_eq!(sidecar["slice"]["axes"][1], json!({"axis": 1, "name": null, "index": 7}));
     assert_eq!((&sidecar["shape"], &sidecar["path"]), (&json!([2]), &json!("/a")));
     assert_eq!(sidecar["companions"]["npy"], format!("__formats__/npy/{FOLDER}/a[::5,-1].npy"));

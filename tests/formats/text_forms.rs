@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::support::fixtures::{corpus, python};
 use crate::support::mounted::Mount;
 use crate::support::say;
+use crate::support::{json_of, sorted_names};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use zarrfs::codec::vlen::Vlen;
@@ -22,7 +23,7 @@ type Expected = BTreeMap<String, Vec<String>>;
 fn run(python: &Path, folder: &Path, corpus: Option<&Path>) -> Expected {
     let output = Command::new(python).arg(PROGRAM).arg(folder).args(corpus).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&fs::read(folder.join("expected.json")).unwrap()).unwrap()
+    serde_json::from_value(json_of(folder.join("expected.json"))).unwrap()
 }
 
 fn text_file(mount: &Mount, path: &str) -> PathBuf {
@@ -30,7 +31,7 @@ fn text_file(mount: &Mount, path: &str) -> PathBuf {
 }
 
 fn sidecar(mount: &Mount, path: &str) -> Value {
-    serde_json::from_slice(&fs::read(mount.path(&format!("{path}.json"))).unwrap()).unwrap()
+    json_of(mount.path(&format!("{path}.json")))
 }
 
 fn lines(text: &str) -> Vec<Value> {
@@ -97,13 +98,7 @@ fn what_zarr_python_wrote() {
 
 /// Checks which files are listed, and which do not exist.
 fn names(mount: &Mount) {
-    let listed = |folder: &str| {
-        let entries = fs::read_dir(mount.path(folder)).unwrap();
-        let mut names: Vec<_> =
-            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    };
+    let listed = |folder: &str| sorted_names(mount.path(folder));
     assert!(listed("__formats__").iter().any(|format| format == "jsonl"));
     assert_eq!(listed("__formats__/jsonl"), ["root.zarr.jsonl", "v2.zarr", "v3.zarr"]);
     assert_eq!(listed("__formats__/jsonl/v3.zarr/group/in a group"), ["nested.jsonl"]);

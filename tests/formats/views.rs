@@ -7,7 +7,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::support::fixtures::output_of;
 use crate::support::fixtures::{has_modules, python};
+use crate::support::json_of;
 use crate::support::mounted::Mount;
 use crate::support::{level, say, skip};
 use serde_json::{Value, json};
@@ -27,10 +29,7 @@ fn python_with_libraries(what: &str) -> Option<PathBuf> {
 
 /// Runs one command of the program, which must succeed.
 fn run(python: &Path, arguments: &[&str]) {
-    let mut command = Command::new(python);
-    let output = command.arg(PROGRAM).args(arguments).env("PYTHONDONTWRITEBYTECODE", "1").output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{}\n{text}", String::from_utf8_lossy(&output.stderr));
+    let text = output_of(python, PROGRAM, arguments);
     if let Some(last) = text.lines().last() {
         say(format!("views, {}: {last}", arguments.join(" ")));
         assert!(last.starts_with("checked") && last.ends_with(" 0 wrong"), "{text}");
@@ -98,10 +97,6 @@ fn listed(folder: &Path) -> Vec<String> {
 
 pub fn bytes_of(numbers: &[i16]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
-}
-
-pub fn json_of(path: &Path) -> Value {
-    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
 #[test]
@@ -185,9 +180,9 @@ fn a_root_that_is_an_array() {
         fs::metadata(mount.path("__formats__/npy/__views__/planes/image/000001.npy")).unwrap().len(),
         4102
     );
-    let sidecar = json_of(&mount.path("image.json"));
+    let sidecar = json_of(mount.path("image.json"));
     assert_eq!(sidecar["views"]["planes@1"], "__views__/planes@1/image");
-    assert_eq!(json_of(&mount.path("__views__/f-order/image.json"))["path"], "/");
+    assert_eq!(json_of(mount.path("__views__/f-order/image.json"))["path"], "/");
     mount.unmount();
 }
 
@@ -359,7 +354,7 @@ fn a_damaged_chunk_is_an_error() {
     assert_eq!(errno("unknown"), errno("__views__/f-order/unknown"));
     assert!(errno("__views__/planes/unknown/000000").is_err());
     assert!(
-        json_of(&mount.path("__views__/f-order/unknown.json"))["error"].as_str().unwrap().contains("squeeze")
+        json_of(mount.path("__views__/f-order/unknown.json"))["error"].as_str().unwrap().contains("squeeze")
     );
     mount.unmount();
 }

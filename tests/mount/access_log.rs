@@ -27,6 +27,13 @@ fn mount(place: &Place, options: &[&str]) {
     place.mount(&[&["--access-log", log.to_str().unwrap()], options].concat());
 }
 
+/// Mounts the sample hierarchy with an access log. `None` if mounting is impossible here.
+fn mounted_demo(options: &[&str]) -> Option<Place> {
+    let place = Place::mountable_demo()?;
+    mount(&place, options);
+    Some(place)
+}
+
 fn lines(log: &Path) -> Vec<Value> {
     let text = fs::read_to_string(log).unwrap_or_default();
     text.lines()
@@ -76,11 +83,7 @@ fn metric(place: &Place, name: &str) -> u64 {
 
 #[test]
 fn the_log_says_who_has_read_what_and_what_was_decoded_for_it() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
-    mount(&place, &["--direct-io"]);
+    let Some(place) = mounted_demo(&["--direct-io"]) else { return };
     let path = place.path("climate/temperature");
     let (log, size) = (log_path(&place), fs::metadata(&path).unwrap().len());
     assert_eq!(fs::metadata(&log).unwrap().mode() & 0o137, 0, "others do not read who reads what");
@@ -137,11 +140,7 @@ fn the_log_says_who_has_read_what_and_what_was_decoded_for_it() {
 /// Through the page cache, only what the kernel asks for is seen: nothing at all for pages that it has.
 #[test]
 fn reads_through_the_page_cache_are_those_of_the_kernel() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
-    mount(&place, &[]);
+    let Some(place) = mounted_demo(&[]) else { return };
     let path = place.path("climate/temperature");
     for _ in 0..2 {
         dd(&path, &["bs=1000", "skip=7", "count=3"]);
@@ -165,10 +164,7 @@ fn reads_through_the_page_cache_are_those_of_the_kernel() {
 /// The kernel reads an array that is one raw object by itself.
 #[test]
 fn passthrough_is_marked_as_not_seen() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     place.put("zarr.json", r#"{"zarr_format":3,"node_type":"group","attributes":{}}"#);
     place.put("a/zarr.json", array_document(10, 1, "uint8"));
     place.put("a/c/0/0", [7; 10_000]);
@@ -195,11 +191,7 @@ fn passthrough_is_marked_as_not_seen() {
 
 #[test]
 fn a_moved_log_is_followed_by_a_new_one() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
-    mount(&place, &["--direct-io"]);
+    let Some(place) = mounted_demo(&["--direct-io"]) else { return };
     let (log, path) = (log_path(&place), place.path("climate/temperature"));
     dd(&path, &["bs=1000", "count=1"]);
     wait_for_lines(&log, 1);
@@ -250,10 +242,7 @@ fn a_full_disk_costs_lines_and_no_read() {
 
 #[test]
 fn hostile_names_stay_in_their_strings() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     place.put("zarr.json", r#"{"zarr_format":3,"node_type":"group","attributes":{}}"#);
     let name = "x\u{1b}[31m\"\u{9b}\u{202e}\n{\"uid\":0}";
     place.put(&format!("{name}/zarr.json"), array_document(10, 1, "uint8"));
@@ -278,11 +267,7 @@ fn hostile_names_stay_in_their_strings() {
 /// The next daemon does not know what the last one has counted, but who has the file open.
 #[test]
 fn the_log_goes_on_after_a_restart_and_says_so() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
-    mount(&place, &["--direct-io", "--keeper"]);
+    let Some(place) = mounted_demo(&["--direct-io", "--keeper"]) else { return };
     if !has_keepers(&place) {
         return;
     }
@@ -324,11 +309,7 @@ fn the_log_goes_on_after_a_restart_and_says_so() {
 /// A series at one place needs every chunk of planes, of which it takes four bytes each.
 #[test]
 fn stat_sums_the_log_up_and_suggests_chunks() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
-    mount(&place, &["--direct-io", "--cache-size", "1M"]);
+    let Some(place) = mounted_demo(&["--direct-io", "--cache-size", "1M"]) else { return };
     let file = File::open(place.path("climate/temperature")).unwrap();
     for place_of_series in [0, 7, 9] {
         for time in 0..12 {
@@ -358,10 +339,7 @@ fn stat_sums_the_log_up_and_suggests_chunks() {
 
 #[test]
 fn an_access_log_is_refused_where_it_cannot_be() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
+    let Some(place) = Place::mountable_demo() else { return };
     let refused = |log: &Path| {
         let output = place.mount_command(&["--access-log", log.to_str().unwrap()]).output().unwrap();
         refusal(&output, 1)
@@ -376,11 +354,7 @@ fn an_access_log_is_refused_where_it_cannot_be() {
 #[test]
 #[ignore = "full: needs strace"]
 fn the_log_is_what_strace_sees() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
-    mount(&place, &["--direct-io"]);
+    let Some(place) = mounted_demo(&["--direct-io"]) else { return };
     let (path, trace) = (place.path("climate/temperature"), place.folder.path().join("trace"));
     let scripts = [
         // Positions that repeat, overlap, run past the end, and are many.
@@ -567,10 +541,7 @@ fn a_group_gets_no_names_from_the_pages_of_others() {
 
 #[test]
 fn messages_as_json_have_the_facts_of_a_failure() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     place.put("zarr.json", r#"{"zarr_format":3,"node_type":"group","attributes":{}}"#);
     place.put("a/zarr.json", array_document(20, 1, "uint8"));
     place.put("a/c/1/0", [7; 10]);

@@ -8,6 +8,7 @@ use std::process::Command;
 use crate::support::fixtures::python;
 use crate::support::mounted::Mount;
 use crate::support::place::wait_for;
+use crate::support::sorted_names;
 
 fn run(python: &Path, arguments: &[&Path], what: &str) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/attributes.py");
@@ -76,13 +77,7 @@ fn what_a_killed_edit_left_goes_with_the_next_writable_mount() {
             .filter(|entry| entry.as_ref().unwrap().file_name().as_encoded_bytes().starts_with(b".zarrfs-"))
             .count()
     };
-    let names = |mount: &Mount, path: &str| {
-        let entries = fs::read_dir(mount.path(path)).unwrap();
-        let mut names: Vec<_> =
-            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    };
+    let names = |mount: &Mount, path: &str| sorted_names(mount.path(path));
     let Some(mount) = Mount::new(folder.path(), &[], "leftovers") else { return };
     assert_eq!(
         (names(&mount, ""), names(&mount, "g")),

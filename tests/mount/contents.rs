@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 use std::time::Instant;
 
+use crate::support::json_of;
 use crate::support::place::*;
 
 /// Files of the sample store that the mount must serve byte for byte.
@@ -20,10 +21,7 @@ const ARRAYS: [&str; 6] = [
 
 #[test]
 fn the_mount_answers_when_the_command_returns() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
+    let Some(place) = Place::mountable_demo() else { return };
     place.mount(&[]);
     let root = fs::metadata(place.mountpoint()).unwrap();
     assert_eq!(root.nlink(), 1);
@@ -74,10 +72,7 @@ int main(int argc, char **argv) {
 
 #[test]
 fn mappings_shared_and_private() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
+    let Some(place) = Place::mountable_demo() else { return };
     let source = place.folder.path().join("map.c");
     let program = place.folder.path().join("map");
     fs::write(&source, MAPPING_PROGRAM).unwrap();
@@ -102,10 +97,7 @@ fn mappings_shared_and_private() {
 
 #[test]
 fn nothing_can_be_changed() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
+    let Some(place) = Place::mountable_demo() else { return };
     place.mount(&[]);
     let errno = |result: std::io::Result<()>| result.unwrap_err().raw_os_error();
     let file = place.path("climate/temperature");
@@ -119,10 +111,7 @@ fn nothing_can_be_changed() {
 
 #[test]
 fn an_array_that_cannot_be_served_fails_alone() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
+    let Some(place) = Place::mountable_demo() else { return };
     place.put("small/odd/zarr.json", array_document(10, 0, "uint8").replace("\"bytes\"", "\"squeeze\""));
     place.put("small/cut/zarr.json", "{");
     place.mount(&[]);
@@ -137,10 +126,7 @@ fn an_array_that_cannot_be_served_fails_alone() {
 
 #[test]
 fn what_others_do_to_the_store_is_seen_at_open() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     place.put("zarr.json", r#"{"zarr_format":3,"node_type":"group"}"#);
     place.put("t/zarr.json", array_document(20, 1, "uint8"));
     // The kernel may believe what it knows for a long time: only open(2) can correct it.
@@ -227,10 +213,7 @@ fn missing_chunks_are_holes_while_no_program_writes() {
 /// A lab folder: stores, and links to stores that may not or cannot be followed. Each sidecar says why.
 #[test]
 fn links_that_cannot_be_followed_are_listed_with_a_reason() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
+    let Some(place) = Place::mountable_demo() else { return };
     for (target, link) in [("/proc/self", "out"), ("nowhere", "dangling"), ("loop", "loop"), (".", "again")] {
         std::os::unix::fs::symlink(target, place.store().join(link)).unwrap();
     }
@@ -243,7 +226,7 @@ fn links_that_cannot_be_followed_are_listed_with_a_reason() {
     ] {
         let sidecar = place.path(&format!("{link}.json"));
         assert!(fs::metadata(&sidecar).unwrap().len() > 0, "{link}");
-        let sidecar: serde_json::Value = serde_json::from_slice(&fs::read(&sidecar).unwrap()).unwrap();
+        let sidecar: serde_json::Value = json_of(&sidecar);
         assert!(sidecar["error"].as_str().unwrap().contains(reason), "{sidecar}");
         assert!(fs::metadata(place.path(link)).is_ok() && File::open(place.path(link)).is_err(), "{link}");
     }

@@ -107,10 +107,7 @@ fn a_server_without_rights_serves_another_namespace() {
 /// gives them to the program of --fusemount.
 #[test]
 fn a_user_namespace_has_a_mount_of_its_own() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
+    let Some(place) = Place::mountable_demo() else { return };
     if !run(&place, "unshare --user --map-root-user --mount true").status.success() {
         return skip("a mount in a user namespace", "user namespaces are not allowed", false);
     }

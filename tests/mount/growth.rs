@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::support::fixtures::python;
+use crate::support::json_of;
 use crate::support::mounted::Mount;
 use crate::support::uneven::v3;
 use crate::support::{folders, say};
@@ -311,8 +312,7 @@ fn sizes_that_are_set() {
 #[test]
 fn every_file_knows_the_new_length() {
     let (store, _) = store();
-    let copy: Value =
-        serde_json::from_slice(&fs::read(store.path().join("chunks/zarr.json")).unwrap()).unwrap();
+    let copy: Value = json_of(store.path().join("chunks/zarr.json"));
     let root = json!({"zarr_format": 3, "node_type": "group", "attributes": {},
         "consolidated_metadata": {"kind": "inline", "must_understand": false, "metadata": {"chunks": copy}}});
     fs::write(store.path().join("zarr.json"), root.to_string()).unwrap();
@@ -326,10 +326,10 @@ fn every_file_knows_the_new_length() {
     let output = resize("12,10");
     let reason = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && reason.contains("another"), "{reason}");
-    let root: Value = serde_json::from_slice(&fs::read(store.path().join("zarr.json")).unwrap()).unwrap();
+    let root: Value = json_of(store.path().join("zarr.json"));
     assert_eq!(root["consolidated_metadata"]["metadata"]["chunks"]["shape"], json!([9, 10]));
     assert_eq!(root["consolidated_metadata"]["metadata"]["chunks"]["dimension_names"], json!(["time", "x"]));
-    let sidecar: Value = serde_json::from_slice(&fs::read(mount.path("chunks.json")).unwrap()).unwrap();
+    let sidecar: Value = json_of(mount.path("chunks.json"));
     assert_eq!((&sidecar["shape"], &sidecar["nbytes"]), (&json!([9, 10]), &json!(180)));
     let npy = fs::read(mount.path("__formats__/npy/chunks.npy")).unwrap();
     assert_eq!(npy.len() % 4096, 180, "after its header");
@@ -365,7 +365,7 @@ fn what_was_cut_off_does_not_come_back() {
     for name in &names {
         let key = if *name == "v2" { ".zarray" } else { "zarr.json" };
         let path = store.path().join(name).join(key);
-        let mut document: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        let mut document: Value = json_of(&path);
         document["shape"] = json!([7, 10]);
         fs::write(&path, document.to_string()).unwrap();
     }
@@ -399,8 +399,7 @@ fn in_fortran_order() {
         let column = |value: u8| [0, value].repeat(7);
         file.write_all(&[column(1), column(2), column(5)].concat()).unwrap();
         drop(file);
-        let document: Value =
-            serde_json::from_slice(&fs::read(store.path().join(name).join("zarr.json")).unwrap()).unwrap();
+        let document: Value = json_of(store.path().join(name).join("zarr.json"));
         assert_eq!(document["shape"], json!([7, 13]));
         let bytes = fs::read(&path).unwrap();
         assert_eq!(bytes, [[0, 3].repeat(70), column(1), column(2), column(5)].concat());

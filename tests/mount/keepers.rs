@@ -42,10 +42,7 @@ fn is_stored(place: &Place) -> bool {
 /// The bug: a keeper that found its mount unmounted, or had seen too many deaths, ended, and with it what was not stored.
 #[test]
 fn what_was_written_is_stored_when_the_mount_ends_without_a_daemon() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     let Some(keeper) = end_without_daemon(&place, || {}) else { return };
     wait_for(|| !is_running(keeper));
     assert!(is_stored(&place));
@@ -54,10 +51,7 @@ fn what_was_written_is_stored_when_the_mount_ends_without_a_daemon() {
 
 #[test]
 fn a_keeper_keeps_what_the_store_does_not_take() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     let chunks = place.store().join("a/c");
     // No chunk can be stored.
     let Some(keeper) = end_without_daemon(&place, || fs::write(&chunks, "").unwrap()) else { return };

@@ -9,15 +9,13 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
+use crate::support::json_of;
 use crate::support::mounted::Mount;
 use crate::support::place::*;
 
 #[test]
 fn refusals_are_sentences() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
+    let Some(place) = Place::mountable_demo() else { return };
     let store = place.store();
     let store = store.to_str().unwrap();
     let at = |mountpoint: &Path| zarrfs(&["mount", store, mountpoint.to_str().unwrap()]);
@@ -41,10 +39,7 @@ fn refusals_are_sentences() {
 /// A pipe made the mount wait for a reader, and stay when the caller had gone; a link of somebody else led root anywhere.
 #[test]
 fn a_log_file_neither_holds_up_a_mount_nor_leads_it_away() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
+    let Some(place) = Place::mountable_demo() else { return };
     let at = |name: &str| place.folder.path().join(name);
     let mount = |log: &str| {
         let mut command = Command::new("timeout");
@@ -81,10 +76,7 @@ fn a_log_file_neither_holds_up_a_mount_nor_leads_it_away() {
 /// A daemon that keeps what it inherited keeps a parent waiting at its pipe, and a shell's lock locked.
 #[test]
 fn a_daemon_keeps_nothing_of_the_process_that_started_it() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
+    let Some(place) = Place::mountable_demo() else { return };
     let script = r#"
 exec 9>lock
 flock 9
@@ -111,10 +103,7 @@ flock --nonblock lock echo free
 
 #[test]
 fn umount_names_the_programs_that_use_it() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
+    let Some(place) = Place::mountable_demo() else { return };
     place.mount(&[]);
     let held = File::open(place.path("climate/temperature")).unwrap();
     let sentence = refusal(&place.umount(), 1);
@@ -138,10 +127,7 @@ fn umount_names_the_programs_that_use_it() {
 
 #[test]
 fn sigterm_and_sigint_unmount() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
+    let Some(place) = Place::mountable_demo() else { return };
     for name in ["TERM", "INT"] {
         let mut child = place.mount_in_foreground(&[]);
         signal(child.id(), name);
@@ -163,10 +149,7 @@ fn sigterm_and_sigint_unmount() {
 /// A daemon with threads that must wait for the kernel to make room lets its first readers wait, too.
 #[test]
 fn there_is_room_for_descriptors_before_the_first_read() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
+    let Some(place) = Place::mountable_demo() else { return };
     let mut child = place.mount_in_foreground(&[]);
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     let room = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
@@ -177,10 +160,7 @@ fn there_is_room_for_descriptors_before_the_first_read() {
 
 #[test]
 fn sighup_reads_metadata_again() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
+    let Some(place) = Place::mountable_demo() else { return };
     let mut child = place.mount_in_foreground(&["--revalidate", "0.5"]);
     assert!(!place.path("late").exists());
     place.put("late/zarr.json", array_document(20, 1, "uint8"));
@@ -193,10 +173,7 @@ fn sighup_reads_metadata_again() {
 
 #[test]
 fn a_dead_daemons_mount_is_cleaned_up() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
+    let Some(place) = Place::mountable_demo() else { return };
     place.mount(&["--keeper=off"]);
     let daemon = place.daemon();
     let mountpoint = place.mountpoint();
@@ -228,10 +205,7 @@ fn as_nobody(program: &Path) -> Option<Command> {
 
 #[test]
 fn others_see_what_the_store_would_show_them() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
+    let Some(place) = Place::mountable_demo() else { return };
     let set = |name: &str, mode: u32| {
         fs::set_permissions(place.store().join(name), fs::Permissions::from_mode(mode)).unwrap();
     };
@@ -318,8 +292,7 @@ fn session_threads_are_by_cores_whatever_a_removed_option_says() {
     for options in [&[][..], &["-o", "session_threads=1"], &["--session-threads=30"]] {
         let Some(mount) = Mount::new(&place.store(), options, "session threads") else { return };
         assert_eq!(fs::read(mount.path("climate/temperature")).unwrap().len(), 12 * 180 * 360 * 4);
-        let config: serde_json::Value =
-            serde_json::from_slice(&fs::read(mount.path("__zarrfs__/config.json")).unwrap()).unwrap();
+        let config: serde_json::Value = json_of(mount.path("__zarrfs__/config.json"));
         let configured = config["session-threads"].as_u64().unwrap() as usize;
         assert!((2..=8).contains(&configured), "{options:?}: {configured}");
         // A thread has the name of the thread that started it until it runs and takes its own: a session thread may not have

@@ -9,10 +9,7 @@ use crate::support::place::*;
 
 #[test]
 fn a_missing_mount_point_is_made_and_stays() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
+    let Some(place) = Place::mountable_demo() else { return };
     let store = place.store();
     let (store, point) = (store.to_str().unwrap(), place.folder.path().join("a/b"));
     let failed = zarrfs(&["mount", "--mkdir", "/nonexistent-store", point.to_str().unwrap()]);

@@ -14,6 +14,7 @@ use crate::support::mounted::Mount;
 use crate::support::place::is_root;
 use crate::support::skip;
 use crate::support::users::{A, B, Stores};
+use crate::support::{json_of, sorted_names};
 use tempfile::TempDir;
 
 const ALL: &[&str] = &["-o", "create,delete"];
@@ -45,14 +46,6 @@ fn store_with_array() -> TempDir {
     store
 }
 
-fn names(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).unwrap();
-    let mut names: Vec<_> =
-        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
-    names.sort();
-    names
-}
-
 fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> Option<i32> {
     result.unwrap_err().raw_os_error()
 }
@@ -70,8 +63,7 @@ fn succeeds(mount: &Mount, line: &str) {
 }
 
 fn attributes(store: &Path) -> serde_json::Value {
-    let document: serde_json::Value =
-        serde_json::from_slice(&fs::read(store.join("a/zarr.json")).unwrap()).unwrap();
+    let document: serde_json::Value = json_of(store.join("a/zarr.json"));
     document["attributes"].clone()
 }
 
@@ -103,7 +95,7 @@ fn savers_that_rename_save() {
         }) {
             assert_eq!(attributes(store.path())["units"], unit, "{line}");
         }
-        assert_eq!(names(mount.point()), ["__group__.json", "a", "a.json"], "{line}");
+        assert_eq!(sorted_names(mount.point()), ["__group__.json", "a", "a.json"], "{line}");
     };
     units("C", r#"sed -i '/"attributes"/,$ s/"K"/"C"/' a.json"#);
     units("F", r#"perl -pi -e 's/"units": "C"/"units": "F"/' a.json"#);
@@ -155,7 +147,7 @@ fn savers_with_qt_save() {
     assert_eq!(saved(&program, &mount.path("a"), b"12345678"), "renamed\n", "{}", mount.log());
     assert_eq!(fs::read(mount.path("a")).unwrap(), b"12345678");
     assert_eq!(fs::read(store.path().join("a/c/1")).unwrap(), b"5678");
-    assert_eq!(names(mount.point()), ["__group__.json", "a", "a.json"]);
+    assert_eq!(sorted_names(mount.point()), ["__group__.json", "a", "a.json"]);
     // What cannot take the name is refused, and the original stays.
     let said = saved(&program, &mount.path("a"), b"123");
     assert!(said.starts_with("rename: ") && said.contains("Invalid argument"), "{said}");
@@ -297,13 +289,13 @@ fn racing_programs_make_one_node() {
                 scope.spawn(|| shell(&mount, line));
             }
         });
-        assert!(fs::metadata(mount.path(&name)).is_err(), "{:?}", names(mount.point()));
+        assert!(fs::metadata(mount.path(&name)).is_err(), "{:?}", sorted_names(mount.point()));
         fs::create_dir(mount.path(&name)).unwrap();
         fs::write(mount.path(&name).join("x.json"), r#"{"shape":[2],"descr":"|u1"}"#).unwrap();
-        assert_eq!(names(&mount.path(&name)), ["__group__.json", "x", "x.json"]);
+        assert_eq!(sorted_names(mount.path(&name)), ["__group__.json", "x", "x.json"]);
     }
     mount.unmount();
-    let hidden = names(store.path()).into_iter().filter(|name| name.starts_with(".zarrfs"));
+    let hidden = sorted_names(store.path()).into_iter().filter(|name| name.starts_with(".zarrfs"));
     assert_eq!(hidden.collect::<Vec<_>>(), [""; 0]);
 }
 

@@ -450,10 +450,7 @@ fn restart_changes_to_the_program_on_the_disk() {
 /// The next daemon answers before it has opened the files: each is opened at its first request.
 #[test]
 fn a_restart_with_many_inodes_and_open_files_keeps_them_all() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     place.put("zarr.json", r#"{"zarr_format":3,"node_type":"group","attributes":{}}"#);
     let (arrays, handles) = level::pick((300, 50), (10_000, 1000));
     let document = array_document(10, 7, "uint8");
@@ -495,10 +492,7 @@ print(f'{len(numbers)} inodes, {len(files)} open files: the first byte after {10
 /// A file that becomes an array while it is written is lost with its daemon, and the program learns that. Nothing is left of the array.
 #[test]
 fn a_long_npy_file_that_loses_its_daemon_is_an_error_and_leaves_nothing() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     place.put("zarr.json", r#"{"zarr_format":3,"node_type":"group","attributes":{}}"#);
     place.mount(&["--keeper", "--create"]);
     if !has_keepers(&place) {

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::support::json_of;
 use crate::support::mounted::Mount;
 use crate::support::place::{is_root, refusal, wait_for, zarrfs};
 use crate::support::skip;
@@ -90,7 +91,7 @@ fn change_targets(options: &[&str]) {
     assert_eq!(fs::read(mount.path("__views__/slice/all[3:9:2,1]")).unwrap(), [13, 21, 23]);
     let npy = fs::read(mount.path("__formats__/npy/all.npy")).unwrap();
     assert!(npy.ends_with(&rows(30..34)) && npy.starts_with(b"\x93NUMPY"));
-    let sidecar: Value = serde_json::from_slice(&fs::read(mount.path("all.json")).unwrap()).unwrap();
+    let sidecar: Value = json_of(mount.path("all.json"));
     assert_eq!(sidecar["shape"], json!([12, 4]), "{sidecar}");
     // A chunk of a target changes.
     replace(&at("two.zarr/a/c/0/0"), &rows([50, 51]));
@@ -163,8 +164,8 @@ fn what_does_not_agree_is_not_mounted() {
     let read = zarrfs(&["cat", out.to_str().unwrap(), "a"]);
     assert_eq!(read.stdout, rows((10..14).chain(30..34)));
     for (options, wanted) in [
-        (&["--writable"][..], "is a stack of other stores, which is only read"),
-        (&["--overlay", "overlay"][..], "is a stack, which is only read"),
+        (&["--writable"][..], "is a stack of other stores, which is read-only"),
+        (&["--overlay", "overlay"][..], "is a stack, which is read-only"),
     ] {
         let arguments = [&["mount", out.to_str().unwrap(), point.to_str().unwrap()][..], options].concat();
         let output = zarrfs(&arguments);

@@ -49,10 +49,7 @@ fn microseconds(message: &[String]) -> Option<u64> {
 
 #[test]
 fn readiness_is_exact_and_the_end_is_announced() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
+    let Some(place) = Place::mountable_demo() else { return };
     let manager = Manager::new(&place);
     let mut child = start(&place, &["--foreground", "--tune", "stop-deadline=20"]);
     let ready = manager.hear();
@@ -78,10 +75,7 @@ fn readiness_is_exact_and_the_end_is_announced() {
 
 #[test]
 fn a_mount_that_is_taken_away_ends_in_order_too() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
+    let Some(place) = Place::mountable_demo() else { return };
     let manager = Manager::new(&place);
     let mut child = start(&place, &["--foreground"]);
     assert_eq!(manager.hear()[0], "READY=1");
@@ -92,10 +86,7 @@ fn a_mount_that_is_taken_away_ends_in_order_too() {
 
 #[test]
 fn a_daemon_says_which_process_it_is() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
+    let Some(place) = Place::mountable_demo() else { return };
     let manager = Manager::new(&place);
     assert!(start(&place, &[]).wait().unwrap().success());
     assert_eq!(manager.hear().last(), Some(&format!("MAINPID={}", place.daemon())));
@@ -160,10 +151,7 @@ pub fn is_stored(service: &mut Service) -> bool {
 
 #[test]
 fn a_service_goes_on_with_what_its_manager_stores() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
+    let Some(place) = Place::mountable_demo() else { return };
     let mut service = Service::new(&place, &["-o", "allow-other=off"], &[]);
     service.start();
     if !is_stored(&mut service) {
@@ -202,10 +190,7 @@ fn a_service_goes_on_with_what_its_manager_stores() {
 /// What was written, and not stored, is in the store of the manager, too.
 #[test]
 fn a_service_loses_nothing_that_was_written() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     place.put("zarr.json", r#"{"zarr_format":3,"node_type":"group","attributes":{}}"#);
     place.put("a/zarr.json", array_document(20, 7, "uint8"));
     let mut service = Service::new(&place, &["--writable"], &[]);
@@ -236,10 +221,7 @@ fn a_service_loses_nothing_that_was_written() {
 
 #[test]
 fn a_session_that_cannot_be_continued_is_made_anew() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
+    let Some(place) = Place::mountable_demo() else { return };
     let mut service = Service::new(&place, &[], &[]);
     service.start();
     if !is_stored(&mut service) {
@@ -277,10 +259,7 @@ fn a_session_that_cannot_be_continued_is_made_anew() {
 
 #[test]
 fn the_watchdog_hears_of_a_mount_that_replies() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::demo();
+    let Some(place) = Place::mountable_demo() else { return };
     let mut service = Service::new(&place, &[], &[("WATCHDOG_USEC", "400000"), ("FDSTORE", "0")]);
     service.start();
     assert_eq!(service.ask("stored"), "", "the manager has no store");
@@ -354,10 +333,7 @@ fn the_units_wait_for_a_store_and_not_for_another_command_line() {
 
 #[test]
 fn nothing_is_said_where_mounting_fails() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     let manager = Manager::new(&place);
     let mut command = place.mount_command(&["--foreground"]);
     command.env("NOTIFY_SOCKET", place.folder.path().join("notify"));
@@ -373,10 +349,7 @@ fn nothing_is_said_where_mounting_fails() {
 
 #[test]
 fn failures_reach_the_journal_once_with_priority_array_range_and_reason() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     place.put("zarr.json", r#"{"zarr_format":3,"node_type":"group","attributes":{}}"#);
     place.put("t\u{1}<0>/zarr.json", array_document(20, 7, "uint8"));
     place.put("t\u{1}<0>/c/1/0", "too short");

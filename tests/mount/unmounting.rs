@@ -17,17 +17,6 @@ use crate::support::own_process;
 use crate::support::place::signal;
 use tempfile::TempDir;
 
-fn new_store() -> TempDir {
-    let store = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();
-    kinds::write(store.path());
-    store
-}
-
-fn stored(store: &Path, array: &str) -> Vec<u8> {
-    let opened = zarrfs::store::open(store.to_str().unwrap(), false).unwrap();
-    library::read(&opened, array).unwrap()
-}
-
 fn open(path: &Path) -> File {
     File::options().read(true).write(true).open(path).unwrap()
 }
@@ -42,7 +31,7 @@ struct Stuck {
 
 impl Stuck {
     fn new(options: &[&str]) -> Option<Stuck> {
-        let store = new_store();
+        let store = kinds::store();
         let faults = Faults::new(store.path(), "a stuck mount")?;
         let mount = Mount::with_environment(store.path(), options, &faults.environment(), "a stuck mount")?;
         let file = open(&mount.path("plain"));
@@ -65,7 +54,7 @@ impl Stuck {
     fn assert_stored(mut self) {
         assert!(self.mount.end().success(), "{}", self.mount.log());
         assert!(!self.mount.log().contains("LOST"));
-        assert!(stored(self.store.path(), "plain") == self.written);
+        assert!(library::stored(self.store.path(), "plain") == self.written);
         assert!(!self.mount.is_mounted());
     }
 }
@@ -122,7 +111,7 @@ fn force_names_what_is_not_stored() {
 /// Such a daemon cannot be asked what it has not stored.
 #[test]
 fn force_detaches_a_daemon_that_does_not_respond() {
-    let store = new_store();
+    let store = kinds::store();
     let Some(mut mount) = Mount::new(store.path(), &["-o", "writable"], "a stopped daemon") else { return };
     signal(mount.pid(), "STOP");
     let forced = mount.umount(&["--force"]);
@@ -174,7 +163,7 @@ fn what_is_written_while_umount_waits_is_stored() {
     if own_process::has_run() {
         return;
     }
-    let store = new_store();
+    let store = kinds::store();
     let Some(mount) = Mount::new(store.path(), &["-o", "writable"], "a late write") else { return };
     let file = open(&mount.path("big"));
     let new = vec![3; file.metadata().unwrap().len() as usize];
@@ -192,7 +181,7 @@ fn what_is_written_while_umount_waits_is_stored() {
     } else {
         assert!(output.status.success(), "{text}");
     }
-    assert!(stored(store.path(), "big") == new);
+    assert!(library::stored(store.path(), "big") == new);
 }
 
 /// A program that unmounts a stopped daemon gets an error that says so, and does not wait.
@@ -201,7 +190,7 @@ fn a_daemon_that_does_not_answer() {
     if own_process::has_run() {
         return;
     }
-    let store = new_store();
+    let store = kinds::store();
     let Some(mount) = Mount::new(store.path(), &["-o", "writable"], "a silent daemon") else { return };
     signal(mount.pid(), "STOP");
     let refused = mount.umount(&[]);
@@ -265,7 +254,7 @@ fn sigterm_takes_dirty_pages_of_living_programs() {
     if own_process::has_run() {
         return;
     }
-    let store = new_store();
+    let store = kinds::store();
     let Some(mut mount) = Mount::new(store.path(), &["-o", "writable,tune=stop-deadline=4"], "a memory map")
     else {
         return;
@@ -277,7 +266,7 @@ fn sigterm_takes_dirty_pages_of_living_programs() {
     std::thread::sleep(Duration::from_millis(800));
     mapper.send("write 5000 12000 2");
     assert!(mount.end().success(), "{}", mount.log());
-    let bytes = stored(store.path(), "plain");
+    let bytes = library::stored(store.path(), "plain");
     assert!(bytes[..5000].iter().all(|byte| *byte == 1) && bytes[5000..12_000].iter().all(|byte| *byte == 2));
     assert!(!mount.is_mounted());
 }
@@ -289,7 +278,7 @@ fn sigterm_under_writers_that_do_not_stop() {
     if own_process::has_run() {
         return;
     }
-    let store = new_store();
+    let store = kinds::store();
     let options = ["-o", "writable,tune=stop-deadline=1:dirty-limit=64K"];
     let Some(mut mount) = Mount::new(store.path(), &options, "writers at the end") else { return };
     let names = ["plain", "big", "sharded", "nested"];
@@ -327,7 +316,7 @@ fn sigterm_under_writers_that_do_not_stop() {
     });
     assert!(mount.end().success(), "{}", mount.log());
     for (name, (bytes, count)) in names.into_iter().zip(written) {
-        let stored = stored(store.path(), name);
+        let stored = library::stored(store.path(), name);
         let lost = (0..stored.len()).filter(|&at| !bytes[at].contains(&stored[at])).count();
         assert!(count > 10 && lost == 0, "{name}: {lost} bytes of {count} writes are lost");
     }
@@ -340,7 +329,7 @@ fn sigterm_under_a_map_that_is_written_to_without_end() {
     if own_process::has_run() {
         return;
     }
-    let store = new_store();
+    let store = kinds::store();
     let options = ["-o", "writable,tune=stop-deadline=1"];
     let Some(mut mount) = Mount::new(store.path(), &options, "a memory map") else { return };
     let Some(python) = python("a memory map at the end of a mount") else { return };
@@ -372,7 +361,7 @@ while time.monotonic() < end:
     }
     assert!(!child.wait().unwrap().success(), "the map outlives its daemon");
     assert!(mount.end().success(), "{}", mount.log());
-    let stored = stored(store.path(), "big");
+    let stored = library::stored(store.path(), "big");
     let size = stored.len();
     let value = |n: usize| ((n + n / size * 13) % 256) as u8;
     assert!(last > 2 * size, "only {last} bytes were written");
@@ -386,12 +375,12 @@ fn pages_written_after_the_last_close_are_stored() {
     if own_process::has_run() {
         return;
     }
-    let store = new_store();
+    let store = kinds::store();
     let Some(mut mount) = Mount::new(store.path(), &["-o", "writable"], "a memory map") else { return };
     let Some(mut mapper) = Mapper::new(&mount.path("sharded")) else { return };
     mapper.send("write 100 15000 7");
     mapper.send("unmap");
     assert!(Command::new("umount").arg(mount.point()).status().unwrap().success());
     assert!(mount.end().success(), "{}", mount.log());
-    assert!(stored(store.path(), "sharded")[100..15_000].iter().all(|byte| *byte == 7));
+    assert!(library::stored(store.path(), "sharded")[100..15_000].iter().all(|byte| *byte == 7));
 }

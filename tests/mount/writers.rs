@@ -15,20 +15,8 @@ use crate::support::library;
 use crate::support::mounted::Mount;
 use crate::support::own_process;
 use crate::support::place::{PATIENCE, wait_for};
-use tempfile::TempDir;
 
 const WRITABLE: &[&str] = &["-o", "writable,revalidate=0"];
-
-fn new_store() -> TempDir {
-    let store = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();
-    kinds::write(store.path());
-    store
-}
-
-fn stored(store: &Path, array: &str) -> Vec<u8> {
-    let opened = zarrfs::store::open(store.to_str().unwrap(), false).unwrap();
-    library::read(&opened, array).unwrap()
-}
 
 fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).open(path)
@@ -87,8 +75,9 @@ fn a_second_writer_is_refused() {
             assert_eq!(errno(open(&path(other, "plain"))), Some(libc::EBUSY));
         }
     }
-    let expected =
-        |from: usize, turn: u8| stored(&inner, "plain")[from..from + 60].iter().all(|byte| *byte == turn);
+    let expected = |from: usize, turn: u8| {
+        library::stored(&inner, "plain")[from..from + 60].iter().all(|byte| *byte == turn)
+    };
     assert!((0..4).all(|turn| expected(turn * 60, turn as u8 + 1)));
     // What could not be stored keeps the others out, though no program has the file open any more.
     faults.arm(Operation::Rename, libc::EIO, 1, u32::MAX);
@@ -99,7 +88,7 @@ fn a_second_writer_is_refused() {
     assert_eq!(errno(open(&path(&second, "nested"))), Some(libc::EBUSY));
     faults.clear();
     wait_for(|| open(&path(&nested, "nested")).is_ok());
-    assert!(stored(&inner, "nested")[..50].iter().all(|byte| *byte == 9));
+    assert!(library::stored(&inner, "nested")[..50].iter().all(|byte| *byte == 9));
     for mount in [first, second, nested] {
         mount.unmount();
     }
@@ -112,7 +101,7 @@ fn a_foreign_change_is_merged() {
         return;
     }
     let Some(python) = python("a foreign change") else { return };
-    let store = new_store();
+    let store = kinds::store();
     let Some(mount) = Mount::new(store.path(), WRITABLE, "a foreign change") else { return };
     for name in ["plain", "big", "sharded", "nested", "fortran"] {
         let path = mount.path(name);
@@ -151,12 +140,12 @@ array[-3:-1, :2] = 6
         file.read_exact_at(&mut piece, size_bytes - 64).unwrap();
         io::Write::write_all(child.stdin.as_mut().unwrap(), b"go\n").unwrap();
         assert!(child.wait().unwrap().success());
-        let mut expected = stored(store.path(), name);
+        let mut expected = library::stored(store.path(), name);
         assert!(expected != old, "{name}: zarr-python wrote nothing");
         expected[3..8].fill(0xCC);
         expected[size_bytes as usize - 9..size_bytes as usize - 2].fill(0xDD);
         file.sync_all().unwrap();
-        assert!(stored(store.path(), name) == expected, "{name}: not merged");
+        assert!(library::stored(store.path(), name) == expected, "{name}: not merged");
         drop(file);
         assert!(fs::read(&path).unwrap() == expected, "{name}: the mount shows something else");
     }
@@ -167,7 +156,7 @@ array[-3:-1, :2] = 6
     fs::remove_file(store.path().join("big/c/0/0")).unwrap();
     file.sync_all().unwrap();
     assert_eq!(
-        stored(store.path(), "big")[..16],
+        library::stored(store.path(), "big")[..16],
         *b"\xEE\xEE\xEE\xEE\xEE\xFF\xFF\xFF\xFE\xFF\xFF\xFF\xFF\xFF\xFF\xFF"
     );
     drop(file);
@@ -181,7 +170,7 @@ fn a_document_that_changes_under_dirty_data() {
     if own_process::has_run() {
         return;
     }
-    let store = new_store();
+    let store = kinds::store();
     let Some(mount) = Mount::new(store.path(), WRITABLE, "a changed document") else { return };
     let safe = store.path().with_extension("aside");
     for (name, key) in [("plain", "plain/zarr.json"), ("fortran", "fortran/.zarray")] {
@@ -213,7 +202,7 @@ fn a_document_that_changes_under_dirty_data() {
                 _ => fs::write(&document, &text).unwrap(),
             }
             drop(file);
-            wait_for(|| stored(store.path(), name) == new);
+            wait_for(|| library::stored(store.path(), name) == new);
             wait_for(|| open(&mount.path(name)).is_ok());
         }
     }
@@ -247,7 +236,7 @@ fn a_command_does_not_remove_what_is_written() {
         assert!(text.contains("group/plain") && text.contains("open for writing"), "{words:?}: {text}");
     }
     file.sync_all().unwrap();
-    assert_eq!(stored(&store, "group/plain")[..4], [7; 4]);
+    assert_eq!(library::stored(&store, "group/plain")[..4], [7; 4]);
     drop(file);
     for words in [&["mv", "group/plain", "group/p"][..], &["rm", "--yes", "group"]] {
         let output = run(words);

@@ -358,7 +358,7 @@ def names(folder):
     ]:
         refused(sentence, "create", store, "b", *options)
     refused("refusing to remove the array 'a' without a terminal to confirm", "rm", store, "a")
-    refused("the root of a store is not removed", "rm", store, "/", "--yes")
+    refused("the root of a store cannot be removed", "rm", store, "/", "--yes")
     refused("no array or group 'b'", "rm", store, "b", "--yes")
     refused("'a' exists", "mv", store, "a", "a")
     done("mkgroup", store, "g")

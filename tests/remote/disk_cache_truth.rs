@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
+use crate::support::json_of;
 use crate::support::misbehaving::{BUCKET, Service};
 use crate::support::mounted::Mount;
 use crate::support::servers::{Kind, Server};
@@ -151,8 +152,7 @@ fn fill_asks_an_unlisted_server_for_all_that_is_declared() {
     let (folder, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     write_array(folder.path(), 40, |number| number % 2 == 0);
     let store = folder.path().join("store");
-    let array: serde_json::Value =
-        serde_json::from_slice(&fs::read(store.join("a/.zarray")).unwrap()).unwrap();
+    let array: serde_json::Value = json_of(store.join("a/.zarray"));
     let metadata = serde_json::json!({".zgroup": {"zarr_format": 2}, "a/.zarray": array});
     let consolidated = serde_json::json!({"zarr_consolidated_format": 1, "metadata": metadata});
     fs::write(store.join(".zmetadata"), consolidated.to_string()).unwrap();

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::support::json_of;
 use crate::support::mounted::Mount;
 use crate::support::place::can_mount;
 use crate::support::say;
@@ -79,7 +80,7 @@ fn grow_at(kind: Kind) {
     server.download(&copy);
     let read = |key: &str| -> Value {
         let path = [copy.join(key), copy.join("store.zarr").join(key)].into_iter().find(|path| path.exists());
-        serde_json::from_slice(&fs::read(path.unwrap()).unwrap()).unwrap()
+        json_of(path.unwrap())
     };
     let shape = json!([expected.len() / ROW, 10]);
     assert_eq!(read("a/zarr.json")["shape"], shape);

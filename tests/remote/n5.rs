@@ -8,6 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support::fixtures::{has_modules, in_f_order, python, recorded_folder};
+use crate::support::json_of;
 use crate::support::misbehaving::{BUCKET, Service};
 use crate::support::mounted::Mount;
 use crate::support::skip;
@@ -38,8 +39,7 @@ fn compare(mount: &Mount, is_f_order: bool, expected: &Path) -> usize {
     let files: Vec<_> = fs::read_dir(expected).unwrap().map(|entry| entry.unwrap().path()).collect();
     for file in &files {
         let name = file.file_stem().unwrap().to_str().unwrap();
-        let sidecar: Value =
-            serde_json::from_slice(&fs::read(mount.path(&format!("{name}.json"))).unwrap()).unwrap();
+        let sidecar: Value = json_of(mount.path(&format!("{name}.json")));
         let lengths = sidecar["shape"].as_array().unwrap().iter();
         let shape: Vec<usize> = lengths.map(|length| length.as_u64().unwrap() as usize).collect();
         let c_order = fs::read(file).unwrap();

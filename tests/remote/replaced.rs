@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::scene::{HANG, SHORT_DEADLINE, Scene, read_all, recovers};
 use crate::support::misbehaving::Fault;
 use crate::support::mounted::Mount;
+use crate::support::servers::files_below;
 use crate::support::{Numbers, level, say};
 
 /// A run of one row of an inner chunk, or of a chunk.
@@ -26,17 +27,6 @@ struct Versions {
     swaps: AtomicU64,
 }
 
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap().flatten() {
-        match entry.path() {
-            path if path.is_dir() => found.extend(files(&path)),
-            path => found.push(path),
-        }
-    }
-    found
-}
-
 impl Versions {
     /// Keeps version 0 of these arrays, which is there, and has zarr-python write version 1, which stays.
     fn of(scene: &Scene, names: &[&str]) -> Vec<Arc<Versions>> {
@@ -47,7 +37,7 @@ impl Versions {
                 fs::copy(&path, &kept).unwrap();
                 (path, kept)
             };
-            files(&scene.path(&format!("{name}/c"))).into_iter().map(keep).collect()
+            files_below(&scene.path(&format!("{name}/c"))).into_iter().map(keep).collect()
         };
         let [old, new] = [0, 1].map(|version| -> Vec<_> {
             if version > 0 {

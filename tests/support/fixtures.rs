@@ -60,6 +60,15 @@ pub fn python(what: &str) -> Option<PathBuf> {
     None
 }
 
+/// Runs a program of `tests/programs`, which must succeed. Returns what it prints.
+pub fn output_of(python: &Path, program: &str, arguments: &[&str]) -> String {
+    let mut command = Command::new(python);
+    let output = command.arg(program).args(arguments).env("PYTHONDONTWRITEBYTECODE", "1").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}\n{text}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
 /// Returns whether an interpreter has these modules, separated by spaces. Each list is asked for once.
 pub fn has_modules(python: &Path, modules: &'static str) -> bool {
     const FIND: &str =

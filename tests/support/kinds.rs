@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::manifest::Region;
 
@@ -47,6 +48,13 @@ fn v3(shape: &[u64], chunk: &[u64], data_type: &str, fill: i64, codecs: Value) -
     json!({"zarr_format": 3, "node_type": "array", "shape": shape, "data_type": data_type, "fill_value": fill,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
         "chunk_key_encoding": {"name": "default"}, "codecs": codecs, "attributes": {}})
+}
+
+/// Makes a store of them in a folder of its own.
+pub fn store() -> TempDir {
+    let store = tempfile::Builder::new().suffix(".zarr").tempdir().unwrap();
+    write(store.path());
+    store
 }
 
 /// Writes the documents of all kinds into the folder `store`.

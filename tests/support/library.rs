@@ -44,6 +44,12 @@ pub fn read(store: &Arc<dyn Store>, path: &str) -> Result<Vec<u8>> {
     read_all(&*open(&Tree::new(store.clone()), &engine, path, LAYOUTS[0].1)?)
 }
 
+/// Reads all of an array of a store on this machine.
+pub fn stored(store: &Path, array: &str) -> Vec<u8> {
+    let opened = zarrfs::store::open(store.to_str().unwrap(), false).unwrap();
+    read(&opened, array).unwrap()
+}
+
 /// Runs `check` on every item, on as many threads as there are cores; gives what the calls returned, in order.
 pub fn in_parallel<T: Sync, R: Send>(items: &[T], check: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

@@ -34,7 +34,9 @@ pub mod uneven;
 pub mod users;
 
 use std::io::Write;
+use std::path::Path;
 
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 /// Writes to standard error past the capture of the test harness, so that it is seen when all is well, too.
@@ -46,6 +48,26 @@ pub fn say(sentence: impl AsRef<str>) {
 pub fn skip(what: &str, why: &str, required: bool) {
     say(format!("SKIPPED {what}: {why}"));
     assert!(!(required && std::env::var("CI").is_ok_and(|value| value == "true")), "{what}: {why}");
+}
+
+/// Returns the JSON in a file, such as a sidecar or a metadata document.
+pub fn json_of(path: impl AsRef<Path>) -> Value {
+    let path = path.as_ref();
+    let text = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Returns the names in a folder in order.
+pub fn sorted_names(folder: impl AsRef<Path>) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Returns the names of unfinished files and folders in a folder of a store.
+pub fn leftovers(folder: &Path) -> Vec<String> {
+    sorted_names(folder).into_iter().filter(|name| name.starts_with(".zarrfs-")).collect()
 }
 
 /// Returns the digest as expected.json spells it.

@@ -112,6 +112,16 @@ impl Place {
         place
     }
 
+    /// Makes a place as [`Place::new`] does, for a test that mounts. `None` if mounting is impossible here, which is reported.
+    pub fn mountable() -> Option<Self> {
+        can_mount().then(Place::new)
+    }
+
+    /// Makes a place as [`Place::demo`] does, for a test that mounts. `None` if mounting is impossible here, which is reported.
+    pub fn mountable_demo() -> Option<Self> {
+        can_mount().then(Place::demo)
+    }
+
     pub fn store(&self) -> PathBuf {
         self.folder.path().join("store.zarr")
     }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
+use super::fixtures::output_of;
 use super::fixtures::{has_modules, python};
 use super::mounted::Mount;
 use super::{folders, skip};
@@ -16,13 +16,6 @@ const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/refer
 
 /// The bytes of each array of each references file or folder, as files.
 pub type Expected = BTreeMap<String, BTreeMap<String, String>>;
-
-fn run(python: &Path, arguments: &[&str]) {
-    let mut command = Command::new(python);
-    command.arg(PROGRAM).args(arguments).env("PYTHONDONTWRITEBYTECODE", "1");
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
 
 fn python_with_kerchunk(what: &str) -> Option<PathBuf> {
     let python = python(what)?;
@@ -39,7 +32,7 @@ pub fn made(what: &str) -> Option<(&'static Path, Expected)> {
     let python = python_with_kerchunk(what)?;
     let folder = FOLDER.get_or_init(|| {
         let folder = folders::of_process(env!("CARGO_TARGET_TMPDIR"), "references");
-        run(&python, &["make", folder.to_str().unwrap()]);
+        output_of(&python, PROGRAM, &["make", folder.to_str().unwrap()]);
         folder
     });
     let expected = fs::read(folder.join("expected.json")).unwrap();
@@ -53,7 +46,7 @@ pub fn to_url(base: &str, what: &str) -> Option<TempDir> {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("data")).unwrap();
     fs::copy(made.join("data/a.h5"), folder.path().join("data/a.h5")).unwrap();
-    run(&python, &["urls", folder.path().to_str().unwrap(), base]);
+    output_of(&python, PROGRAM, &["urls", folder.path().to_str().unwrap(), base]);
     Some(folder)
 }
 

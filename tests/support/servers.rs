@@ -154,7 +154,7 @@ impl Server {
     fn fill(&self, content: &Path) {
         self.make_bucket();
         if matches!(self.kind, Kind::Moto | Kind::Azurite) {
-            let objects = files(content).into_iter().map(|path| {
+            let objects = files_below(content).into_iter().map(|path| {
                 let key = path.strip_prefix(content).unwrap().to_str().unwrap().to_owned();
                 (key, fs::read(path).unwrap())
             });
@@ -486,11 +486,11 @@ fn hmac(key: &[u8], text: &[u8]) -> Vec<u8> {
 }
 
 /// Returns all files below a folder.
-fn files(folder: &Path) -> Vec<PathBuf> {
+pub fn files_below(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap().flatten() {
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
         match entry.path() {
-            path if path.is_dir() => found.extend(files(&path)),
+            path if path.is_dir() => found.extend(files_below(&path)),
             path => found.push(path),
         }
     }
@@ -499,7 +499,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
-    for path in files(from) {
+    for path in files_below(from) {
         let copy = to.join(path.strip_prefix(from).unwrap());
         fs::create_dir_all(copy.parent().unwrap()).unwrap();
         fs::copy(path, copy).unwrap();

@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 use crate::support::fixtures;
+use crate::support::fixtures::output_of;
 use crate::support::mounted::Mount;
 use crate::support::servers::Server;
 use crate::support::{folders, skip};
@@ -67,11 +68,7 @@ pub fn python(what: &str) -> Option<PathBuf> {
 
 /// Returns what the program prints.
 pub fn run(python: &Path, arguments: &[&str]) -> String {
-    let mut command = Command::new(python);
-    command.arg(PROGRAM).args(arguments).env("PYTHONDONTWRITEBYTECODE", "1");
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    output_of(python, PROGRAM, arguments)
 }
 
 /// Returns the repositories, made once.
