@@ -496,7 +496,7 @@ fn is_node_name(name: &str, parent: Option<ZarrFormat>) -> bool {
 }
 
 /// Removes the permissions of users who cannot search the folder of a document. The folder of an array is not shown, so the mode of the
-/// array's file combines both.
+/// array's file combines the permissions of the two.
 fn under_folder(document: Info, folder: Option<Info>) -> Info {
     let Some(folder) = folder.and_then(|folder| folder.posix) else { return document };
     document

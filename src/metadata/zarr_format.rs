@@ -6,7 +6,7 @@ use crate::error::Error;
 pub fn read_only_n5(path: &str) -> Error {
     let path = if path.is_empty() { "/" } else { path };
     Error::ReadOnly(format!(
-        "{path}: N5 is only read; a mount with --overlay DIR keeps changed elements in a folder of yours"
+        "{path}: N5 is read-only; a mount with --overlay DIR keeps changed elements in a folder of yours"
     ))
 }
 

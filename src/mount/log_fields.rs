@@ -13,7 +13,7 @@ thread_local! {
     static FIELDS: RefCell<Vec<Field>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `log`, whose messages have these facts.
+/// Runs `log`. Its messages have these facts.
 pub fn with(fields: Vec<Field>, log: impl FnOnce()) {
     let former = FIELDS.replace(fields);
     log();

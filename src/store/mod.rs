@@ -319,7 +319,7 @@ impl dyn Store + '_ {
         self.remote().is_some()
     }
 
-    /// Returns the identity of a folder; `None` in a remote store, whose folders are only prefixes of keys.
+    /// Returns the identity of a folder; `None` in a remote store, where folders are only prefixes of keys.
     pub fn folder_id(&self, path: &str) -> Result<Option<FileId>> {
         if self.is_remote() {
             return Ok(None);
@@ -387,7 +387,7 @@ pub trait Transaction: Store {
     fn commit(self: Box<Self>, message: &str, mark: &str) -> Result<CommitOutcome>;
 }
 
-/// Returns the store that has a path: in a catalogue, the member's, which has the same keys.
+/// Returns the store that has a path: in a catalogue, the store of the member, with the same keys.
 pub fn store_at(store: &Arc<dyn Store>, path: &str) -> Arc<dyn Store> {
     store.catalogue().and_then(|catalogue| catalogue.store_at(path)).unwrap_or_else(|| store.clone())
 }

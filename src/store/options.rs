@@ -33,11 +33,11 @@ pub struct StoreOptions {
     pub overlay: Option<OverlayOptions>,
     /// Which snapshot of a repository is shown.
     pub version: VersionChoice,
-    /// Who keeps the lock of the overlay for another process.
+    /// Keeps the lock of the overlay for another process.
     pub locks: OverlayLocks,
 }
 
-/// Who keeps the lock of an overlay for another process that continues this one's work, if somebody does.
+/// Keeps the lock of an overlay for another process that continues the work of this one.
 #[derive(Clone, Default)]
 pub struct OverlayLocks(pub Option<Arc<dyn LockKeeper>>);
 
@@ -66,7 +66,7 @@ pub fn local_path(location: &str) -> Result<PathBuf> {
     }
     if is_remote(location) {
         return Err(Error::Usage(format!(
-            "{}: this build cannot read {scheme}: stores: it was made without the cargo feature 'remote'",
+            "{}: this build cannot read {scheme}: stores, because it was made without the cargo feature 'remote'",
             without_secrets(location)
         )));
     }

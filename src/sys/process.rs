@@ -256,7 +256,7 @@ pub fn exit_at_once(code: i32) -> ! {
 
 /// Makes descriptor `number`, which somebody else goes on using, another name of `file`, not inherited by programs (dup3(2)).
 pub fn replace_descriptor(file: BorrowedFd<'_>, number: i32) -> io::Result<()> {
-    // SAFETY: whoever owns `number` still does; only what it names is another file.
+    // SAFETY: the owner of `number` stays the same; only the file that it names is another one.
     check(unsafe { libc::dup3(file.as_raw_fd(), number, libc::O_CLOEXEC) })
 }
 

@@ -120,7 +120,7 @@ unsafe impl Send for SharedBytes {}
 unsafe impl Sync for SharedBytes {}
 
 impl SharedBytes {
-    /// Writes eight bytes from `at` on, after everything that was written before: whoever finds them in the file finds that, too, even if
+    /// Writes eight bytes from `at` on, after everything that was written before: a process that finds them in the file finds that, too, even if
     /// this process is killed at any instruction. Fails if their address is not a multiple of 8, or if they do not fit.
     pub fn publish(&mut self, at: usize, bytes: [u8; 8]) -> io::Result<()> {
         let start = self.start.as_ptr().wrapping_add(at);

@@ -117,7 +117,7 @@ fn a_window_grows_with_what_was_received() {
     assert_eq!(layers(), Some(5));
 }
 
-/// An array of so many chunks of 1 MiB.
+/// An array of this many chunks of 1 MiB.
 fn line_of_chunks(engine: &Arc<Engine>, store: &Arc<MemoryStore>, path: &str, chunks: u64) -> Arc<Array> {
     let document = json!({"zarr_format": 3, "node_type": "array", "shape": [chunks * MIB], "data_type": "uint8",
         "fill_value": 0, "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [MIB]}},

@@ -185,7 +185,7 @@ impl ArrayToBytes for Optional {
     }
 
     fn encode(&self, _: &[u8]) -> CodecResult<Vec<u8>> {
-        Err(CodecError::unsupported("elements that may be null are only read"))
+        Err(CodecError::unsupported("writing elements that may be null"))
     }
 }
 

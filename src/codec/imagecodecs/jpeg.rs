@@ -365,7 +365,7 @@ impl ArrayCompressor for Jpeg {
     }
 
     fn encode(&self, _: &[u8]) -> CodecResult<Vec<u8>> {
-        Err(CodecError::unsupported("codec \"imagecodecs_jpeg\" is only read"))
+        Err(CodecError::unsupported("encoding with codec \"imagecodecs_jpeg\""))
     }
 }
 

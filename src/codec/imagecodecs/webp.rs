@@ -111,7 +111,7 @@ impl ArrayCompressor for WebP {
     }
 
     fn encode(&self, _: &[u8]) -> CodecResult<Vec<u8>> {
-        Err(CodecError::unsupported("codec \"imagecodecs_webp\" is only read"))
+        Err(CodecError::unsupported("encoding with codec \"imagecodecs_webp\""))
     }
 }
 

@@ -58,7 +58,7 @@ impl<R: ItemReader> BytesToBytes for ReadOnlyFilter<R> {
     }
 
     fn encode(&self, _: &[u8]) -> CodecResult<Vec<u8>> {
-        Err(CodecError::unsupported("a filter of references to other files is only read"))
+        Err(CodecError::unsupported("encoding with a filter of references to other files"))
     }
 
     fn encoded_items(&self) -> Option<&Items> {

@@ -92,7 +92,7 @@ impl ArrayCompressor for Flac {
     }
 
     fn encode(&self, _: &[u8]) -> CodecResult<Vec<u8>> {
-        Err(CodecError::unsupported("codec \"flac\" is only read"))
+        Err(CodecError::unsupported("encoding with codec \"flac\""))
     }
 }
 

@@ -29,14 +29,14 @@ pub(super) const MAX_FILE_BYTES: u64 = 8 << 30;
 /// Rows of a block.
 const BLOCK_ROWS: u64 = 1024;
 
-/// A table that can be made.
+/// The file of a table, before its text is made.
 pub struct TableFile {
     columns: Arc<OpenColumns>,
     /// The version of the documents that define the columns.
     version: u64,
 }
 
-/// The columns of a table, opened.
+/// The open columns of a table.
 struct OpenColumns {
     engine: Arc<Engine>,
     /// The path of the group.

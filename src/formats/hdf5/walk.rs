@@ -74,7 +74,7 @@ impl WalkedGroup {
 }
 
 impl Walk {
-    /// Returns everything below the subject. Its owner, mode and time and its content come from the same walk.
+    /// Returns everything below the subject. The file's content and its owner, mode and time come from the same walk.
     pub fn of_subject(subject: &Subject<'_>) -> Result<Arc<Walk>> {
         if let Some(walk) = subject.walk.get().and_then(|walk| walk.clone().downcast().ok()) {
             return Ok(walk);

@@ -1,6 +1,6 @@
 //! The coordinates of a dimension as an index names them: numbers, times or texts.
 //!
-//! Uses `calendar.rs`; no I/O. docs/views.md has the rules. One value names one element, whose axis is dropped; a date (a year, a
+//! Uses `calendar.rs`; no I/O. docs/views.md has the rules. One value names one element, and its axis is dropped; a date (a year, a
 //! month, a day, an hour) and a range keep the axis.
 
 use super::calendar::{Clock, Span};

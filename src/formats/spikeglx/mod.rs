@@ -208,7 +208,9 @@ mod tests {
     fn only_arrays_that_may_be_recordings_are_expected() {
         let is_expected = |path: &str, shape: &[u64], data_type: &str, attributes: Value| {
             let document = document(shape, data_type, json!({"attributes": attributes}));
-            with_subject(&store(&[(path, document)]), path, LITTLE, |subject| (FORMAT.is_expected)(subject.node))
+            with_subject(&store(&[(path, document)]), path, LITTLE, |subject| {
+                (FORMAT.is_expected)(subject.node)
+            })
         };
         assert!(is_expected("a", &[9, 3], "int16", json!({"sampling_rate": 5})));
         assert!(is_expected("rec/traces_seg0", &[9, 3], "int16", json!({})));

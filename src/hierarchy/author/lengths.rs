@@ -259,7 +259,7 @@ impl NewLengths {
         let like =
             self.arrays.first().map(|array| Stored::read(&self.store, &array.path).map(|stored| stored.info));
         let Some(mut like) = like.transpose()? else { return Ok(()) };
-        // The record is this user's, whose right to change all of the documents it stands for.
+        // The record belongs to this user, because it stands for the right to change all of the documents.
         if let Some(posix) = &mut like.posix {
             posix.uid = sys::effective_ids().0;
         }

@@ -214,7 +214,8 @@ pub fn create(store: &Arc<dyn Store>, place: &Place, documents: Vec<NodeDocument
 /// Removes a node with everything below it. Fails for the root.
 pub fn remove(store: &Arc<dyn Store>, path: &str) -> Result<()> {
     let writer = writer(store.as_ref())?;
-    let group = parent(path).ok_or_else(|| Error::Usage("the root of a store is not removed".to_owned()))?;
+    let group =
+        parent(path).ok_or_else(|| Error::Usage("the root of a store cannot be removed".to_owned()))?;
     refuse_n5(store, path)?;
     remove_leftovers(writer, group);
     copies::remove(store.as_ref(), writer, path)
@@ -255,7 +256,8 @@ pub fn zarr_format(store: &Arc<dyn Store>, path: &str) -> Result<Option<ZarrForm
 pub fn rename(store: &Arc<dyn Store>, from: &str, place: &Place) -> Result<()> {
     let to = place.path.as_str();
     let writer = writer(store.as_ref())?;
-    let group = parent(from).ok_or_else(|| Error::Usage("the root of a store is not renamed".to_owned()))?;
+    let group =
+        parent(from).ok_or_else(|| Error::Usage("the root of a store cannot be renamed".to_owned()))?;
     if to.strip_prefix(from).is_some_and(|rest| rest.starts_with('/')) {
         return Err(Error::Usage(format!("'{to}' is inside '{from}'")));
     }

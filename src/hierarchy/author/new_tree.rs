@@ -47,7 +47,7 @@ impl NewTree {
         self.put(path, documents)
     }
 
-    /// Adds an array, whose elements are then written in this layout until [`NewTree::finish_array`].
+    /// Adds an array. Its elements are then written in this layout until [`NewTree::finish_array`].
     pub fn add_array(
         &mut self,
         engine: &Arc<Engine>,

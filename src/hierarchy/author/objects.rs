@@ -167,7 +167,7 @@ fn makes_node(store: &dyn Store, path: &str) -> Result<Vec<String>> {
 }
 
 /// Removes the objects at the path of a node with these documents, unless one of them has changed. The documents go last, because they keep the
-/// name: without them another program could create a node there, whose objects must not be removed.
+/// name: without them another program could create a node there, and the objects of that node must not be removed.
 pub(super) fn remove_put(
     store: &dyn Store,
     writer: &dyn Writer,

@@ -85,7 +85,7 @@ pub fn into_base(store: &Arc<OverlayStore>, report: &mut dyn FnMut(KeptChanges))
     let is_n5 =
         |node: &NodeChanges| node.array.as_ref().is_some_and(|array| array.zarr_format == ZarrFormat::N5);
     if let Some((path, _)) = nodes.iter().find(|(_, node)| is_n5(node)) {
-        return Err(Error::ReadOnly(format!("{path}: N5 is only read, so the overlay keeps its changes")));
+        return Err(Error::ReadOnly(format!("{path}: N5 is read-only, so the overlay keeps its changes")));
     }
     let (tally, waiting, kept_documents) = (Tally::default(), BTreeMap::new(), Vec::new());
     let mut committing = Committing { store, tally, report, waiting, kept_documents };

@@ -1,6 +1,6 @@
 //! One element from another: casts, and unpacking.
 //!
-//! Uses `codec`, whose `cast_value` and `unpack` do it. Elements are little-endian. A number that the new type does not have is an
+//! Uses `cast_value` and `unpack` of `codec`. Elements are little-endian. A number that the new type does not have is an
 //! error, and never another number.
 
 use serde_json::{Value, json};

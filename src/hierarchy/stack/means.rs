@@ -82,7 +82,7 @@ fn whole(number: WideNumber) -> i128 {
     }
 }
 
-/// Returns the integer that is nearest to a mean, of two such the even one.
+/// Returns the integer that is nearest to a mean, and the even one if two are equally near.
 fn nearest(sum: i128, count: u64) -> WideNumber {
     let count = i128::from(count);
     let (floor, rest) = (sum.div_euclid(count), sum.rem_euclid(count));

@@ -30,7 +30,7 @@ pub fn open_store(location: &str, options: &StoreOptions) -> Result<Arc<dyn Stor
     };
     let shown = without_secrets(location);
     if options.overlay.is_some() {
-        return Err(Error::Usage(format!("{shown}: is a stack, which is only read: leave out --overlay")));
+        return Err(Error::Usage(format!("{shown}: is a stack, which is read-only: leave out --overlay")));
     }
     if options.remote.disk_cache.is_some() {
         return Err(Error::Usage(format!(
@@ -84,7 +84,7 @@ pub(super) fn open_document(
     Ok(Arc::new(StackStore::new(Arc::new(shared))))
 }
 
-/// Looks up all targets at services, several at a time. Failures are found again by those who need the target.
+/// Looks up all targets at services, several at a time. A failure is found again when the target is needed.
 fn look_up(shared: &SharedStack) {
     if !shared.targets.stores().may_be_remote() {
         return;

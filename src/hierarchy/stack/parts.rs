@@ -148,7 +148,7 @@ impl PartBuilder<'_> {
             let type_name = metadata.data_type.name();
             return Err(Error::unsupported(
                 self.key,
-                format!("{name} is {type_name}, and only elements of a fixed size are put together"),
+                format!("{name} is {type_name}, and only elements of a fixed size can be put together"),
             ));
         };
         let light = ArrayMetadata { codecs: Vec::new(), ..ArrayMetadata::clone(&metadata) };

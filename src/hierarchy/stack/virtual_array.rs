@@ -35,7 +35,7 @@ pub struct LayersAlong {
     pub layers: Vec<LayerLength>,
 }
 
-/// How long a layer is along the axis of its concatenation.
+/// The length of a layer along the axis of its concatenation.
 pub struct LayerLength {
     /// Its first target.
     pub target: Arc<TargetState>,

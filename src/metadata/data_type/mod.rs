@@ -135,9 +135,9 @@ pub enum DataType {
 /// A run of `count` parts of an element. Each part is swapped as a whole when the byte order differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Component {
-    /// The offset of the first in the element, in bytes.
+    /// The offset of the first part in the element, in bytes.
     pub offset: usize,
-    /// The length of each in bytes (1 if it is never swapped).
+    /// The length of each part in bytes (1 if it is never swapped).
     pub width: usize,
     /// The number of parts.
     pub count: usize,

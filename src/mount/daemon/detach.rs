@@ -392,7 +392,7 @@ fn busy(mountpoint: &Path, entry: &MountEntry) -> String {
     format!("{shown} is busy: in use by {}{more}; stop {them}, or use --force", names.join(", "))
 }
 
-/// Returns the processes that use a mount. One that hangs may hold up whoever looks at it for as long as the kernel likes, so another process does.
+/// Returns the processes that use a mount. One that hangs may hold up a process that looks at it for as long as the kernel likes, so another process looks.
 fn users_within(entry: &MountEntry) -> Vec<(u32, String)> {
     let look = || {
         let lines = users_of(entry).into_iter().map(|(pid, name)| format!("{pid} {name}\n"));

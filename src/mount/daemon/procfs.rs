@@ -126,7 +126,7 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// The number of processes that the system has ended for want of memory (`oom_kill` in /proc/vmstat). They get SIGKILL, as if somebody had sent it.
+/// The number of processes that the system has ended for lack of memory (`oom_kill` in /proc/vmstat). They get SIGKILL, as if somebody had sent it.
 pub struct MemoryKills {
     file: Option<File>,
     last: u64,

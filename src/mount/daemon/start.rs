@@ -90,7 +90,7 @@ struct FormerSession {
 }
 
 impl Origin {
-    /// What a daemon is asked to do. A session that is continued has the mount point of its beginning.
+    /// What a daemon is asked to do. A session that is continued keeps its mount point.
     fn of(call: Call, options: &mut Options) -> Result<Self> {
         let failed =
             |error: io::Error| Error::Usage(format!("cannot keep the state of the session: {error}"));
@@ -165,7 +165,7 @@ pub(super) fn start(
     };
     let fs = Arc::new(FileSystem::for_daemon(options.clone(), store, daemon));
     if let Some(error) = refusal {
-        log::error!("{error}; the mount goes on without it");
+        log::error!("{error}; the mount continues without it");
     }
     if let Some(log) = access_log {
         fs.accesses().start(log);

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use crate::sys;
 
-/// The time that the last lines may take.
+/// How long writing the last lines may take.
 const LAST_LINES: Duration = Duration::from_secs(1);
 const STANDARD_ERROR: i32 = 2;
 

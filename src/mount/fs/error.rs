@@ -68,8 +68,8 @@ struct LogState {
     /// The times of the last messages, oldest first.
     sent: VecDeque<Instant>,
     suppressed: u64,
-    /// When each failure was logged last, by the hash of its file and reason. There are only those of one silence, whose number the
-    /// bursts limit.
+    /// When each failure was logged last, by the hash of its file and reason. Only those of one silence are kept, and the bursts
+    /// limit their number.
     logged: HashMap<u64, Instant>,
     /// The last failures, oldest first, logged or not.
     failures: VecDeque<LoggedFailure>,

@@ -214,7 +214,7 @@ pub enum InodeChange<'a> {
     Sized(u64, u64),
     /// The kernel learns the number of a transient inode once more.
     LookedUp(u64),
-    /// The kernel has forgotten a transient inode, whose number it had learnt this many times.
+    /// The kernel has forgotten a transient inode, after it had learnt its number this many times.
     Forgotten(u64, u64),
 }
 

@@ -1,7 +1,7 @@
 //! Requests that a dead daemon had received and not answered. The kernel sends them again to the next daemon.
 //!
 //! A request that ended one daemon may end every daemon. So each request that comes again is recorded, and a request that was being
-//! handled at two crashes, or at eight kills for want of memory, fails with EIO. A request that comes for the first time only costs a comparison.
+//! handled at two crashes, or at eight kills for lack of memory, fails with EIO. A request that comes for the first time only costs a comparison.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl ResentRequests {
         ResentRequests { journal, severity, former_severity, seen: Mutex::new(state.resent.clone()) }
     }
 
-    /// Returns whether the request with this number was being handled at two crashes, or at many kills for want of memory. Records a request that comes again.
+    /// Returns whether the request with this number was being handled at two crashes, or at many kills for lack of memory. Records a request that comes again.
     pub(super) fn was_fatal(&self, unique: u64, name: &str) -> bool {
         if unique & IS_RESENT == 0 {
             return false;
@@ -40,7 +40,7 @@ impl ResentRequests {
         let before = *seen.entry(unique).or_insert(self.former_severity);
         if before.saturating_add(FATAL) <= self.severity {
             log::error!(
-                "a {name} request was in hand when several daemons crashed: it fails with an I/O error"
+                "a {name} request was being handled when several daemons crashed: it fails with an I/O error"
             );
             return true;
         }

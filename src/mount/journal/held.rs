@@ -46,8 +46,8 @@ impl SessionDescriptors {
         Arc::new(SessionDescriptors { holder, former: Mutex::new(former) })
     }
 
-    /// Ends the locks that were not taken. Nothing is taken meanwhile: who looked for a lock between its removal from here and its end
-    /// would find the array locked.
+    /// Ends the locks that were not taken. Nothing is taken meanwhile: a caller that looked for a lock between its removal from here and its end would find the array
+    /// locked.
     pub fn end_locks(&self) {
         let mut former = self.former.lock();
         for (name, file) in std::mem::take(&mut *former) {

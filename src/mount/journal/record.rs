@@ -9,7 +9,7 @@ pub const IS_RESENT: u64 = 1 << 63;
 /// The severity of a death by a fault: one of the requests that the daemon was handling may have caused it. Somebody who kills daemons is not a
 /// fault, however often that happens.
 pub const CRASH: u64 = 8;
-/// The severity of a kill while the system ended processes for want of memory. A request that needs too much has caused it if that happens again
+/// The severity of a kill while the system ended processes for lack of memory. A request that needs too much has caused it if that happens again
 /// and again.
 pub const MEMORY_KILL: u64 = 2;
 /// The severity of all deaths from which on a request that was being handled at each of them fails.
@@ -164,7 +164,7 @@ pub enum Record {
     },
     /// A number stands for a file or folder.
     Inode {
-        /// The number.
+        /// Its number.
         number: u64,
         /// What kind of file or folder it is.
         kind: String,
@@ -187,14 +187,14 @@ pub enum Record {
     },
     /// The kernel has learnt the number of an inode that it may forget.
     Lookups {
-        /// The number.
+        /// Its number.
         number: u64,
         /// How often.
         count: u64,
     },
     /// The kernel has forgotten it.
     Forgotten {
-        /// The number.
+        /// Its number.
         number: u64,
         /// How many of the lookups.
         count: u64,

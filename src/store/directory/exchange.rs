@@ -224,7 +224,7 @@ pub(super) fn replace(
     Ok(ExchangeOutcome::Changed)
 }
 
-/// Removes one version of the object `at`, whose path below `home` is `path`.
+/// Removes one version of the object `at`, which is at `path` below `home`.
 pub(super) fn remove(
     home: &File,
     at: &FileAt<'_>,

@@ -185,7 +185,7 @@ impl GuardedWalk<'_> {
         Ok(())
     }
 
-    /// Opens the file with a name in the current folder. Returns `None` for a link, whose text is looked up next.
+    /// Opens the file with a name in the current folder. Returns `None` for a link: its text is looked up next.
     fn find(&mut self, name: &CString, step: &PendingName, flags: i32) -> io::Result<Option<File>> {
         let folder = self.folders.last().ok_or(io::ErrorKind::NotFound)?;
         let is_last = self.steps.is_empty();

@@ -31,7 +31,7 @@ pub(super) struct StoredListing {
     pub is_former: bool,
 }
 
-/// Listings by the paths of their entries, whose names contain the times.
+/// Listings by the paths of their entries. The names of the entries contain the times.
 pub(super) struct Listings(Mutex<LruCache<PathBuf, StoredListing>>);
 
 impl Default for Listings {

@@ -16,7 +16,7 @@ use super::folder_names::{FolderNames, StoredListing};
 use super::name::{EntryContent, EntryTimes, ObjectName, ParentListing, entry_folder};
 use super::space::OBJECTS;
 
-/// Returns the path of an object in the folder of a listing, whose path ends with a slash.
+/// Returns the path of an object in the folder of a listing. The path of the folder ends with a slash.
 fn join(listing: &str, name: &str) -> String {
     if listing == "/" { name.to_owned() } else { format!("{listing}{name}") }
 }

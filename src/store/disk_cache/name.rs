@@ -111,17 +111,17 @@ pub enum EntryContent {
 }
 
 impl EntryContent {
-    /// Returns the content with these bytes.
+    /// Returns the content of an entry that has this range of an object.
     pub fn bytes(e_tag: &str, size_bytes: u64, range: Range<u64>) -> Self {
         EntryContent::Bytes { tag: tag_digest(e_tag), size_bytes, range }
     }
 
-    /// Returns the content with a listing, as it is encoded.
+    /// Returns the content of an entry that has this encoded listing.
     pub fn listing(names: &str) -> Self {
         EntryContent::Listing { tag: tag_digest(names) }
     }
 
-    /// Whether both say the same about an object: contents that do not cannot both be true.
+    /// Returns whether both say the same about an object. If they do not, one of them is outdated.
     pub fn says_the_same(&self, other: &EntryContent) -> bool {
         match (self, other) {
             (
@@ -132,7 +132,7 @@ impl EntryContent {
         }
     }
 
-    /// Whether it contains everything in another one.
+    /// Returns whether it contains everything that another one has.
     pub fn covers(&self, other: &EntryContent) -> bool {
         self.says_the_same(other)
             && match (self, other) {

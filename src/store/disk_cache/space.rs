@@ -99,7 +99,7 @@ fn blocks(bytes: u64) -> u64 {
 }
 
 impl Space {
-    /// Returns the space of the folder at `root`, whose `about` is open.
+    /// Returns the space of the folder at `root`. `about` is its open file of that name.
     pub fn new(root: &Path, about: File, limit_bytes: u64) -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Space {

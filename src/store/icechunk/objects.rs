@@ -1,6 +1,6 @@
 //! The objects with the bytes of keys: in a manifest, in the repository's folder of chunks, or in other files.
 //!
-//! Uses `store/targets/`, whose rules say which other files may be opened. Spec: Icechunk, "Chunk files" and "Virtual chunks".
+//! Uses `store/targets/`, which decides which other files may be opened. Spec: Icechunk, "Chunk files" and "Virtual chunks".
 //!
 //! Invariants: an object of the repository never changes, so its name and range are its version, in every snapshot and without
 //! a request. An object that is missing or shorter than its manifest says is an error and never a missing chunk, and so is

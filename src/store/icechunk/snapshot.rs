@@ -28,14 +28,14 @@ pub(super) enum ChunkPlace {
     Own {
         /// The name of the object.
         id: String,
-        /// The bytes of it.
+        /// The range of its bytes.
         range: Range<u64>,
     },
     /// A range of another file.
     Virtual {
         /// The file.
         url: String,
-        /// The bytes of it.
+        /// The range of its bytes.
         range: Range<u64>,
         /// The condition that the file has to meet.
         condition: Option<Checksum>,

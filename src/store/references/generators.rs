@@ -54,7 +54,7 @@ impl Values {
         }
     }
 
-    /// Returns the value with a number below the count.
+    /// Returns a value by its number, which is below the count.
     fn value(&self, number: u64) -> Value {
         match self {
             Values::Range { start, step, .. } => {

@@ -266,7 +266,7 @@ fn range(offset: &Value, length: &Value) -> Result<Range<u64>, String> {
     }
 }
 
-/// Calls a function with each member of an object, whose values are not parsed.
+/// Calls a function with each member of an object. The values are not parsed.
 pub(super) fn each_member<'a>(
     text: &'a str,
     each: &mut dyn FnMut(&str, &'a RawValue) -> Result<(), String>,

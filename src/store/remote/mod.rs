@@ -275,7 +275,7 @@ impl Remote for RemoteStore {
         self.open_ahead(key, wanted)
     }
 
-    /// Sends all requests at once. The service answers each with the whole object, whose body is not read if it is the known
+    /// Sends all requests at once. The service answers each with the whole object, and its body is not read if it is the known
     /// version.
     fn get_many(&self, requests: &[GetRequest]) -> Vec<Result<GetReply>> {
         let connection = &self.connection;

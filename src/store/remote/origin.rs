@@ -341,7 +341,7 @@ impl Origin {
         }
         let asked = self.cache.as_ref().map_or(0, |cache| cache.disk.now());
         let listed = self.client.list_with_delimiter(Some(path)).await?;
-        // Programs with folders mark them with an object in the folder itself, whose key ends with '/'.
+        // Programs with folders mark them with an object in the folder itself. Its key ends with '/'.
         let is_below = |below: &&Path| below.as_ref().len() > path.as_ref().len();
         let name = |path: &Path| Some(path.as_ref().rsplit('/').next()?.to_owned());
         let objects = listed.objects.iter().map(|meta| &meta.location);

@@ -1,6 +1,6 @@
 //! All transfers of a store: the runtime that carries them out, and the limit of simultaneous requests.
 //!
-//! Uses `origin` and `tokio`, whose runtime and threads stay in this file: callers wait on threads of their own.
+//! Uses `origin` and `tokio`. The runtime and the threads of `tokio` stay in this file: callers wait on threads of their own.
 //!
 //! Invariant: at most `max_connections` requests are in flight.
 

@@ -205,7 +205,7 @@ fn parse_url(text: &str) -> Result<TargetPlace, PlaceError> {
     let key = if is_web { decoded(path)? } else { path.to_owned() };
     let key = key.trim_end_matches('/');
     if !is_key(key) {
-        return Err(PlaceError::Malformed("an empty name, '.' or '..' in a URL names no object"));
+        return Err(PlaceError::Malformed("a URL with an empty name, '.' or '..' does not name an object"));
     }
     let host = authority.split(':').next().unwrap_or_default();
     let is_s3 = host.ends_with(".amazonaws.com") && (host.starts_with("s3.") || host.starts_with("s3-"));

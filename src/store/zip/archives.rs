@@ -242,7 +242,7 @@ impl ArchivesStore {
     fn writer_at(&self, key: &str) -> Result<&dyn Writer> {
         match self.place(key)? {
             Place::Archive(archive, _) => {
-                Err(Error::ReadOnly(format!("{} is a zip archive, which is only read", archive.describe())))
+                Err(Error::ReadOnly(format!("{} is a zip archive, which is read-only", archive.describe())))
             }
             Place::Base => self.base_writer(),
         }

@@ -1,6 +1,6 @@
 //! Counts the bytes that are decoded for one reader, whichever thread decodes them.
 //!
-//! A thread works for at most one reader at a time. Whoever passes work on to another thread passes the meter on, too. Uses nothing of the
+//! A thread works for at most one reader at a time. Code that passes work on to another thread passes the meter on, too. Uses nothing of the
 //! crate: a meter orders nothing, so the schedules of `interleavings` need not see it.
 
 use std::cell::RefCell;

@@ -80,7 +80,7 @@ fn reason_against_writing(location: &str, store: &Arc<dyn Store>, path: Option<&
             _ if store.composed().is_some() => "a stack of other stores",
             _ => "a zip archive",
         };
-        return Some(format!("{location} is {kind}, which is only read"));
+        return Some(format!("{location} is {kind}, which is read-only"));
     }
     let root = path?;
     let error = sys::may_write(root).err()?;
@@ -162,7 +162,7 @@ mod tests {
         };
         assert!(
             reason(&path)
-                .is_some_and(|reason| reason.ends_with("a.zip is a zip archive, which is only read"))
+                .is_some_and(|reason| reason.ends_with("a.zip is a zip archive, which is read-only"))
         );
         assert_eq!(reason(folder.path()), None);
     }

@@ -32,7 +32,7 @@ impl ChecksumLocation {
     }
 }
 
-/// Bytes with a checksum of them, by the function `compute`.
+/// Bytes with their checksum, which the function `compute` computes.
 pub struct Checksum<F> {
     /// The algorithm's name, for error texts.
     pub name: &'static str,

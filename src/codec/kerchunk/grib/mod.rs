@@ -112,7 +112,7 @@ impl ArrayCompressor for Grib {
     }
 
     fn encode(&self, _: &[u8]) -> CodecResult<Vec<u8>> {
-        Err(CodecError::unsupported("codec \"grib\" is only read"))
+        Err(CodecError::unsupported("encoding with codec \"grib\""))
     }
 }
 

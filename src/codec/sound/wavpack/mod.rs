@@ -211,7 +211,7 @@ impl ArrayCompressor for WavPack {
     }
 
     fn encode(&self, _: &[u8]) -> CodecResult<Vec<u8>> {
-        Err(CodecError::unsupported("codec \"wavpack\" is only read"))
+        Err(CodecError::unsupported("encoding with codec \"wavpack\""))
     }
 }
 

@@ -128,7 +128,7 @@ fn check_program(mountpoint: &Path, pid: u64) -> Result<()> {
         return Ok(());
     }
     Err(Error::Usage(format!(
-        "the program on the disk does not start, so the one before goes on with {}: see the system log",
+        "the installed program does not start, so the previous one continues to serve {}: see the system log",
         mountpoint.display()
     )))
 }

@@ -89,7 +89,7 @@ pub fn resume(
     let agrees = |at: usize| number_at(&reply, at) == number_at(&recorded.reply, at);
     if !REPLY_FLAGS.into_iter().chain([REPLY_MAX_WRITE]).all(agrees) {
         return Err(io::Error::other(
-            "this version cannot continue a session with the capabilities of this one",
+            "this version of zarrfs cannot continue the session: the session has other capabilities of FUSE",
         ));
     }
     let mut notification = Vec::new();

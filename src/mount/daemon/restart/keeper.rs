@@ -243,7 +243,7 @@ struct Kept {
     signals: SignalSet,
     /// Readable when one of these signals has arrived.
     signal_file: OwnedFd,
-    /// Counts the processes that the system has ended for want of memory.
+    /// Counts the processes that the system has ended for lack of memory.
     memory_kills: MemoryKills,
     /// How many more daemons may die, as of `counted_at`.
     tokens: f64,
@@ -379,17 +379,17 @@ impl Kept {
                 (true, _) => "has ended as it began".to_owned(),
             };
             if is_unreadable && is_unreadable_here {
-                log_line(libc::LOG_ERR, &format!("the daemon {reason}; so the mount ends"));
+                log_line(libc::LOG_ERR, &format!("the daemon {reason}, so the mount ends"));
                 self.is_over = true;
             } else if is_from_disk && !is_unreadable_here {
-                log_line(libc::LOG_ERR, &format!("the program on the disk {reason}; the one before goes on"));
+                log_line(
+                    libc::LOG_ERR,
+                    &format!("the installed program {reason}; the previous one continues"),
+                );
                 self.is_from_disk = false;
             } else if is_unreadable {
                 // A later version has continued the session before.
-                log_line(
-                    libc::LOG_WARNING,
-                    &format!("the daemon {reason}; the program on the disk is tried"),
-                );
+                log_line(libc::LOG_WARNING, &format!("the daemon {reason}; the installed program is tried"));
                 (is_unreadable_here, self.is_from_disk) = (true, true);
             } else {
                 self.count_death(since.elapsed(), &reason);

@@ -42,7 +42,7 @@ const END_AT: u64 = 8;
 const FAULT_AT: u64 = 9;
 /// Where it has the severity of all deaths.
 const SEVERITY_AT: u64 = 16;
-/// Where it has how many processes the system had ended for want of memory when the last daemon began.
+/// Where it has how many processes the system had ended for lack of memory when the last daemon began.
 const MEMORY_KILLS_AT: u64 = 24;
 /// Its length. Another version of this program may have made a shorter one.
 const DEATHS_BYTES: usize = 32;

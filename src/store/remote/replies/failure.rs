@@ -1,7 +1,7 @@
 //! The failures of requests, and the errors that they become. Uses `object_store`, `error` and the messages of `refusal`.
 //!
 //! Only 404 means that an object is missing, and, if the user says so, a 403 that does not reveal whether the object exists.
-//! Every other failure is an error of the store, whose kind determines the errno.
+//! Every other failure is an error of the store. Its kind determines the errno.
 
 use std::io;
 

@@ -166,7 +166,7 @@ impl ErrorReply<'_> {
             (403, _, code) if ARCHIVED.contains(&code) => Cause::Other,
             (403, _, "AccessDenied") if self.may_hide_a_missing_object() => Cause::Undisclosed,
             (403, Service::Http, "") => Cause::Undisclosed,
-            // This is the reply to HEAD, whose code is not known, or the reply of a proxy.
+            // This is the reply to HEAD, which has no code, or the reply of a proxy.
             (403, _, "" | "AccessDenied") => Cause::Denied,
             (403, Service::Azure, code) if AZURE_DENIED.contains(&code) => Cause::Denied,
             (401 | 403, ..) => Cause::Account,

@@ -147,7 +147,7 @@ impl Writer for RemoteStore {
 }
 
 impl Connection {
-    /// Makes the disk cache forget an object that is put or deleted: right before the request, whose reply may never come, and after
+    /// Makes the disk cache forget an object that is put or deleted: right before the request, since its reply may never come, and after
     /// its reply, because other processes may have asked meanwhile.
     fn outdate(&self, key: &str, is_there: bool) -> Result<()> {
         let outdated = self.path(key).and_then(|path| self.transfers.origin().outdate(&path, is_there));
