@@ -15,6 +15,7 @@ import time
 
 from peers import FIRST_PLANE, sync
 from remote import disk_cache, remote_read
+from small import many_variables, opens, random_threads, small_chunks, table_rows
 
 SHAPE, CHUNK, SHARD, INNER, PLANE = (128, 1024, 1024), (64, 128, 128), (64, 512, 512), (32, 64, 64), (1, 1024, 1024)
 SIZE_BYTES = 4 * 128 * 1024 * 1024
@@ -698,6 +699,11 @@ CASES = {
     "random-write": random_write,
     "many-arrays": many_arrays,
     "fairness": fairness,
+    "small-chunks": small_chunks,
+    "random-threads": random_threads,
+    "opens": opens,
+    "many-variables": many_variables,
+    "table": table_rows,
     "remote-read": remote_read,
     "disk-cache": disk_cache,
 }
