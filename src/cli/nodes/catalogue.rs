@@ -97,8 +97,8 @@ pub struct CatalogueUse {
     pub transfer_bytes: u64,
     /// The canonical mount point, if the catalogue is mounted.
     pub mountpoint: Option<PathBuf>,
-    /// The definitions of the members that were mounted by the daemon before, if this one continues its session. They count if those in the
-    /// file cannot be read.
+    /// The definitions of the members that were mounted by the daemon before, if this one continues its session. They count until the
+    /// next reading of the file.
     pub former: Option<String>,
 }
 
@@ -162,15 +162,19 @@ pub fn store(location: &str, catalogue_use: CatalogueUse) -> Result<Arc<dyn Stor
     let path = std::path::absolute(location).unwrap_or_else(|_| PathBuf::from(location));
     let shown = path.display().to_string();
     let transfer_bytes = catalogue_use.transfer_bytes;
-    // Only the first reading may fall back to them: a later one changes nothing if it fails.
+    // The first reading of a session that goes on gives the members that it has, whatever the file says now: they may have to store what
+    // was written before. A reload then ends those that have left.
     let former = Mutex::new(catalogue_use.former.clone());
     let definitions = move || -> Result<Vec<MemberDefinition>> {
         let former = former.lock().take();
-        let members = read(&path).and_then(|members| {
-            catalogue_use.mountpoint.as_deref().map_or(Ok(()), |point| check_apart(&members, point))?;
-            Ok(members)
-        });
-        let members = members.or_else(|error| or_former(error, former.as_deref()))?;
+        let members = match former.as_deref().map(parse) {
+            Some(Ok(members)) => members,
+            Some(Err(_)) | None => {
+                let members = read(&path)?;
+                catalogue_use.mountpoint.as_deref().map_or(Ok(()), |point| check_apart(&members, point))?;
+                members
+            }
+        };
         let remote = members.iter().filter(|member| is_remote(&member.store)).count();
         // So that one more member leaves the shares of the others as they are.
         let shares = remote.max(1).next_power_of_two() as u64;
@@ -218,13 +222,6 @@ fn check_apart(members: &[Member], mountpoint: &Path) -> Result<()> {
             .map_err(|error| Error::Usage(format!("the member '{name}' cannot be mounted here: {error}")))?;
     }
     Ok(())
-}
-
-/// Returns the members that were mounted before, because the file has a fault. Fails with that if they are not known.
-fn or_former(error: Error, former: Option<&str>) -> Result<Vec<Member>> {
-    let Some(members) = former.and_then(|text| parse(text).ok()) else { return Err(error) };
-    log::error!("{error}; the mount goes on with the members that it had: correct the file, then reload");
-    Ok(members)
 }
 
 /// Returns the definition of a member, which may use this much memory for transfers.

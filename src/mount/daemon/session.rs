@@ -218,16 +218,22 @@ fn serve(started: ReadySession, signals: SignalSet, report: Option<PipeWriter>) 
 }
 
 /// Opens the arrays with bytes that a former daemon had not stored. Waits a moment for that, and continues in the background if the
-/// store does not respond.
+/// store does not respond. Members of a catalogue that have left it since end then, when nothing of them can be lost.
 fn resume_writing(mount: &Arc<ActiveMount>) -> Result<()> {
     let (mount, (first, tried)) = (Arc::downgrade(mount), mpsc::channel());
     spawn("zarrfs-resume", move || {
+        let mut is_first = true;
         while let Some(mount) = mount.upgrade() {
             let is_done = mount.fs.recovery().resume_writing();
             // The caller no longer waits if it has taken long.
             let _ = first.send(());
             // Not before: the kernel may have to send dirty pages first.
             mount.drop_pages(&mount.fs.recovery().take_lost());
+            // A member with bytes that cannot be stored yet stays until they are. It must not hold up the others.
+            if (is_first || is_done) && mount.fs.members().exist() {
+                mount.fs.members().reload(&|inodes| mount.drop_pages(inodes));
+            }
+            is_first = false;
             drop(mount);
             if is_done {
                 return;

@@ -118,6 +118,10 @@ impl Origin {
                     return Err(Error::Usage("the session that is to be continued has not begun".to_owned()));
                 };
                 options.mountpoint = PathBuf::from(OsString::from_vec(mountpoint));
+                if state.catalogue.is_some() && !call.descriptors.has(UNSTORED) {
+                    // It was mounted read-only: no member could be written to when it began.
+                    (options.writable, options.create, options.delete) = (false, false, false);
+                }
                 let handshake = Handshake { request, reply };
                 let journal = Arc::new(journal);
                 Ok(Origin::Former(Box::new(FormerSession { call, journal, state, handshake })))

@@ -59,8 +59,8 @@ impl Members {
         self.nodes.store().catalogue().is_some()
     }
 
-    /// Records the definitions of the members that are mounted, now and after each change: the next daemon uses them if the file has a
-    /// fault by then.
+    /// Records the definitions of the members that are mounted, now and after each change: the next daemon goes on with
+    /// these members.
     pub fn keep_journal(&self, journal: &Arc<Journal>) {
         *self.journal.lock() = Some(journal.clone());
         self.record();

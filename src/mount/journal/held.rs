@@ -46,6 +46,11 @@ impl SessionDescriptors {
         Arc::new(SessionDescriptors { holder, former: Mutex::new(former) })
     }
 
+    /// Returns whether the daemon before has left a descriptor with this name that was not taken.
+    pub fn has(&self, name: &str) -> bool {
+        self.former.lock().contains_key(name)
+    }
+
     /// Ends the locks that were not taken. Nothing is taken meanwhile: a caller that looked for a lock between its removal from here and its end would find the array
     /// locked.
     pub fn end_locks(&self) {

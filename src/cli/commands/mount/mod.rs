@@ -299,10 +299,11 @@ impl Arguments {
                 self.store
             )));
         }
-        let rights = match catalogue::rights(&self.store) {
-            // The members that are mounted have rights of their own, and the daemon has their definitions.
-            Err(_) if session::is_continuing() => MemberRights { write: true, create: true, delete: true },
-            rights => rights?,
+        let rights = if session::is_continuing() {
+            // The session goes on with the members that it has, which have rights of their own, and may do what it was begun for.
+            MemberRights { write: true, create: true, delete: true }
+        } else {
+            catalogue::rights(&self.store)?
         };
         let may_write = !words.ro;
         options.writable |= rights.write && may_write;
