@@ -32,6 +32,8 @@ pub struct CachedNode {
     is_settled: bool,
     /// Whether a remote store failed to say what is there. It is asked again at the next lookup.
     is_failure: bool,
+    /// Whether it is of a remote store, where reading it again costs a round trip.
+    is_remote: bool,
     /// The memory that its documents take.
     memory_bytes: usize,
 }
@@ -63,6 +65,7 @@ impl CachedNode {
             read_at,
             is_settled: true,
             is_failure: false,
+            is_remote: false,
             memory_bytes: 0,
         }
     }
@@ -81,8 +84,12 @@ impl CachedNode {
         CachedNode { node: Some(Arc::new(node)), ..CachedNode::absent(Instant::now()) }
     }
 
-    /// Returns about how much memory the entry takes, without the documents of a heavy node.
+    /// Returns about how much memory the entry takes, without the documents of a heavy node. One of a remote store does not count: a listing
+    /// reads the nodes of a group together, and programs then look at each.
     fn light_bytes(&self) -> usize {
+        if self.is_remote {
+            return 0;
+        }
         let node_bytes = if self.node.is_some() { NODE_BYTES } else { 0 };
         let documents = if self.memory_bytes > HEAVY_BYTES { 0 } else { self.memory_bytes };
         ENTRY_BYTES + node_bytes + documents
@@ -96,6 +103,7 @@ impl CachedNode {
             read_at,
             is_settled: self.is_settled,
             is_failure: self.is_failure,
+            is_remote: self.is_remote,
             memory_bytes: self.memory_bytes,
         }
     }
@@ -138,7 +146,7 @@ const NEGATIVE_LIMIT: usize = 65_536;
 const HEAVY_BYTES: usize = 64 << 10;
 /// The most memory that the documents of all heavy nodes take. A node that alone takes more is kept without others.
 const MAX_HEAVY_BYTES: usize = 64 << 20;
-/// The most memory that all other nodes take. A listing of many arrays reads each of them once, and their documents would fill the memory.
+/// The most memory that all other nodes of stores on this machine take. A listing of many arrays reads each of them once, and their documents would fill the memory.
 const MAX_LIGHT_BYTES: usize = 32 << 20;
 /// About how much memory an entry takes without the documents of its node.
 const ENTRY_BYTES: usize = 256;
@@ -187,7 +195,8 @@ impl NodeTable {
         }
     }
 
-    /// Removes expired nodes if there are many. If too much memory is left, removes all: they are read again when they are needed.
+    /// Removes expired nodes if there are many. If those of stores on this machine still take too much memory, removes all of these: they are
+    /// read again when they are needed.
     fn sweep(&mut self, revalidate: Duration) {
         if self.by_path.len() < self.sweep_at && self.light_bytes <= MAX_LIGHT_BYTES {
             return;
@@ -199,8 +208,8 @@ impl NodeTable {
         self.light_bytes = self.by_path.values().map(|cached| cached.light_bytes()).sum();
         // Half of the limit stays free, so that the next sweep is far away.
         if self.light_bytes > MAX_LIGHT_BYTES / 2 {
-            self.by_path.clear();
-            self.heavy.clear();
+            self.by_path.retain(|_, cached| cached.is_remote);
+            self.heavy.retain(|heavy| self.by_path.contains_key(&heavy.path));
             self.light_bytes = 0;
         }
         self.sweep_at = SWEEP_AT.max(2 * self.by_path.len());
@@ -463,7 +472,15 @@ impl NodeCache {
                 let is_settled = found.is_none_or(|found| found.is_settled());
                 let node = self.tree.node(path)?.map(Arc::new);
                 let memory_bytes = node.as_ref().map_or(0, |node| node.memory_bytes());
-                CachedNode { node, version, read_at, is_settled, is_failure: false, memory_bytes }
+                CachedNode {
+                    node,
+                    version,
+                    read_at,
+                    is_settled,
+                    is_failure: false,
+                    is_remote: false,
+                    memory_bytes,
+                }
             }
         };
         Ok(self.insert(path, cached))
@@ -480,7 +497,7 @@ impl NodeCache {
             }
             _ => {
                 let (memory_bytes, node) = (found.node.memory_bytes(), Some(Arc::new(found.node)));
-                CachedNode { node, version, read_at, is_settled, is_failure, memory_bytes }
+                CachedNode { node, version, read_at, is_settled, is_failure, is_remote: true, memory_bytes }
             }
         };
         self.insert(path, cached)
@@ -539,6 +556,14 @@ mod tests {
             assert_eq!(bytes, table.light_bytes);
             assert!(bytes <= MAX_LIGHT_BYTES + 17 * NODE_BYTES + ENTRY_BYTES, "{bytes} bytes");
         }
+        // One of a remote store would cost a round trip.
+        light.insert("remote", CachedNode { is_remote: true, ..array.with_read_at(Instant::now()) });
+        for number in 0..3 * MAX_LIGHT_BYTES / NODE_BYTES / 16 {
+            let mut cached = array.with_read_at(Instant::now());
+            cached.memory_bytes = 16 * NODE_BYTES;
+            light.insert(&format!("x{number}"), cached);
+        }
+        assert!(light.peek("remote").is_some());
         let last = format!("x{}", 3 * MAX_LIGHT_BYTES / NODE_BYTES / 16 - 1);
         assert!(light.peek(&last).is_some());
         light.forget(&last);
