@@ -154,6 +154,8 @@ fn a_reader_of_a_long_array_leaves_what_others_read_again() {
     read(&again, 12);
     read(&again, 12);
     assert_eq!(read(&again, 12), 0, "it has room in the cache");
-    assert_eq!(read(&long, 100), 100);
+    // A thread that has just begun to decode ahead may do a chunk that the reader has passed by then.
+    let decoded = read(&long, 100);
+    assert!((100..110).contains(&decoded), "{decoded}");
     assert_eq!(read(&again, 12), 0, "the other reader took only its own memory");
 }
