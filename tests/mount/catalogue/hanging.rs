@@ -16,7 +16,7 @@ fn a_server_that_stops_answering_holds_up_nobody_else() {
     host.store("local.zarr", 1, 100);
     host.store("away.zarr", 2, 400);
     let web = serve(host.path("away.zarr"));
-    // Forwards to the server until it is told to hang.
+    // Forwards to the server until the test makes it hang.
     let (front, hangs) =
         (TcpListener::bind("127.0.0.1:0").unwrap(), std::sync::Arc::new(AtomicBool::new(false)));
     let (port, is_hanging) = (front.local_addr().unwrap().port(), hangs.clone());

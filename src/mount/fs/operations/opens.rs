@@ -217,7 +217,7 @@ impl Opens {
 
     /// Closes a handle whose open got no reply.
     pub fn cancel_open(&self, handle: u64) {
-        // Nobody has it, so the access log does not have a line of it.
+        // No program has it, so the access log does not have a line of it.
         if let Some(OpenHandle { file, .. }) = self.handles.remove(handle) {
             file.cancel_open();
             self.recovery.record_release(handle);
