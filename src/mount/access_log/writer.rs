@@ -75,7 +75,7 @@ impl AccessLog {
         }
     }
 
-    /// Waits until all lines are written, for [`LAST_LINES`] at most.
+    /// Waits until all lines are written, for `LAST_LINES` at most.
     pub fn flush(&self) {
         let deadline = Instant::now() + LAST_LINES;
         let (sign, written) = sync_channel(1);

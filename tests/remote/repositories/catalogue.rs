@@ -95,7 +95,7 @@ fn repositories_and_buckets_are_members_like_others() {
     write("writable", 6);
     assert_eq!(fs::read(mount.path("bucket/small/spiral")).unwrap()[..100], [6; 100]);
     assert_eq!(fs::read(mount.path("over/small/spiral")).unwrap()[..100], [5; 100]);
-    say(&format!("read and written after {:?}", started.elapsed()));
+    say(format!("read and written after {:?}", started.elapsed()));
     // The server stops: its members hold up neither the others nor the root.
     let open = File::open(mount.path("bucket/climate/temperature")).unwrap();
     server.signal("STOP");
@@ -117,7 +117,7 @@ fn repositories_and_buckets_are_members_like_others() {
         assert!(path.starts_with("here") && fs::read(mount.path(path)).unwrap() == *bytes);
     }
     server.signal("CONT");
-    say(&format!("the server goes on after {:?}", started.elapsed()));
+    say(format!("the server goes on after {:?}", started.elapsed()));
     for (number, (read, made)) in programs.into_iter().enumerate() {
         read.join().unwrap().unwrap();
         made.join().unwrap().unwrap();
@@ -125,6 +125,6 @@ fn repositories_and_buckets_are_members_like_others() {
     }
     wait_for(|| state_of(&mount, "bucket") == "open");
     assert_eq!(fs::read(mount.path("bucket/small/spiral")).unwrap()[..100], [6; 100]);
-    say(&format!("all is well after {:?}", started.elapsed()));
+    say(format!("all is well after {:?}", started.elapsed()));
     mount.unmount();
 }
