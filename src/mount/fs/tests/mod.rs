@@ -399,9 +399,10 @@ fn the_page_cache_is_kept_while_nothing_changed() {
     let inode = mount.find("t").unwrap().inode;
     let keeps = |is_announced: bool| {
         let opened = mount.fs.opens().open(inode, 0, &Cancellation::never()).unwrap();
-        match is_announced {
-            true => mount.fs.opens().release(opened.handle),
-            false => mount.fs.opens().cancel_open(opened.handle),
+        if is_announced {
+            mount.fs.opens().release(opened.handle);
+        } else {
+            mount.fs.opens().cancel_open(opened.handle);
         }
         opened.keeps_cache
     };
