@@ -73,8 +73,18 @@ pub fn entries() -> impl Iterator<Item = &'static CodecEntry> {
     CODECS.iter().copied()
 }
 
+/// Returns the name of a codec without what VirtualiZarr puts before the name of every codec of an HDF5 file, also of those that are
+/// not of numcodecs.
+fn own_name(name: &str) -> &str {
+    match name.strip_prefix("numcodecs.") {
+        Some(own) if own.starts_with("imagecodecs_") => own,
+        _ => name,
+    }
+}
+
 /// Returns the codec named `name` in a family's table.
 pub fn find(family: CodecFamily, name: &str) -> Option<&'static CodecEntry> {
+    let name = own_name(name);
     let entries = match family {
         CodecFamily::View => VIEW_CODECS,
         CodecFamily::N5 => N5_CODECS,
@@ -94,7 +104,7 @@ pub fn build(spec: &CodecSpec, input: CodecInput<'_>) -> CodecResult<Codec> {
     };
     (entry.build)(&Context {
         family: spec.family,
-        name: &spec.name,
+        name: own_name(&spec.name),
         configuration: &spec.configuration,
         input,
     })

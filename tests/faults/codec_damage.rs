@@ -27,6 +27,7 @@ fn documents() -> Vec<Value> {
         json!({"id": "imagecodecs_lz4h5", "blocksize": 256}),
         json!({"id": "imagecodecs_lzf"}),
         json!({"id": "imagecodecs_lzf", "header": false}),
+        json!({"id": "imagecodecs_lzma"}),
         json!({"id": "imagecodecs_lzw"}),
         json!({"id": "imagecodecs_packbits"}),
         json!({"id": "lz4"}),
@@ -95,7 +96,7 @@ fn documents() -> Vec<Value> {
 }
 
 /// Arrays of `media_codecs.zip` with codecs that are only read, and whether a checksum guards every element.
-const RECORDED: [(&str, bool); 19] = [
+const RECORDED: [(&str, bool); 21] = [
     ("jpeg_420", false),
     ("jpeg_cmyk", false),
     ("jpeg_grey", false),
@@ -110,6 +111,8 @@ const RECORDED: [(&str, bool); 19] = [
     ("grib_2_complex_missing_float32", false),
     ("grib_2_complex_spatial_differencing_float64", false),
     ("grib_2_first_order_float64", false),
+    ("grib_2_png_16_bits_float64", false),
+    ("grib_2_png_missing_float32", false),
     ("flac_5_2", true),
     ("flac_noise", true),
     ("wavpack_4_i2_5", true),

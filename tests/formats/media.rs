@@ -16,6 +16,15 @@ use crate::support::say;
 const CUT: [&str; 6] =
     ["jpeg_420", "jpeg_optimized", "webp_rgb_lossless", "webp_rgb_90", "flac_5_2", "wavpack_4_i2_2"];
 
+/// Returns whether degrees differ by less than a thousandth of a millimetre on the ground.
+fn are_near(found: &[u8], expected: &[u8]) -> bool {
+    let degrees =
+        |bytes: &[u8]| bytes.as_chunks().0.iter().map(|eight| f64::from_le_bytes(*eight)).collect::<Vec<_>>();
+    let (found, expected) = (degrees(found), degrees(expected));
+    found.len() == expected.len()
+        && found.iter().zip(&expected).all(|(one, other)| (one - other).abs() < 1e-11)
+}
+
 /// Compares the arrays that `media_codecs.py` wrote to a folder with the elements next to them; returns how many there are.
 fn check(folder: &Path) -> usize {
     let names = names_in(folder);
@@ -25,6 +34,8 @@ fn check(folder: &Path) -> usize {
         let expected = fs::read(folder.join(format!("{name}.bin"))).unwrap();
         match found {
             Ok(found) if found == expected => {}
+            // Libraries that compute coordinates differ by some of their last bits.
+            Ok(found) if name.starts_with("coordinates_") && are_near(&found, &expected) => {}
             Ok(found) => {
                 let differing = found.iter().zip(&expected).filter(|(one, other)| one != other).count();
                 faults.push(format!(

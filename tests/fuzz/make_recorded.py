@@ -13,7 +13,7 @@ import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "programs"))
-from media_codecs import message  # noqa: E402
+from media_codecs import in_png, message, projected  # noqa: E402
 
 FOLDER = os.path.join(HERE, "recorded")
 
@@ -36,6 +36,8 @@ def main():
         "grib2": message(2, shape=(6, 40), missing=np.arange(0, 240, 9)),
         "grib2-complex": message(2, "grid_complex", shape=(6, 40)),
         "grib2-differences": message(2, "grid_complex_spatial_differencing", shape=(6, 40)),
+        "grib2-png": in_png(message(2, shape=(6, 40)), (rows * 700 + columns * 31).astype("u2"), 16),
+        "grib2-grid": projected("lambert", shape=(6, 40)),
     }
     for name, chunk in chunks.items():
         with open(os.path.join(FOLDER, name), "wb") as file:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes arrays with the codecs of imagecodecs, kerchunk and virtual-tiff, and the elements that those libraries read.
 
-    image_codecs.py FOLDER           needs imagecodecs, kerchunk, tifffile and h5py
+    image_codecs.py FOLDER           needs imagecodecs, kerchunk, virtualizarr, tifffile and h5py
     image_codecs.py FOLDER --tiff    also references to TIFF files, which need virtual-tiff and a zarr-python older than 3.4
 
 `FOLDER/NAME/` is an array of Zarr v2, or `FOLDER/NAME.json` references to a TIFF or HDF5 file next to them, whose array is NAME.
@@ -73,7 +73,7 @@ def write_v2(folder, name, elements, filters, compressor):
 
 def compressors(folder):
     for dtype in ("<u2", ">i4", "<f8", "|u1"):
-        for codec in ("lzw", "lzf", "packbits", "deflate", "zlib", "zstd", "bz2"):
+        for codec in ("lzw", "lzf", "packbits", "deflate", "zlib", "zstd", "bz2", "lzma"):
             write_v2(folder, f"{codec}_{dtype[1:]}", sample(dtype), None, {"id": f"imagecodecs_{codec}"})
     write_v2(folder, "lz4h5", sample("<u2"), None, {"id": "imagecodecs_lz4h5"})
     write_v2(folder, "lz4h5_blocks", sample("<f8"), None, {"id": "imagecodecs_lz4h5", "blocksize": 300})
@@ -177,6 +177,58 @@ def references_of_hdf5(folder):
     save(folder, "hdf5_lzf", elements)
 
 
+def references_by_virtualizarr(folder):
+    """HDF5 files as VirtualiZarr reads them: records, and the two compressions of imagecodecs, whose names it lengthens."""
+    from obspec_utils.registry import ObjectStoreRegistry
+    from obstore.store import LocalStore
+    from virtualizarr import open_virtual_dataset
+    from virtualizarr.codecs import zarr_codec_config_to_v3
+    from virtualizarr.parsers import HDFParser
+    from virtualizarr.parsers.hdf.filters import codecs_from_dataset
+
+    records = np.zeros(60, dtype=[("id", "<i4"), ("value", "<f8"), ("tag", "S5")])
+    records["id"], records["value"], records["tag"] = np.arange(60) * 3, np.arange(60) / 7, [b"abcde"[: at % 6] for at in range(60)]
+    registry = ObjectStoreRegistry({"file://": LocalStore()})
+    for name, options in (("hdf5_records", {}), ("hdf5_records_deflated", {"compression": "gzip", "shuffle": True})):
+        path = os.path.join(folder, name + ".h5")
+        with h5py.File(path, "w") as file:
+            file.create_dataset(name, data=records, chunks=(20,), **options)
+        dataset = open_virtual_dataset(f"file://{path}", registry=registry, parser=HDFParser(), loadable_variables=[])
+        references = json.dumps(dataset.vz.to_kerchunk(format="dict"), default=bytes.decode)
+        with open(os.path.join(folder, name + ".json"), "w") as file:
+            file.write(references.replace(path, name + ".h5"))
+        with h5py.File(path) as file:
+            file[name][()].tofile(os.path.join(folder, name + ".bin"))
+    # zarr-python needs a class of each name, which no library registers, so the document is put together from what VirtualiZarr says.
+    path = os.path.join(folder, "hdf5_lzf_v3.h5")
+    elements = sample("<i4")
+    with h5py.File(path, "w") as file:
+        dataset = file.create_dataset("hdf5_lzf_v3", data=elements, chunks=CHUNKS, compression="lzf")
+        codecs = [zarr_codec_config_to_v3(codec.get_config()) for codec in codecs_from_dataset(dataset)]
+        # VirtualiZarr 2.8.0 leaves the header of imagecodecs on, which HDF5 does not have, so it cannot read this itself.
+        codecs[0]["configuration"]["header"] = False
+        references = {"zarr.json": json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}})}
+        for index in range(dataset.id.get_num_chunks()):
+            chunk = dataset.id.get_chunk_info(index)
+            key = "/".join(str(offset // length) for offset, length in zip(chunk.chunk_offset, CHUNKS))
+            references[f"hdf5_lzf_v3/c/{key}"] = ["hdf5_lzf_v3.h5", chunk.byte_offset, chunk.size]
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": SHAPE,
+        "data_type": "int32",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": CHUNKS}},
+        "chunk_key_encoding": {"name": "default"},
+        "fill_value": 0,
+        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, *codecs],
+        "attributes": {},
+    }
+    references["hdf5_lzf_v3/zarr.json"] = json.dumps(document)
+    with open(os.path.join(folder, "hdf5_lzf_v3.json"), "w") as file:
+        json.dump({"version": 1, "refs": references}, file)
+    save(folder, "hdf5_lzf_v3", elements)
+
+
 def references_of_tiff(folder):
     """TIFF files as virtual-tiff reads them, written as references of Zarr v3."""
     from obspec_utils.registry import ObjectStoreRegistry
@@ -222,7 +274,7 @@ def references_of_tiff(folder):
 def main():
     folder = os.path.abspath(sys.argv[1])
     os.makedirs(folder, exist_ok=True)
-    for part in (compressors, filters, records, strings, references_of_hdf5):
+    for part in (compressors, filters, records, strings, references_of_hdf5, references_by_virtualizarr):
         part(folder)
     # virtual-tiff 0.5.0 does not work with zarr-python 3.4.
     if "--tiff" in sys.argv:

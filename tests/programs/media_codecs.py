@@ -12,6 +12,8 @@ elements in C order, little-endian, as the library of the codec reads them. test
 import itertools
 import json
 import os
+import shutil
+import struct
 import sys
 import warnings
 
@@ -279,7 +281,30 @@ def sounds(folder):
         write_v2(folder, f"imagecodecs_wavpack_{name}", elements, chunks, config)
     for dtype, elements in (("<u2", recording(2).astype("i4") * 5 + 32000), ("|u1", recording(2) // 30 + 128)):
         write_v2(folder, f"imagecodecs_wavpack_{dtype[1:]}", elements.astype(dtype), (400, 2), {"id": "imagecodecs_wavpack", "channels": True})
+    references_of_recordings(folder)
     write_v3(folder, "v3_wavpack_numcodecs", recording(2), (400, 2), wavpack_numcodecs.WavPack(level=2))
+
+
+def references_of_recordings(folder):
+    """Recordings whose chunks lie in one file, one after the other, as references."""
+    for kind in ("wavpack", "flac"):
+        array = f"{kind}_5_2" if kind == "flac" else f"{kind}_4_i2_2"
+        name = f"{kind}_recording"
+        references = {".zgroup": json.dumps({"zarr_format": 2})}
+        with open(os.path.join(folder, array, ".zarray")) as file:
+            references[f"{name}/.zarray"] = file.read()
+        with open(os.path.join(folder, name + ".raw"), "wb") as recording_file:
+            recording_file.write(b"a header of 24 bytes ...")
+            for key in sorted(os.listdir(os.path.join(folder, array))):
+                if key == ".zarray":
+                    continue
+                with open(os.path.join(folder, array, key), "rb") as file:
+                    stored = file.read()
+                references[f"{name}/{key}"] = [name + ".raw", recording_file.tell(), len(stored)]
+                recording_file.write(stored)
+        with open(os.path.join(folder, name + ".json"), "w") as file:
+            json.dump({"version": 1, "refs": references}, file)
+        shutil.copy(os.path.join(folder, array + ".bin"), os.path.join(folder, name + ".bin"))
 
 
 def message(edition=2, packing="grid_simple", bits=12, missing=(), decimals=None, order=None, scale=1.0, step=0, shape=(15, 20)):
@@ -316,6 +341,110 @@ def message(edition=2, packing="grid_simple", bits=12, missing=(), decimals=None
     return eccodes.codes_get_message(handle)
 
 
+def in_png(stored, pixels, bits):
+    """A message with an image in the place of its values. ecCodes reads all of them, and writes some."""
+    count = pixels.size // (1 if bits <= 16 else bits // 8)
+    # A reference of 250.5, 2^-4 and 10^-1.
+    template = struct.pack(">IHfHHBB", count, 41, 250.5, 0x8004, 1, bits, 0)
+    sections, place = b"", 16
+    while stored[place : place + 4] != b"7777":
+        length, number = struct.unpack_from(">IB", stored, place)
+        content = stored[place + 5 : place + length]
+        content = {5: template, 7: imagecodecs.png_encode(pixels)}.get(number, content)
+        sections += struct.pack(">IB", len(content) + 5, number) + content
+        place += length
+    return stored[:8] + struct.pack(">Q", 16 + len(sections) + 4) + sections + b"7777"
+
+
+# Grids as models of NOAA have them.
+MILLION = 10**6
+PROJECTED = {
+    "lambert": {"latitude": 21138123, "longitude": 237280472, "LaD": 38.5, "LoV": 262.5, "Latin1": 38.5, "Latin2": 38.5, "Dx": 3000, "Dy": 3000},
+    "lambert_two_parallels": {"latitude": 1 * MILLION, "longitude": 214.5 * MILLION, "LaD": 50, "LoV": 253, "Latin1": 50, "Latin2": 30, "Dx": 32463, "Dy": 32463},
+    "lambert_south": {"latitude": -50 * MILLION, "longitude": 300 * MILLION, "LaD": -35, "LoV": 295, "Latin1": -35, "Latin2": -35, "Dx": 4000, "Dy": 4000},
+    "polar_stereographic": {"latitude": 41612949, "longitude": 185117126, "LaD": 60, "orientationOfTheGrid": 225, "Dx": 3000, "Dy": 3000},
+    "polar_stereographic_south": {"latitude": -41612949, "longitude": 185117126, "LaD": -60, "orientationOfTheGrid": 225, "Dx": 3000, "Dy": 3000},
+    "mercator": {"latitude": 16828685, "longitude": 291804687, "LaD": 20, "DiInMetres": 1250, "DjInMetres": 1250},
+}
+
+
+def projected(name, has_radius=False, shape=(15, 20)):
+    """A message with one of these grids, on a sphere that NOAA's models use, or of a radius that the message states."""
+    import eccodes
+
+    handle = eccodes.codes_grib_new_from_samples("GRIB2")
+    eccodes.codes_set(handle, "gridType", next(kind for kind in ("lambert", "polar_stereographic", "mercator") if name.startswith(kind)))
+    keys = dict(PROJECTED[name])
+    for key in ("latitude", "longitude"):
+        eccodes.codes_set(handle, f"{key}OfFirstGridPoint", int(keys.pop(key)))
+    if name.endswith("_south"):
+        eccodes.codes_set(handle, "projectionCentreFlag", 128)
+    for key in ("Dx", "Dy"):
+        if key in keys:
+            eccodes.codes_set(handle, key, keys.pop(key) * 1000)
+    for key in ("LaD", "LoV", "Latin1", "Latin2", "orientationOfTheGrid"):
+        if key in keys:
+            eccodes.codes_set(handle, key, int(keys.pop(key) * MILLION))
+    sphere = (("shapeOfTheEarth", 1), ("scaleFactorOfRadiusOfSphericalEarth", 1), ("scaledValueOfRadiusOfSphericalEarth", 63712001))
+    for key, value in (("Nx", shape[1]), ("Ny", shape[0]), *keys.items(), *(sphere if has_radius else (("shapeOfTheEarth", 6),)), ("jScansPositively", 1)):
+        eccodes.codes_set(handle, key, value)
+    eccodes.codes_set(handle, "shortName", "2t")
+    eccodes.codes_set(handle, "bitsPerValue", 12)
+    rows, columns = np.mgrid[0 : shape[0], 0 : shape[1]]
+    eccodes.codes_set_values(handle, (280.0 + rows * 0.5 + columns * 0.3).ravel())
+    return eccodes.codes_get_message(handle)
+
+
+def coordinates(folder):
+    """Coordinates of the points of projected grids: of kerchunk's codec over ecCodes, of gribberish, and a file as kerchunk's references."""
+    import gribberish.zarr
+    import kerchunk.codecs
+    from kerchunk.grib2 import scan_grib
+
+    for name, has_radius in [(name, False) for name in PROJECTED] + [("lambert", True), ("polar_stereographic", True), ("mercator", True)]:
+        stored = projected(name, has_radius)
+        for var in ("latitude", "longitude"):
+            values = kerchunk.codecs.GRIBCodec(var, "float64").decode(stored).reshape(15, 20)
+            name_of_array = f"coordinates_{name}{'_radius' * has_radius}_{var}"
+            place = os.path.join(folder, name_of_array)
+            os.makedirs(place)
+            with open(os.path.join(place, "0.0"), "wb") as file:
+                file.write(stored)
+            document = {
+                "zarr_format": 2,
+                "shape": [15, 20],
+                "chunks": [15, 20],
+                "dtype": "<f8",
+                "fill_value": 0,
+                "order": "C",
+                "filters": [{"id": "grib", "var": var, "dtype": "float64"}],
+                "compressor": None,
+            }
+            with open(os.path.join(place, ".zarray"), "w") as file:
+                json.dump(document, file)
+            save(folder, name_of_array, values)
+    for name in ("lambert", "polar_stereographic", "mercator"):
+        for var in ("latitude", "longitude"):
+            name_of_array = f"coordinates_v3_gribberish_{name}_{var}"
+            codec = gribberish.zarr.GribberishCodec(var=var)
+            options = {"serializer": codec, "filters": None, "compressors": None}
+            array = zarr.create_array(store=os.path.join(folder, name_of_array), shape=(15, 20), chunks=(15, 20), dtype="float64", **options)
+            os.makedirs(os.path.join(folder, name_of_array, "c", "0"))
+            with open(os.path.join(folder, name_of_array, "c", "0", "0"), "wb") as file:
+                file.write(projected(name))
+            save(folder, name_of_array, array[...])
+    path = os.path.join(folder, "projected.grib2")
+    with open(path, "wb") as file:
+        file.write(projected("lambert"))
+    (references,) = scan_grib(path)
+    text = json.dumps(references).replace(path, "projected.grib2")
+    group = zarr.open_group(scanned(references), mode="r", zarr_format=2)
+    for name, place in (("t2m", "grib_projected"), ("latitude", "coordinates_file_latitude"), ("longitude", "coordinates_file_longitude")):
+        with open(os.path.join(folder, place + ".json"), "w") as file:
+            file.write(text.replace(f"{name}/", f"{place}/"))
+        save(folder, place, group[name][...])
+
+
 def weather(folder):
     """Fields in GRIB: as kerchunk's codec and ecCodes read them, as gribberish reads them, and a file as kerchunk's references."""
     import gribberish.zarr
@@ -337,6 +466,13 @@ def weather(folder):
                 messages[short + "_decimals"] = message(edition, packing, decimals=2)
                 messages[short + "_24_bits"] = message(edition, packing, bits=24, scale=-1e-7)
     messages["2_first_order"] = message(2, "grid_complex_spatial_differencing", order=1)
+    for packing in ("grid_simple", "grid_complex", "grid_complex_spatial_differencing"):
+        messages[f"2_{packing.removeprefix('grid_')}_all_missing"] = message(2, packing, missing=np.arange(300))
+    pixels = np.add.outer(np.arange(15) * 1200, np.arange(20) * 37)
+    for bits, image in ((8, pixels >> 7), (16, pixels), (24, np.stack([pixels >> 12, pixels >> 8, pixels], axis=-1) & 0xFF)):
+        messages[f"2_png_{bits}_bits"] = in_png(messages["2_simple"], image.astype("u2" if bits == 16 else "u1"), bits)
+    sparse = 300 - len(some)
+    messages["2_png_missing"] = in_png(messages["2_simple_missing"], pixels.ravel()[np.newaxis, :sparse].astype("u2"), 16)
     for name, stored in messages.items():
         for dtype in ("float64", "float32"):
             codec = kerchunk.codecs.GRIBCodec("t2m", dtype)
@@ -396,7 +532,7 @@ def main():
     folder = os.path.abspath(sys.argv[1])
     os.makedirs(folder, exist_ok=True)
     parts = [references_of_virtual_tiff] if "--tiff" in sys.argv else [images, references_of_tiff]
-    for part in parts + [sounds, weather] * ("--all" in sys.argv):
+    for part in parts + [sounds, weather, coordinates] * ("--all" in sys.argv):
         part(folder)
     versions = {module.__name__: module.__version__ for module in (imagecodecs, numcodecs, tifffile, zarr)}
     print(json.dumps(versions))

@@ -17,7 +17,7 @@ static ENGINE: LazyLock<Arc<Engine>> = LazyLock::new(|| Engine::new(1 << 20, 1))
 
 /// Chains that do not encode: name, type, columns of 6 × 40 elements, codec, and a chunk of another library
 /// (`tests/fuzz/make_recorded.py`).
-pub const RECORDED: [(&str, &str, u64, &str, &[u8]); 12] = [
+pub const RECORDED: [(&str, &str, u64, &str, &[u8]); 14] = [
     ("imagecodecs-jpeg", "|u1", 3, r#"{"id": "imagecodecs_jpeg"}"#, include_bytes!("../recorded/imagecodecs-jpeg")),
     ("imagecodecs-jpeg-grey", "|u1", 1, r#"{"id": "imagecodecs_jpeg"}"#, include_bytes!("../recorded/imagecodecs-jpeg-grey")),
     ("imagecodecs-jpeg-words", "<u2", 1, r#"{"id": "imagecodecs_jpeg"}"#, include_bytes!("../recorded/imagecodecs-jpeg-words")),
@@ -28,6 +28,8 @@ pub const RECORDED: [(&str, &str, u64, &str, &[u8]); 12] = [
     ("grib2", "<f8", 1, r#"{"id": "grib", "var": "t"}"#, include_bytes!("../recorded/grib2")),
     ("grib2-complex", "<f4", 1, r#"{"id": "grib", "var": "t"}"#, include_bytes!("../recorded/grib2-complex")),
     ("grib2-differences", "<f8", 1, r#"{"id": "grib", "var": "t"}"#, include_bytes!("../recorded/grib2-differences")),
+    ("grib2-png", "<f8", 1, r#"{"id": "grib", "var": "t"}"#, include_bytes!("../recorded/grib2-png")),
+    ("grib2-grid", "<f8", 1, r#"{"id": "grib", "var": "longitude"}"#, include_bytes!("../recorded/grib2-grid")),
     ("wavpack", "<i2", 2, r#"{"id": "wavpack"}"#, include_bytes!("../recorded/wavpack")),
     ("wavpack-floats", "<f4", 2, r#"{"id": "imagecodecs_wavpack"}"#, include_bytes!("../recorded/wavpack-floats")),
 ];

@@ -23,7 +23,11 @@ use crate::codec::{BytesToBytes, Codec, CodecEntry, CodecError, CodecResult, Con
 use filters::{FilterChain, MEMORY_LIMIT_BYTES, read_filters};
 
 /// The codec's names and constructor.
-pub const ENTRY: CodecEntry = CodecEntry { v3: &["numcodecs.lzma", "lzma"], v2: &["lzma"], build };
+pub const ENTRY: CodecEntry =
+    CodecEntry { v3: &["numcodecs.lzma", "lzma", OF_IMAGECODECS], v2: &["lzma", OF_IMAGECODECS], build };
+
+/// The name of xz in references to TIFF files. Its configuration has `level` and `check`.
+const OF_IMAGECODECS: &str = "imagecodecs_lzma";
 
 /// "Extreme", a flag of presets.
 const EXTREME: i64 = 1 << 31;
@@ -39,6 +43,14 @@ enum LzmaFormat {
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
     let mut configuration = Configuration::new(context);
+    if context.name == OF_IMAGECODECS {
+        configuration.value("check");
+        let level = configuration.integer("level", 0..=9)?;
+        configuration.finish()?;
+        let preset = level.and_then(|level| u32::try_from(level).ok());
+        let lzma = Lzma { format: LzmaFormat::Xz, check: Check::Crc64, preset, filters: None };
+        return Ok(Codec::BytesToBytes(Box::new(lzma)));
+    }
     let format = match configuration.integer("format", 0..=3)? {
         Some(0) => LzmaFormat::Auto,
         Some(2) => LzmaFormat::Alone,

@@ -1,7 +1,8 @@
 //! Messages of edition 2: numbered sections, of which the first of each number counts.
 
-use super::complex;
+use super::coordinates::Grid;
 use super::field::{Field, check_points, damaged, scale, simple};
+use super::{complex, png};
 use crate::codec::{CodecError, CodecResult};
 
 /// Bytes of the indicator section.
@@ -47,10 +48,18 @@ impl<'a> Sections<'a> {
     }
 }
 
+fn lacking(what: &str) -> CodecError {
+    CodecError::new(format_args!("the GRIB message has no section of {what}"))
+}
+
+/// Reads the grid of a message.
+pub fn read_grid(message: &[u8], points: usize) -> CodecResult<Grid> {
+    Grid::read(Sections::read(message)?.grid.ok_or_else(|| lacking("the grid"))?, points)
+}
+
 /// Reads the field of a message.
 pub fn read(message: &[u8], points: usize) -> CodecResult<Field<'_>> {
     let sections = Sections::read(message)?;
-    let lacking = |what: &str| CodecError::new(format_args!("the GRIB message has no section of {what}"));
     let points_of_grid = match sections.grid.ok_or_else(|| lacking("the grid"))? {
         [_, a, b, c, d, ..] => u32::from_be_bytes([*a, *b, *c, *d]) as usize,
         _ => return Err(damaged("has a section of a wrong length")),
@@ -76,6 +85,8 @@ pub fn read(message: &[u8], points: usize) -> CodecResult<Field<'_>> {
         )));
     }
     let values = match u16::from_be_bytes([*t1, *t2]) {
+        // No point has data, and the section of data may be empty.
+        _ if count == 0 => Vec::new(),
         0 => {
             let (scale, bits) = scale(template)?;
             simple(data, bits, scale, count)?
@@ -84,7 +95,7 @@ pub fn read(message: &[u8], points: usize) -> CodecResult<Field<'_>> {
         3 => complex::read(template, data, count, true)?,
         4 => floats(template, data, count)?,
         40 => return Err(CodecError::unsupported("a GRIB message in JPEG 2000")),
-        41 => return Err(CodecError::unsupported("a GRIB message in PNG")),
+        41 => png::read(template, data, count)?,
         42 => return Err(CodecError::unsupported("a GRIB message in CCSDS lossless compression")),
         other => return Err(CodecError::unsupported(format_args!("packing {other} of GRIB"))),
     };

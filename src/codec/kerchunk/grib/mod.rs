@@ -9,18 +9,21 @@
 //! {"name": "gribberish", "configuration": {"var": "TMP"}}
 //! ```
 //!
-//! Values are in the order of the message, and those without data are NaN. Simple packing, complex packing with and without differences, and plain
-//! floats are read. `var` of "latitude" or "longitude" asks for coordinates, which are refused, and so are the members of gribberish that
-//! move rows and columns.
+//! Values are in the order of the message, and those without data are NaN. Simple packing, complex packing with and without differences, PNG and plain
+//! floats are read. `var` of "latitude" or "longitude" asks for coordinates of the points, which are computed; longitudes are from 0 to 360 degrees, of
+//! gribberish from -180 to 180. The members of gribberish that move rows and columns are refused.
 
 mod bits;
 mod complex;
+mod coordinates;
 mod edition1;
 mod edition2;
 mod field;
+mod png;
 
 use serde_json::Value;
 
+use self::coordinates::Position;
 use self::field::Field;
 use crate::codec::array_to_bytes::whole_array::{ArrayCompressor, NumericArray, build as build_compressor};
 use crate::codec::config::Configuration;
@@ -35,11 +38,12 @@ const TYPES: [(&str, usize); 6] =
 
 fn build(context: &Context<'_>) -> CodecResult<Codec> {
     let mut configuration = Configuration::new(context);
-    let var = configuration.string("var")?;
-    if let Some(var @ ("latitude" | "longitude")) = var {
-        let reason = configuration.error("var", format_args!("is \"{var}\": coordinates of a GRIB message"));
-        return Err(CodecError::unsupported(reason));
-    }
+    let subject = match (configuration.string("var")?, context.name) {
+        (Some("latitude"), _) => Subject::Latitudes,
+        (Some("longitude"), "gribberish") => Subject::LongitudesAroundZero,
+        (Some("longitude"), _) => Subject::Longitudes,
+        _ => Subject::Values,
+    };
     for key in ["adjust_longitude_range", "north_up"] {
         if configuration.boolean(key)? == Some(true) {
             return Err(CodecError::unsupported(configuration.error(key, "is true")));
@@ -56,15 +60,45 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
             context.name
         )));
     }
-    Ok(build_compressor(context, Grib { width }, array.size_bytes))
+    Ok(build_compressor(context, Grib { width, subject }, array.size_bytes))
+}
+
+/// What is read of each point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Subject {
+    Values,
+    Latitudes,
+    /// From 0 to 360.
+    Longitudes,
+    /// From -180 to 180.
+    LongitudesAroundZero,
 }
 
 struct Grib {
     /// Bytes of an element.
     width: usize,
+    subject: Subject,
 }
 
 impl Grib {
+    fn put_number(&self, number: f64, place: &mut [u8]) {
+        match self.width {
+            4 => place.copy_from_slice(&(number as f32).to_le_bytes()),
+            _ => place.copy_from_slice(&number.to_le_bytes()),
+        }
+    }
+
+    fn put_coordinates(&self, positions: impl Iterator<Item = Position>, out: &mut [u8]) {
+        for (Position { latitude, longitude }, place) in positions.zip(out.chunks_exact_mut(self.width)) {
+            let number = match self.subject {
+                Subject::Latitudes => latitude,
+                Subject::LongitudesAroundZero if longitude >= 180.0 => longitude - 360.0,
+                _ => longitude,
+            };
+            self.put_number(number, place);
+        }
+    }
+
     fn put(&self, field: &Field<'_>, out: &mut [u8]) -> CodecResult<()> {
         let points = out.len() / self.width;
         let is_present = |point: usize| match field.bitmap {
@@ -82,11 +116,7 @@ impl Grib {
         let mut values = field.values.iter();
         for (point, place) in out.chunks_exact_mut(self.width).enumerate() {
             let value = if is_present(point) { values.next().copied() } else { None };
-            let value = value.unwrap_or(f64::NAN);
-            match self.width {
-                4 => place.copy_from_slice(&(value as f32).to_le_bytes()),
-                _ => place.copy_from_slice(&value.to_le_bytes()),
-            }
+            self.put_number(value.unwrap_or(f64::NAN), place);
         }
         Ok(())
     }
@@ -100,6 +130,15 @@ impl ArrayCompressor for Grib {
 
     fn decode(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
         let points = out.len() / self.width;
+        if self.subject != Subject::Values {
+            let [b'G', b'R', b'I', b'B', _, _, _, 2, ..] = encoded else {
+                return Err(CodecError::unsupported(
+                    "coordinates of another message than one of edition 2 of GRIB",
+                ));
+            };
+            self.put_coordinates(edition2::read_grid(encoded, points)?.positions(), out);
+            return Ok(());
+        }
         let field = match encoded {
             [b'G', b'R', b'I', b'B', _, _, _, 1, ..] => edition1::read(encoded, points)?,
             [b'G', b'R', b'I', b'B', _, _, _, 2, ..] => edition2::read(encoded, points)?,
@@ -131,12 +170,36 @@ mod tests {
     const COMPLEX: &[u8] = include_bytes!("../../../../tests/fuzz/recorded/grib2-complex");
     const DIFFERENCES: &[u8] = include_bytes!("../../../../tests/fuzz/recorded/grib2-differences");
     const MESSAGES: [&[u8]; 4] = [EDITION_1, SIMPLE, COMPLEX, DIFFERENCES];
+    /// The same number of points as an image, and in the plane of a projection.
+    const IMAGE: &[u8] = include_bytes!("../../../../tests/fuzz/recorded/grib2-png");
+    const PROJECTED: &[u8] = include_bytes!("../../../../tests/fuzz/recorded/grib2-grid");
     const POINTS: usize = 240;
 
     fn decode(message: &[u8], points: usize) -> CodecResult<Vec<f64>> {
+        decode_as(Subject::Values, message, points)
+    }
+
+    fn decode_as(subject: Subject, message: &[u8], points: usize) -> CodecResult<Vec<f64>> {
         let mut out = vec![0; 8 * points];
-        Grib { width: 8 }.decode(message, &mut out)?;
+        Grib { width: 8, subject }.decode(message, &mut out)?;
         Ok(out.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect())
+    }
+
+    #[test]
+    fn coordinates_of_a_cone() {
+        let latitudes = decode_as(Subject::Latitudes, PROJECTED, POINTS).unwrap();
+        let longitudes = decode_as(Subject::Longitudes, PROJECTED, POINTS).unwrap();
+        let around_zero = decode_as(Subject::LongitudesAroundZero, PROJECTED, POINTS).unwrap();
+        assert!((latitudes[0] - 21.138123).abs() < 1e-9 && (longitudes[0] - 237.280472).abs() < 1e-9);
+        // 3 km to the east and to the north.
+        assert!((latitudes[1] - 21.145110).abs() < 1e-6 && (longitudes[1] - 237.307139).abs() < 1e-6);
+        assert!((latitudes[40] - 21.162995).abs() < 1e-6 && (longitudes[40] - 237.272975).abs() < 1e-6);
+        assert!(longitudes.iter().zip(around_zero).all(|(one, other)| one - other == 360.0));
+        for message in [EDITION_1, SIMPLE] {
+            assert!(decode_as(Subject::Latitudes, message, POINTS).unwrap_err().is_unsupported);
+        }
+        assert!(decode_as(Subject::Latitudes, PROJECTED, POINTS + 40).is_err());
+        assert!(decode_as(Subject::Latitudes, &PROJECTED[..90], POINTS).is_err());
     }
 
     #[test]
@@ -167,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn coordinates_and_other_orders_are_refused() {
+    fn other_types_and_orders_are_refused() {
         let build = |name: &str, configuration: Value, data_type: DataType| {
             let spec = CodecSpec {
                 family: CodecFamily::V3,
@@ -183,8 +246,8 @@ mod tests {
         };
         assert!(build("grib", json!({"var": "t2m", "dtype": "float64"}), DataType::Float64).is_ok());
         assert!(build("gribberish", json!({}), DataType::Float32).is_ok());
+        assert!(build("grib", json!({"var": "latitude"}), DataType::Float64).is_ok());
         for (name, configuration, data_type) in [
-            ("grib", json!({"var": "latitude"}), DataType::Float64),
             ("grib", json!({"var": "t2m", "dtype": "float32"}), DataType::Float64),
             ("grib", json!({"var": "t2m"}), DataType::Int32),
             ("gribberish", json!({"north_up": true}), DataType::Float64),
@@ -196,13 +259,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn damaged_messages_are_no_panic(which in 0usize..4, damage in prop::collection::vec((0usize..600, any::<u8>()), 1..4)) {
-            let mut message = MESSAGES[which].to_vec();
+        fn damaged_messages_are_no_panic(which in 0usize..6, damage in prop::collection::vec((0usize..600, any::<u8>()), 1..4)) {
+            let messages = [MESSAGES.as_slice(), &[IMAGE, PROJECTED]].concat();
+            let mut message = messages[which].to_vec();
             for (at, byte) in damage {
                 let length = message.len();
                 message[at % length] = byte;
             }
-            let _ = decode(&message, POINTS);
+            for subject in [Subject::Values, Subject::Latitudes] {
+                let _ = decode_as(subject, &message, POINTS);
+            }
         }
     }
 }
