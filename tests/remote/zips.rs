@@ -13,6 +13,7 @@ use crate::disk_cache::metric;
 use crate::mounts::mount;
 use crate::refusals::zarrfs;
 use crate::scene::HANG;
+use crate::support::corpus::read_through;
 use crate::support::fixtures;
 use crate::support::misbehaving::{Asked, BUCKET, Fault, Service};
 use crate::support::mounted::Mount;
@@ -396,6 +397,64 @@ fn at_s3s() {
 #[ignore = "full: needs Azurite"]
 fn at_azurite() {
     at_server(Kind::Azurite);
+}
+
+/// The corpus as an archive with members of this kind.
+fn pack_corpus(corpus: &Path, to: &Path, method: zip::CompressionMethod) {
+    let mut zip = zip::ZipWriter::new(fs::File::create(to).unwrap());
+    let options = zip::write::SimpleFileOptions::default().compression_method(method);
+    let mut folders = vec![(corpus.to_owned(), String::new())];
+    while let Some((folder, name)) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap()) {
+            let name = format!("{name}{}", entry.file_name().to_str().unwrap());
+            if entry.path().is_dir() {
+                folders.push((entry.path(), name + "/"));
+            } else {
+                zip.start_file(name, options).unwrap();
+                zip.write_all(&fs::read(entry.path()).unwrap()).unwrap();
+            }
+        }
+    }
+    zip.finish().unwrap();
+}
+
+fn corpus_at(kind: Kind) {
+    let Some(corpus) = fixtures::corpus("the corpus in a zip") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let methods = [zip::CompressionMethod::Stored, zip::CompressionMethod::Deflated];
+    for method in methods {
+        pack_corpus(&corpus, &folder.path().join(format!("{method}.zip")), method);
+    }
+    let server = Server::start(kind, folder.path());
+    for method in methods {
+        let Some(mount) = mount(&server, &format!("{method}.zip"), &[]) else { return };
+        let requests = metric(&mount, "zarrfs_store_request_seconds_count");
+        assert!(requests <= 3, "{kind:?} {method}: an open needs {requests} requests");
+        read_through(
+            &mount,
+            &corpus,
+            &format!("{method} in a zip at {kind:?}, opened by {requests} requests"),
+        );
+        mount.unmount();
+    }
+}
+
+#[test]
+#[ignore = "full: reads the corpus, member by member"]
+fn corpus_at_nginx() {
+    corpus_at(Kind::Nginx);
+}
+
+#[test]
+#[ignore = "full: reads the corpus, member by member"]
+fn corpus_at_moto() {
+    corpus_at(Kind::Moto);
+}
+
+#[test]
+#[ignore = "full: needs Azurite"]
+fn corpus_at_azurite() {
+    corpus_at(Kind::Azurite);
 }
 
 #[test]
