@@ -1,5 +1,5 @@
 //! A cache of the documents of groups, so that looking up a name does not parse the consolidated metadata of every group above it
-//! again. Uses `documents`.
+//! again. Uses `documents` and `lengths_record`.
 //!
 //! Invariant: the documents of a returned group are unchanged in the store. Those of a remote store are at most as old as the caller
 //! allows.
@@ -11,8 +11,9 @@ use lru::LruCache;
 use parking_lot::Mutex;
 
 use super::documents::{self, Content, DocumentVersions, Documents, Reading};
+use super::lengths_record::{LengthsRecord, RECORD};
 use crate::metadata::{GroupMetadata, ZarrFormat};
-use crate::store::Store;
+use crate::store::{Store, join};
 
 /// The most folders in the cache.
 const MAX_FOLDERS: usize = 1024;
@@ -53,12 +54,15 @@ pub(super) struct CachedLookup {
 /// Groups by path.
 pub(super) struct GroupCache {
     folders: Mutex<LruCache<String, CachedFolder>>,
+    /// The last record of lengths, and the path of its group. A group has one only while a command changes lengths there, or after one that was
+    /// killed.
+    lengths: Mutex<Option<(String, Arc<LengthsRecord>)>>,
 }
 
 impl GroupCache {
     /// Returns an empty cache.
     pub fn new() -> Self {
-        GroupCache { folders: Mutex::new(LruCache::unbounded()) }
+        GroupCache { folders: Mutex::new(LruCache::unbounded()), lengths: Mutex::default() }
     }
 
     /// As [`documents::read`], except that a cached group is not read again while it is current.
@@ -129,6 +133,28 @@ impl GroupCache {
     /// Empties the cache.
     pub fn clear(&self) {
         self.folders.lock().clear();
+        *self.lengths.lock() = None;
+    }
+
+    /// Returns the record of a change of lengths in a group, if there is one. A record that cannot be read hides nothing.
+    pub fn lengths_record(&self, store: &dyn Store, group: &str) -> Option<Arc<LengthsRecord>> {
+        let info = store.head_object(&join(group, RECORD)).ok()??;
+        let mut kept = self.lengths.lock();
+        if let Some((path, record)) = kept.as_ref()
+            && path == group
+            && record.info.version == info.version
+        {
+            return Some(record.clone());
+        }
+        let record = match LengthsRecord::read(store, group) {
+            Ok(record) => Arc::new(record?),
+            Err(error) => {
+                log::warn!("ignoring a record of lengths: {error}");
+                return None;
+            }
+        };
+        *kept = Some((group.to_owned(), record.clone()));
+        Some(record)
     }
 
     /// Returns whether a cached group has consolidated metadata.

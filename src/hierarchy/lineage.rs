@@ -1,10 +1,11 @@
-//! The groups above a node: what they say about the nodes below them. Uses `documents` and `group_cache`.
+//! The groups above a node: what they say about the nodes below them. Uses `documents`, `group_cache` and `lengths_record`.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::documents::{Content, DocumentVersions, Documents};
 use super::group_cache::{CachedLookup, GroupCache};
+use super::lengths_record::LengthsRecord;
 use crate::error::Error;
 use crate::metadata::{self, Document, GroupMetadata, ZarrFormat};
 use crate::store::{FileId, Info, Store, join};
@@ -17,6 +18,8 @@ pub(super) struct Lineage {
     ancestors: Vec<Ancestor>,
     /// When the documents were read that were read first.
     pub checked_at: Instant,
+    /// The record of a change of lengths in the nearest group, once it was looked for.
+    lengths: OnceLock<Option<Arc<LengthsRecord>>>,
 }
 
 struct Ancestor {
@@ -81,7 +84,15 @@ impl Lineage {
                 folder: store.folder_id(path).ok().flatten(),
             }
         };
-        Lineage { ancestors: paths.iter().zip(looked).map(ancestor).collect(), checked_at }
+        let ancestors = paths.iter().zip(looked).map(ancestor).collect();
+        Lineage { ancestors, checked_at, lengths: OnceLock::new() }
+    }
+
+    /// Returns the record of a change of lengths in the nearest group. It is looked for once, at the first call: after a document of the group
+    /// was read, so that a document that is replaced already is not taken for one without a record.
+    pub fn lengths_record(&self, store: &dyn Store, groups: &GroupCache) -> Option<&Arc<LengthsRecord>> {
+        let group = self.ancestors.first()?;
+        self.lengths.get_or_init(|| groups.lengths_record(store, &group.path)).as_ref()
     }
 
     /// Returns whether nodes can be here: all above are groups, and no link leads back to one of them.

@@ -3,8 +3,8 @@
 //! Spec: v3 core "Hierarchy", v2 "Hierarchies". Uses `store`, `metadata` and `array`. Reads documents and no chunks, and writes
 //! documents (`attributes.rs`; `author/`, which also clears the chunks outside a resized array).
 //!
-//! `documents.rs` reads one folder, `group_cache.rs` remembers groups, `lineage.rs` knows what the groups above a node say about it, and
-//! `tree.rs` combines them. `remote.rs` does the same with few round trips, and `walk.rs` visits every node. `open_arrays.rs` has the open
+//! `documents.rs` reads one folder, `group_cache.rs` remembers groups, `lineage.rs` knows what the groups above a node say about it,
+//! `lengths_record.rs` which lengths readers see while a command changes them, and `tree.rs` combines them. `remote.rs` does the same with few round trips, and `walk.rs` visits every node. `open_arrays.rs` has the open
 //! arrays, `views.rs` other views of them, and `slices.rs` parts of them. `cache_fill.rs` fills a disk cache. `stack/` puts
 //! arrays of other stores together. `commit/` writes the changes of an
 //! overlay back, or makes a snapshot of them.
@@ -15,6 +15,7 @@ pub mod cache_fill;
 pub mod commit;
 mod documents;
 mod group_cache;
+mod lengths_record;
 mod lineage;
 mod open_arrays;
 mod remote;

@@ -13,6 +13,7 @@
 //!   and no NUL. Nodes with other names are ignored, with a warning if no filesystem could show the name.
 //! - A node whose documents cannot be read or parsed is [`Node::Broken`]. So is a link that leads out of the store or back up to
 //!   a group that it is in, and a group nested deeper than [`MAX_DEPTH`](super::MAX_DEPTH). Neighbours are not affected.
+//! - While a command changes the lengths of several arrays, they have their old ones (`lengths_record.rs`).
 //!
 //! Invariant: [`Tree::node`] finds a node if and only if [`Tree::children`] of its parent names it.
 
@@ -25,6 +26,7 @@ use parking_lot::Mutex;
 
 use super::documents::{self, Content, DOCUMENT_NAMES, Documents, Fault};
 use super::group_cache::GroupCache;
+use super::lengths_record::RECORD;
 use super::lineage::{ConsolidatedCopy, Lineage, parent};
 use crate::error::{Error, Result};
 use crate::metadata::{ArrayMetadata, Document, GroupMetadata, ZarrFormat};
@@ -288,6 +290,8 @@ impl Tree {
         let mut parts: Vec<Info> = self.store.head(path).ok().flatten().into_iter().collect();
         if let Ok(Some(documents)) = documents::look(self.store.as_ref(), path) {
             parts.extend(documents);
+            // While it is there, the array has another length than its document says.
+            parts.extend(parent(path).and_then(|group| self.store.head_object(&join(group, RECORD)).ok()?));
             return Ok(Some(combined(&parts, "")));
         }
         let Some(found) = self.find(path, &self.above(parent(path))) else { return Ok(None) };
@@ -383,7 +387,12 @@ impl Tree {
             }
             Some(found) => {
                 let (info, infos) = (found.info(), found.versions.infos().collect());
-                NodeSource { content: found.content, key: found.key, info, infos }
+                let mut source = NodeSource { content: found.content, key: found.key, info, infos };
+                // At a service this would be another request for each array.
+                if !self.store.is_remote() {
+                    self.keep_old_length(&mut source, above);
+                }
+                source
             }
             None => match first.or_else(|| above.copy(path)) {
                 Some(copy) => from_copy(copy, path),
@@ -399,6 +408,16 @@ impl Tree {
             found.content = Content::Broken(Fault::unread(error));
         }
         Some(found)
+    }
+
+    /// Shows the old length of an array while a command gives it another one together with other arrays, and if that command was killed.
+    fn keep_old_length(&self, source: &mut NodeSource, above: &Lineage) {
+        let Content::Array(metadata) = &mut source.content else { return };
+        let Some(record) = above.lengths_record(self.store.as_ref(), &self.groups) else { return };
+        if let Some(shape) = record.old_shape(metadata, source.info.as_ref()) {
+            *metadata = Arc::new(ArrayMetadata { shape, ..ArrayMetadata::clone(metadata) });
+        }
+        source.infos.push(record.info);
     }
 
     fn implicit_group(&self, path: &str, name: &str) -> Option<Content> {

@@ -17,6 +17,7 @@ mod given_device;
 mod growth;
 mod keepers;
 mod kept_synced;
+mod lengths;
 mod life;
 mod modes;
 mod mount_8;

@@ -1,26 +1,16 @@
-//! The record of a change of lengths (`lengths.rs`), and what becomes of a change that was interrupted.
+//! What becomes of a change of lengths (`lengths.rs`) that was interrupted.
 //!
-//! Uses `store`, `metadata` and its neighbours. The record has the documents as they were and as they become.
-//!
-//! Invariant: a record changes only documents that its owner could have changed ([`is_trusted`]).
+//! Uses `store`, `metadata` and its neighbours.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-
-use serde_json::Value;
 
 use super::copies;
 use crate::error::{Error, Result};
 use crate::hierarchy::attributes::read;
-use crate::hierarchy::lineage::parent;
+use crate::hierarchy::lengths_record::{LengthsRecord, RECORD, RecordedDocument};
 use crate::metadata::author::NodeDocument;
 use crate::store::{Info, ObjectPart, Precondition, PutOptions, Store, Writer, join};
-use crate::sys;
 
-/// The object that records a change of lengths while documents are replaced.
-pub const RECORD: &str = ".zarrfs-lengths.json";
-/// The most bytes of it. A longer one is not written, and one that others wrote is not read.
-pub const MAX_RECORD_BYTES: u64 = 32 << 20;
 /// A program in a store without locks replaces its documents within this time, or it has died.
 const RECORD_LIFETIME: Duration = Duration::from_secs(600);
 
@@ -31,15 +21,8 @@ pub fn put(writer: &dyn Writer, path: &str, key: &str, text: &str, now: &Info) -
     writer.put(key, &[ObjectPart::Bytes(text.as_bytes())], &options).map(drop)
 }
 
-/// A document in the record.
-struct Recorded {
-    key: String,
-    old: String,
-    new: String,
-}
-
 /// Ends a change of lengths in a group that another program has begun, if it has died.
-pub fn end_interrupted(store: &Arc<dyn Store>, group: &str) -> Result<()> {
+pub fn end_interrupted(store: &dyn Store, group: &str) -> Result<()> {
     let Some(writer) = store.writer() else { return Ok(()) };
     let key = join(group, RECORD);
     let Some(info) = store.head_object(&key)? else { return Ok(()) };
@@ -57,21 +40,20 @@ pub fn end_interrupted(store: &Arc<dyn Store>, group: &str) -> Result<()> {
 }
 
 /// Finishes the recorded change if all documents are new, and undoes it otherwise. Then deletes the record.
-pub fn end(store: &Arc<dyn Store>, writer: &dyn Writer, group: &str) -> Result<()> {
+pub fn end(store: &dyn Store, writer: &dyn Writer, group: &str) -> Result<()> {
     let record_key = join(group, RECORD);
-    let Some(content) = store.content(&record_key, MAX_RECORD_BYTES)? else { return Ok(()) };
-    let recorded = recorded(&content.bytes, group)
-        .ok_or_else(|| Error::metadata(&record_key, "not a record of lengths"))?;
+    let Some(record) = LengthsRecord::read(store, group)? else { return Ok(()) };
+    let recorded = &record.documents;
     let mut now = Vec::new();
-    for document in &recorded {
-        now.push(read(store.as_ref(), &document.key)?);
+    for document in recorded {
+        now.push(read(store, &document.key)?);
     }
-    let is_new = |(document, now): (&Recorded, &Option<(String, Info)>)| {
-        now.as_ref().is_some_and(|(text, _)| *text == document.new)
+    let undone = |(document, now): (&RecordedDocument, &Option<(String, Info)>)| {
+        now.as_ref().and_then(|(text, _)| document.undone(text))
     };
-    let is_finished = recorded.iter().zip(&now).all(is_new);
+    let is_finished = recorded.iter().zip(&now).all(|pair| undone(pair).is_some());
     for (document, now) in recorded.iter().zip(&now) {
-        if now.as_ref().is_some_and(|(_, info)| !is_trusted(&content.info, info)) {
+        if now.as_ref().is_some_and(|(_, info)| !record.is_trusted(info)) {
             log::warn!(
                 "{record_key}: this record is another user's, but names {}: it is ignored",
                 document.key
@@ -81,50 +63,23 @@ pub fn end(store: &Arc<dyn Store>, writer: &dyn Writer, group: &str) -> Result<(
     }
     let mut members = Vec::new();
     for (document, now) in recorded.iter().zip(&now) {
-        let Some((path, name)) = document.key.rsplit_once('/') else { continue };
-        let is_new = is_new((document, now));
-        if let Some((_, info)) = now
-            && is_new
-            && !is_finished
-        {
-            put(writer, path, &document.key, &document.old, info)?;
-            writer.sync(std::slice::from_ref(&document.key), path)?;
-        }
-        let text = if is_finished { &document.new } else { &document.old };
-        let is_ours = is_new || now.as_ref().is_some_and(|(text, _)| *text == document.old);
-        if let Some(name) = ["zarr.json", ".zarray"].into_iter().find(|known| *known == name && is_ours) {
-            let node = path.rsplit('/').next().unwrap_or(path).to_owned();
-            members.push((node, NodeDocument { name, text: text.clone() }));
-        }
+        let (Some((path, name)), Some((text, info))) = (document.key.rsplit_once('/'), now) else { continue };
+        let Some(name) = ["zarr.json", ".zarray"].into_iter().find(|known| *known == name) else { continue };
+        let text = match undone((document, now)) {
+            Some(old) if !is_finished => {
+                put(writer, path, &document.key, &old, info)?;
+                writer.sync(std::slice::from_ref(&document.key), path)?;
+                old
+            }
+            Some(_) => text.clone(),
+            None if document.is_old(text) => text.clone(),
+            // Another program has given it another shape since.
+            None => continue,
+        };
+        let node = path.rsplit('/').next().unwrap_or(path).to_owned();
+        members.push((node, NodeDocument { name, text }));
     }
-    copies::add_members(store.as_ref(), writer, group, &members)?;
-    writer.delete(&record_key, Precondition::Version(content.info.version))?;
+    copies::add_members(store, writer, group, &members)?;
+    writer.delete(&record_key, Precondition::Version(record.info.version))?;
     writer.sync(&[record_key], group)
-}
-
-/// Returns whether a record may change a document. In a folder where every user may create files, any user can leave a record, and the next
-/// command of an administrator must not write that user's text into the documents of others.
-fn is_trusted(record: &Info, document: &Info) -> bool {
-    let Some(owner) = record.posix.map(|posix| posix.uid) else { return true };
-    [0, sys::effective_ids().0].contains(&owner) || document.posix.is_some_and(|posix| posix.uid == owner)
-}
-
-/// Reads a record. Keys outside the group are not accepted.
-fn recorded(bytes: &[u8], group: &str) -> Option<Vec<Recorded>> {
-    let record: Value = serde_json::from_slice(bytes).ok()?;
-    let mut documents = Vec::new();
-    for document in record.get("documents")?.as_array()? {
-        let text = |name: &str| Some(document.get(name)?.as_str()?.to_owned());
-        let key = text("key")?;
-        let (path, name) = key.rsplit_once('/')?;
-        let is_member = parent(path) == Some(group);
-        if !is_member
-            || !["zarr.json", ".zarray"].contains(&name)
-            || path.split('/').any(|name| matches!(name, "" | "." | ".."))
-        {
-            return None;
-        }
-        documents.push(Recorded { old: text("old")?, new: text("new")?, key });
-    }
-    Some(documents)
 }

@@ -6,18 +6,20 @@
 //!
 //! Invariants: after a crash before the record, all arrays have their old lengths. After a crash with a record, [`end_interrupted`] replaces the
 //! documents by the old ones, or finishes if all are new already. Every command of this program that makes or changes a node of the group calls
-//! it first. Consolidated metadata of the group is replaced once, so its readers see all lengths change in one step.
+//! it first. Readers see all lengths change in one step: this program's in a folder, because it shows the old ones as long as there is a record
+//! (`lengths_record.rs`), and those of consolidated metadata, because that is replaced once.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::interrupted::{MAX_RECORD_BYTES, RECORD, end, end_interrupted, put};
+use super::interrupted::{end, end_interrupted, put};
 use super::place::writer;
 use super::resize::{Resized, Stored};
 use crate::array::{Array, Engine, Layout};
 use crate::error::{Error, Result};
 use crate::hierarchy::attributes::{read, remove_leftovers};
+use crate::hierarchy::lengths_record::{MAX_RECORD_BYTES, RECORD};
 use crate::hierarchy::{Node, Tree};
 use crate::metadata::author::with_shape;
 use crate::metadata::{ArrayMetadata, ZarrFormat, parse_array, read_only_n5};
@@ -90,7 +92,7 @@ impl NewLengths {
         change: LengthChange,
     ) -> Result<Self> {
         let writer = writer(store.as_ref())?;
-        end_interrupted(store, group)?;
+        end_interrupted(store.as_ref(), group)?;
         let busy = || Error::busy(group, "another program changes lengths in this group");
         let lock = writer.lock(group)?.ok_or_else(busy)?;
         let record = join(group, RECORD);
@@ -229,7 +231,7 @@ impl NewLengths {
         let writer = writer(self.store.as_ref())?;
         let published = self.record(writer).and_then(|()| self.replace_documents(writer));
         if let Err(error) = published {
-            if let Err(error) = end(&self.store, writer, &self.group) {
+            if let Err(error) = end(self.store.as_ref(), writer, &self.group) {
                 log::warn!("{}: {error}", join(&self.group, RECORD));
             }
             return Err(error);
@@ -283,7 +285,7 @@ impl NewLengths {
         for array in &self.arrays {
             writer.sync(&[join(&array.path, array.name)], &array.path)?;
         }
-        end(&self.store, writer, &self.group)
+        end(self.store.as_ref(), writer, &self.group)
     }
 }
 

@@ -36,7 +36,7 @@ use crate::store::{
 };
 pub use content::NewArray;
 pub use dimensions::{dimension_names, has_named_siblings};
-use interrupted::end_interrupted;
+pub use interrupted::end_interrupted;
 pub use lengths::{LengthChange, NewLengths, ResizedArray};
 pub use new_tree::NewTree;
 pub use objects::{AnnouncePut, DocumentPut, take_back};
@@ -72,7 +72,7 @@ impl NewNode {
         remove_leftovers(writer, group);
         // A service would be asked once more for each node.
         if !store.is_remote() {
-            end_interrupted(store, group)?;
+            end_interrupted(store.as_ref(), group)?;
         }
         // The root is not in a group, so there is no folder to create it in.
         let staged = if path.is_empty() { None } else { writer.stage(group, &like)? };

@@ -42,7 +42,7 @@ pub fn resize(
     let _lock = writer.lock(path)?.ok_or_else(busy)?;
     remove_leftovers(writer, path);
     if !store.is_remote() {
-        end_interrupted(store, parent(path).unwrap_or(""))?;
+        end_interrupted(store.as_ref(), parent(path).unwrap_or(""))?;
     }
     let stored = Stored::read(store, path)?;
     let old = &stored.metadata;

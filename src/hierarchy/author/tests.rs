@@ -113,14 +113,14 @@ fn a_record_of_another_user_changes_no_document() {
         create(&store, &Place::find(&store, name).unwrap(), documents(&[5])).unwrap();
     }
     let text = |name: &str| std::fs::read_to_string(folder.path().join(name).join("zarr.json")).unwrap();
-    let (record, now) = (folder.path().join(interrupted::RECORD), text("a"));
+    let (record, now) = (folder.path().join(crate::hierarchy::lengths_record::RECORD), text("a"));
     let old = now.replace("5", "500");
     let documents = serde_json::json!([{"key": "a/zarr.json", "old": old, "new": now},
         {"key": "b/zarr.json", "old": now, "new": "{}"}]);
     std::fs::write(&record, serde_json::json!({"documents": documents}).to_string()).unwrap();
     let owner = |path: &std::path::Path, uid| std::os::unix::fs::chown(path, Some(uid), Some(uid)).unwrap();
     owner(&record, 1234);
-    interrupted::end_interrupted(&store, "").unwrap();
+    interrupted::end_interrupted(store.as_ref(), "").unwrap();
     assert_eq!(text("a"), now);
     let engine = Engine::new(1 << 20, 1);
     let refused = lengths::NewLengths::begin(&engine, &store, "", "x", lengths::LengthChange::To(3));
@@ -128,7 +128,7 @@ fn a_record_of_another_user_changes_no_document() {
     // The documents of that user are changed back.
     owner(&folder.path().join("a/zarr.json"), 1234);
     owner(&folder.path().join("b/zarr.json"), 1234);
-    interrupted::end_interrupted(&store, "").unwrap();
+    interrupted::end_interrupted(store.as_ref(), "").unwrap();
     assert_eq!(text("a"), old);
     assert!(!record.exists());
 }

@@ -99,7 +99,12 @@ impl ArrayFiles {
         let shared = inode.state().shared.as_ref().ok_or(Failure::Errno(libc::EBADF))?;
         let path = &inode.entity.path;
         let shown_before = self.nodes.peek(path).map(|cached| shown_size(&cached));
-        let cached = if writes { self.nodes.current(path)? } else { self.nodes.get_for_reader(path)? };
+        let cached = if writes {
+            self.end_interrupted(path)?;
+            self.nodes.current(path)?
+        } else {
+            self.nodes.get_for_reader(path)?
+        };
         self.io.served.reconcile(&inode.entity, &cached, Blocking::Yes)?;
         // If another program has changed the size, the kernel still uses the old one: on ESTALE it looks the name up again, learns
         // the new size, and repeats the open once. A growth by a program of this mount is not news, because the kernel gets the size
@@ -148,6 +153,17 @@ impl ArrayFiles {
             handles: self.handles.clone(),
         };
         Ok(Opened { file, is_direct, keeps_cache, backing })
+    }
+
+    /// Ends a change of lengths that another program has begun in the array's group, if it has died. Until then readers see the old length,
+    /// and the document may have the new one, which a writer must not find.
+    fn end_interrupted(&self, path: &str) -> FsResult<()> {
+        let store = self.nodes.store_at(path);
+        if store.is_remote() {
+            return Ok(());
+        }
+        let group = path.rsplit_once('/').map_or("", |(group, _)| group);
+        Ok(author::end_interrupted(store.as_ref(), group)?)
     }
 
     /// Returns whether an array is the one that was open before a restart of the daemon, or whether nothing was.
