@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::super::DOCUMENT_NAMES;
+use super::super::{DOCUMENT_NAMES, MAX_DEPTH};
 use crate::metadata::MAX_RANK;
 use crate::metadata::json;
 
@@ -443,7 +443,13 @@ fn method(members: &Map<String, Value>) -> Result<DownsampleMethod, Refused> {
 /// Fails if a path is not one of a node.
 fn check_path(path: &str) -> Result<(), Refused> {
     let is_name = |name: &str| !name.starts_with("__") && !DOCUMENT_NAMES.contains(&name);
-    if crate::store::is_key(path) && path.len() <= 4096 && (path.is_empty() || path.split('/').all(is_name)) {
+    // All groups above a node are kept, so a hostile document must not name many that are deep.
+    let is_shallow = path.split('/').count() <= MAX_DEPTH;
+    if crate::store::is_key(path)
+        && path.len() <= 4096
+        && is_shallow
+        && (path.is_empty() || path.split('/').all(is_name))
+    {
         return Ok(());
     }
     Err(format!("{} is not the path of a node", json::shown_text(path)))
@@ -486,6 +492,13 @@ mod tests {
             (array(r#"{"path": "a"}"#), "store is missing"),
             (array(r#"{"store": "s", "path": "../a"}"#), "not the path of a node"),
             (array(r#"{"store": "s", "path": "zarr.json"}"#), "not the path of a node"),
+            (
+                format!(
+                    r#"{{"zarrfs_stack": 1, "groups": {{"{}": {{}}}}}}"#,
+                    vec!["g"; MAX_DEPTH + 1].join("/")
+                ),
+                "not the path of a node",
+            ),
             (array(r#"{"driver": "none"}"#), "is not one of"),
             (array(r#"{"driver": "concat", "axis": 0, "layers": []}"#), "layers is not a list"),
             (array(r#"{"driver": "stack", "axis": "x", "layers": [{"store": "s"}]}"#), "not the number"),

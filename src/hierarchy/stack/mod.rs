@@ -407,7 +407,12 @@ impl Store for StackStore {
             let name = below?.split('/').next().filter(|name| !name.is_empty())?;
             Some(name.to_owned())
         };
-        let paths = self.shared.groups.keys().chain(self.shared.arrays.keys());
+        // Both are sorted, so only what is below the folder is looked at.
+        let first = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        let groups = self.shared.groups.range(first.clone()..).map(|(path, _)| path);
+        let arrays = self.shared.arrays.range(first.clone()..).map(|(path, _)| path);
+        let is_below = |path: &&String| path.starts_with(&first);
+        let paths = groups.take_while(is_below).chain(arrays.take_while(is_below));
         let names: BTreeSet<String> = paths.filter_map(|path| name_below(path)).collect();
         let entries = names.into_iter().map(|name| ListEntry { name, is_folder: true });
         let document = ListEntry { name: "zarr.json".to_owned(), is_folder: false };

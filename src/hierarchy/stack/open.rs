@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use serde_json::Map;
 
 use super::document::{MAX_STACK_BYTES, StackDocument, StackOperation};
 use super::expand::expanded;
@@ -21,6 +22,8 @@ use crate::store::{
 
 /// How many targets at services are looked up at a time.
 const LOOKED_UP_AT_ONCE: usize = 16;
+/// The most bytes that the paths of all groups have which the document does not name itself.
+const MAX_GROUP_PATHS_BYTES: usize = 32 << 20;
 
 /// Opens the store at a location, as [`store::open_with`] does; the location may also be that of a stack.
 pub fn open_store(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
@@ -58,11 +61,18 @@ pub(super) fn open_document(
     let info = info_narrowed(content.info, expanded.documents.iter().map(|info| info.posix));
     let mut groups = document.groups.clone();
     // The root is a group, unless it is an array; so is all that is above a node.
+    let mut left_bytes = MAX_GROUP_PATHS_BYTES;
     for path in document.arrays.keys().chain(document.groups.keys()) {
         let mut above = path.as_str();
         while !above.is_empty() {
             above = above.rsplit_once('/').map_or("", |(above, _)| above);
-            groups.entry(above.to_owned()).or_default();
+            if groups.contains_key(above) {
+                continue;
+            }
+            left_bytes = left_bytes.checked_sub(above.len()).ok_or_else(|| {
+                Error::Usage(format!("the paths of its groups have more than {MAX_GROUP_PATHS_BYTES} bytes"))
+            })?;
+            groups.insert(above.to_owned(), Map::new());
         }
     }
     if document.arrays.is_empty() {

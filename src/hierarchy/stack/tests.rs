@@ -138,6 +138,38 @@ fn what_leads_outside_is_refused() {
     assert!(open_store(path.to_str().unwrap(), &options).is_ok());
 }
 
+/// The bug: a document of 16 MiB took 16 GB, because all groups above each path are kept.
+#[test]
+fn many_deep_paths_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |number: usize| format!("{number}/{}", vec!["n".repeat(29); 125].join("/"));
+    let groups: serde_json::Map<_, _> = (0..600).map(|number| (path(number), json!({}))).collect();
+    let refused =
+        open(folder.path(), &json!({"zarrfs_stack": 1, "groups": groups})).err().unwrap().to_string();
+    assert!(refused.contains("the paths of its groups have more than"), "{refused}");
+}
+
+/// Groups are listed one by one, and each listing looks only at what is below its group.
+#[test]
+fn groups_list_what_is_below_them() {
+    let folder = tempfile::tempdir().unwrap();
+    put(folder.path(), "a.zarr", [4, 4], 0);
+    let leaf = json!({"store": "a.zarr", "path": ""});
+    let paths = ["g/a", "g/h/b", "g-1/c", "g/h-2/d", "g0", "z/y/x"];
+    let members: serde_json::Map<_, _> =
+        paths.iter().map(|path| ((*path).to_owned(), leaf.clone())).collect();
+    let store = arrays(folder.path(), &Value::Object(members)).unwrap();
+    let names = |group: &str| {
+        let children = Tree::new(store.clone()).children(group).unwrap();
+        children.into_iter().map(|child| child.name).collect::<Vec<_>>().join(" ")
+    };
+    for (group, below) in
+        [("", "g g-1 g0 z"), ("g", "a h h-2"), ("g/h", "b"), ("g-1", "c"), ("z", "y"), ("g0", ""), ("g/", "")]
+    {
+        assert_eq!(names(group), below, "{group}");
+    }
+}
+
 fn hostile() -> Value {
     let leaf = |store: &str| json!({"store": store, "path": ""});
     json!({"zarrfs_stack": 1, "groups": {"g": {"attributes": {"a": 1}}}, "arrays": {
