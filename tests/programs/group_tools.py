@@ -1,4 +1,5 @@
-"""A group as one netCDF file in programs that know nothing of Zarr: group_tools.py write STORE; group_tools.py check MOUNT SCRATCH.
+"""A group as one netCDF file, and with the groups below it as one HDF5 file, in programs that know nothing of Zarr: group_tools.py write STORE;
+group_tools.py check MOUNT SCRATCH.
 
 The group has three variables and their coordinates, with attributes, fill values and packed values. Each program must find the same
 names, values, attributes and missing values. Prints a table; exits 1 if something differs. A program that is not installed is a row that
@@ -30,6 +31,10 @@ VARIABLES = {
     "packed": (PACKED, ["time", "lat", "lon"], {"_FillValue": -32768, "scale_factor": 0.01, "add_offset": 1.0, "units": "K", "valid_range": [-3000, 3000]}),
     "depth": (DEPTH, ["lat", "lon"], {"units": "m", "long_name": "depth"}),
 }
+# The group `regions/north` in it: one axis is the group's own, one is inherited, and one variable has texts.
+SPEED = NUMBERS.standard_normal((3, 7)).astype("f4")
+NESTED = {"station": (np.arange(3, dtype="i4"), ["station"], {"units": "1"}), "speed": (SPEED, ["station", "lat"], {"units": "m s-1"})}
+WORDS = ["Zürich", "", "a longer name"]
 GLOBAL = {"Conventions": "CF-1.10", "title": "three variables", "levels": [1, 2, 3]}
 NAMES = ["temp", "packed", "depth"]
 
@@ -39,7 +44,21 @@ def write(store):
     group = {"zarr_format": 3, "node_type": "group"}
     (store / "zarr.json").write_text(json.dumps(group))
     (store / "group/zarr.json").write_text(json.dumps({**group, "attributes": GLOBAL}))
-    for name, (data, dimensions, attributes) in VARIABLES.items():
+    nested = "regions/north"
+    for path, attributes in [("regions", {}), (nested, {"title": "a group in a group"})]:
+        (store / "group" / path).mkdir()
+        (store / "group" / path / "zarr.json").write_text(json.dumps({**group, "attributes": attributes}))
+    words = b"".join(len(word.encode()).to_bytes(4, "little") + word.encode() for word in WORDS)
+    file = store / "group" / nested / "words/c/0"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(len(WORDS).to_bytes(4, "little") + words)
+    document = {
+        "zarr_format": 3, "node_type": "array", "shape": [3], "data_type": "string", "fill_value": "", "codecs": [{"name": "vlen-utf8"}],
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [3]}}, "chunk_key_encoding": {"name": "default"}, "dimension_names": ["station"],
+    }
+    (file.parent.parent / "zarr.json").write_text(json.dumps(document))
+    below = {f"{nested}/{name}": variable for name, variable in NESTED.items()}
+    for name, (data, dimensions, attributes) in {**VARIABLES, **below}.items():
         chunk = "c/" + "/".join("0" * data.ndim)
         file = store / "group" / name / chunk
         file.parent.mkdir(parents=True)
@@ -169,8 +188,90 @@ def by_h5dump(file, scratch):
         assert np.array_equal(np.fromfile(out, data.dtype), data.ravel()), name
 
 
+def nested_by_ncdump(file):
+    text = run("ncdump", "-p", "9,17", file).decode()
+    for line in ("group: regions {", "group: north {", "station = 3 ;", "float speed(station, lat)", "string words(station)", ':title = "a group in a group"',
+                 # ncdump shows the text that is netCDF's default of missing values, the empty one, as missing.
+                 'words = "Zürich", _, "a longer name"', "temp(time, lat, lon)"):
+        assert line in text, f"{line} is not in {text[:3000]}"
+    numbers = re.search(r" speed =(.*?);", text, re.S).group(1).split(",")
+    assert np.array_equal(np.array([float(number) for number in numbers], "f4"), SPEED.ravel())
+
+
+def nested_by_h5dump(file, scratch):
+    out = scratch / "h5dump.raw"
+    run("h5dump", "-d", "/regions/north/speed", "-b", "LE", "-o", out, file)
+    assert np.array_equal(np.fromfile(out, "f4"), SPEED.ravel())
+    text = run("h5dump", "-d", "/regions/north/words", file).decode()
+    # h5dump escapes what is not ASCII.
+    assert 'rich", "", "a longer name"' in text, text
+    # Every object is read, its attributes too.
+    run("h5dump", file)
+
+
+def nested_by_h5py(file):
+    import h5py
+
+    with h5py.File(file) as found:
+        north = found["regions/north"]
+        assert np.array_equal(north["speed"][...], SPEED) and list(north["words"].asstr()) == WORDS
+        assert north["speed"].dims[1][0].name == "/lat" and north.attrs["title"] == b"a group in a group"
+
+
+def nested_by_netcdf4(file):
+    import netCDF4
+
+    with netCDF4.Dataset(file) as found:
+        north = found["regions/north"]
+        assert np.array_equal(north["speed"][...], SPEED) and north["speed"].dimensions == ("station", "lat")
+        assert list(north.dimensions) == ["station"] and list(north["words"][...]) == WORDS
+
+
+def nested_by_xarray(file):
+    import xarray
+
+    with xarray.open_datatree(file, engine="netcdf4") as found:
+        assert np.array_equal(found["regions/north/speed"].values, SPEED)
+        near(found["regions/north"]["lat"].values, LAT, "lat")
+        near(found["temp"].values, unpacked("temp"), "temp")
+
+
+def nested_by_gdal(file):
+    report = json.loads(run("gdalmdiminfo", "-detailed", "-array", "/regions/north/speed", f"NETCDF:{file}"))
+    array = report.get("arrays", {}).get("/regions/north/speed") or report
+    assert np.array_equal(np.array(array["values"], "f4"), SPEED), report
+    assert array["unit"] == "m s-1", report
+
+
+def nested_by_r(file, scratch):
+    out = scratch / "r.raw"
+    code = f"library(ncdf4); n<-nc_open('{file}'); writeBin(as.double(as.vector(ncvar_get(n,'regions/north/speed'))),'{out}')"
+    run("Rscript", "-e", code)
+    assert np.array_equal(np.fromfile(out, "<f8").reshape(3, 7).astype("f4"), SPEED)
+
+
+def nested_by_octave(file, scratch):
+    out = scratch / "octave.raw"
+    code = f"pkg load netcdf;x=ncread('{file}','/regions/north/speed');f=fopen('{out}','w');fwrite(f,x,'double');fclose(f);"
+    run("octave-cli", "--eval", code)
+    assert np.array_equal(np.fromfile(out, "<f8").reshape(3, 7).astype("f4"), SPEED)
+
+
+def nested_by_cdo(file, scratch):
+    # CDO knows no groups, and reads the arrays of the root.
+    by_cdo(file, scratch)
+
+
+def nested_by_nco(file, scratch):
+    out = scratch / "nco.nc"
+    run("ncks", "-O", "-g", "north", "-v", "speed", file, out)
+    text = run("ncdump", "-p", "9,17", out).decode()
+    numbers = re.search(r" speed =(.*?);", text, re.S).group(1).split(",")
+    assert np.array_equal(np.array([float(number) for number in numbers], "f4"), SPEED.ravel())
+
+
 def check(mount, scratch):
-    file = mount / "__formats__/nc/group.nc"
+    file, nested = mount / "__formats__/nc/group.nc", mount / "__formats__/hdf5/group.h5"
     rows = [
         ("ncdump", lambda: by_ncdump(file)),
         ("xarray (netCDF4)", lambda: by_xarray(file, "netcdf4")),
@@ -183,11 +284,24 @@ def check(mount, scratch):
         ("Rscript RNetCDF", lambda: by_r(file, scratch, "RNetCDF")),
         ("octave-cli netcdf", lambda: by_octave(file, scratch)),
     ]
+    rows_of_nested = [
+        ("ncdump", lambda: nested_by_ncdump(nested)),
+        ("h5dump", lambda: nested_by_h5dump(nested, scratch)),
+        ("h5py", lambda: nested_by_h5py(nested)),
+        ("netCDF4", lambda: nested_by_netcdf4(nested)),
+        ("xarray (a tree)", lambda: nested_by_xarray(nested)),
+        ("gdalmdiminfo", lambda: nested_by_gdal(nested)),
+        ("Rscript ncdf4", lambda: nested_by_r(nested, scratch)),
+        ("octave-cli netcdf", lambda: nested_by_octave(nested, scratch)),
+        ("cdo (the root)", lambda: nested_by_cdo(nested, scratch)),
+        ("ncks", lambda: nested_by_nco(nested, scratch)),
+    ]
     failed = False
-    for tool, row in rows:
+    whole = [(tool, "nc", "group: 3 variables and coordinates", row) for tool, row in rows]
+    for tool, form, what, row in whole + [(tool, "hdf5", "the same, with groups below it", row) for tool, row in rows_of_nested]:
         program = tool.split()[0]
         try:
-            if program in ("ncdump", "cdo", "h5dump", "Rscript", "octave-cli") and not shutil.which(program):
+            if program in ("ncdump", "cdo", "h5dump", "Rscript", "octave-cli", "gdalmdiminfo", "ncks") and not shutil.which(program):
                 raise ModuleNotFoundError(f"{program} is not installed")
             row()
             result = "equal"
@@ -197,7 +311,7 @@ def check(mount, scratch):
         except Exception as error:
             result = f"FAILED: {type(error).__name__}: {error}".replace("\n", " ")[:300]
             failed = True
-        print(f"{tool:22} {'nc':12} {'group: 3 variables and coordinates':28} {result}", flush=True)
+        print(f"{tool:22} {form:12} {what:35} {result}", flush=True)
     sys.exit(failed)
 
 

@@ -21,7 +21,7 @@ warnings.simplefilter("ignore")
 complaints = []
 checked = 0
 # How many groups the hostile store has in one group.
-GROUPS = 2_000
+GROUPS = 10_000
 
 
 def complain(what, why):
