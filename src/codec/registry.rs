@@ -45,6 +45,7 @@ const CODECS: &[&CodecEntry] = &[
     &imagecodecs::lzf::ENTRY,
     &imagecodecs::lzw::ENTRY,
     &imagecodecs::packbits::ENTRY,
+    &imagecodecs::png::ENTRY,
     &imagecodecs::webp::ENTRY,
     &kerchunk::fill_hdf_strings::ENTRY,
     &kerchunk::grib::ENTRY,

@@ -96,7 +96,7 @@ fn documents() -> Vec<Value> {
 }
 
 /// Arrays of `media_codecs.zip` with codecs that are only read, and whether a checksum guards every element.
-const RECORDED: [(&str, bool); 21] = [
+const RECORDED: [(&str, bool); 23] = [
     ("jpeg_420", false),
     ("jpeg_cmyk", false),
     ("jpeg_grey", false),
@@ -104,6 +104,8 @@ const RECORDED: [(&str, bool); 21] = [
     ("jpeg_lossless", false),
     ("jpeg_12_bits", false),
     ("jpeg_lossless_16_bits", false),
+    ("png_grey_16", true),
+    ("png_rgba", true),
     ("webp_rgb_lossless", false),
     ("webp_rgba_90", false),
     ("grib_1_simple_missing_float64", false),

@@ -147,6 +147,7 @@ const READ_ONLY: &[&str] = &[
     "flac",
     "grib",
     "imagecodecs_jpeg",
+    "imagecodecs_png",
     "imagecodecs_webp",
     "optional",
     "record_member",

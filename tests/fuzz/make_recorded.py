@@ -29,6 +29,7 @@ def main():
         "imagecodecs-jpeg-words": imagecodecs.jpeg8_encode(image[..., 0].astype("u2") * 16, bitspersample=12),
         "imagecodecs-webp": imagecodecs.webp_encode(np.ascontiguousarray(image[..., :3]), level=80, lossless=False),
         "imagecodecs-webp-lossless": imagecodecs.webp_encode(image, lossless=True),
+        "imagecodecs-png": imagecodecs.png_encode((rows * 700 + columns * 31).astype("u2")),
         "flac": flac_numcodecs.Flac().encode(sound),
         "wavpack": imagecodecs.wavpack_encode(sound, level=2),
         "wavpack-floats": imagecodecs.wavpack_encode(sound.astype("<f4") / 7, level=2),

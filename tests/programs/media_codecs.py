@@ -121,6 +121,10 @@ def images(folder):
         for kind, config in (("lossless", {"lossless": True}), ("20", {"level": 20, "lossless": False}), ("90", {"level": 90, "lossless": False})):
             chunks = (32, 24, elements.shape[2])
             write_v2(folder, f"webp_{name}_{kind}", elements, chunks, {"id": "imagecodecs_webp", **config})
+    grey, words = colour[..., 0].copy(), colour.astype("<u2") * 257 - 31
+    for name, elements in (("grey", grey), ("rgb", colour), ("rgba", with_opacity), ("grey_16", words[..., 0].copy()), ("rgb_16", words), ("noise", noise)):
+        chunks = (32, 24, *elements.shape[2:])
+        write_v2(folder, f"png_{name}", elements, chunks, {"id": "imagecodecs_png", "level": 6})
     write_v2(folder, "webp_odd", colour, (37, 29, 3), {"id": "imagecodecs_webp", "lossless": False})
     opaque = np.dstack([colour, np.full_like(colour[..., 0], 255)])
     write_v2(folder, "webp_opaque", opaque, (56, 48, 4), {"id": "imagecodecs_webp", "hasalpha": True})
@@ -130,6 +134,7 @@ def images(folder):
     except ImportError:
         return
     write_v3(folder, "v3_jpeg", colour, (32, 24, 3), codecs.Jpeg(level=80, subsampling="420"))
+    write_v3(folder, "v3_png", words, (32, 24, 3), codecs.Png(level=3))
     write_v3(folder, "v3_webp", colour, (32, 24, 3), codecs.Webp(level=80, lossless=False))
     if hasattr(codecs, "Wavpack"):
         write_v3(folder, "v3_wavpack", recording(3), (400, 3), codecs.Wavpack(level=2, channels=True))
@@ -145,6 +150,7 @@ def references_of_tiff(folder):
         ("tiff_jpeg_grey", {"compression": "jpeg"}),
         ("tiff_jpeg_tables", {"compression": "jpeg", "photometric": "ycbcr", "subsampling": (1, 1)}),
         ("tiff_webp", {"compression": "webp", "photometric": "rgb"}),
+        ("tiff_png", {"compression": "png", "photometric": "rgb"}),
     ):
         elements = colour[..., 0] if name.endswith("grey") else np.moveaxis(colour, -1, 0) if name.endswith("planes") else colour
         path = os.path.join(folder, name + ".tif")

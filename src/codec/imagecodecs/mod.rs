@@ -13,5 +13,6 @@ pub mod lz4h5;
 pub mod lzf;
 pub mod lzw;
 pub mod packbits;
+pub mod png;
 pub mod predictor;
 pub mod webp;

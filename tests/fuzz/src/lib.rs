@@ -17,10 +17,11 @@ static ENGINE: LazyLock<Arc<Engine>> = LazyLock::new(|| Engine::new(1 << 20, 1))
 
 /// Chains that do not encode: name, type, columns of 6 × 40 elements, codec, and a chunk of another library
 /// (`tests/fuzz/make_recorded.py`).
-pub const RECORDED: [(&str, &str, u64, &str, &[u8]); 14] = [
+pub const RECORDED: [(&str, &str, u64, &str, &[u8]); 15] = [
     ("imagecodecs-jpeg", "|u1", 3, r#"{"id": "imagecodecs_jpeg"}"#, include_bytes!("../recorded/imagecodecs-jpeg")),
     ("imagecodecs-jpeg-grey", "|u1", 1, r#"{"id": "imagecodecs_jpeg"}"#, include_bytes!("../recorded/imagecodecs-jpeg-grey")),
     ("imagecodecs-jpeg-words", "<u2", 1, r#"{"id": "imagecodecs_jpeg"}"#, include_bytes!("../recorded/imagecodecs-jpeg-words")),
+    ("imagecodecs-png", "<u2", 1, r#"{"id": "imagecodecs_png"}"#, include_bytes!("../recorded/imagecodecs-png")),
     ("imagecodecs-webp", "|u1", 3, r#"{"id": "imagecodecs_webp"}"#, include_bytes!("../recorded/imagecodecs-webp")),
     ("imagecodecs-webp-lossless", "|u1", 4, r#"{"id": "imagecodecs_webp"}"#, include_bytes!("../recorded/imagecodecs-webp-lossless")),
     ("flac", "<i2", 2, r#"{"id": "flac"}"#, include_bytes!("../recorded/flac")),

@@ -20,6 +20,8 @@ const IS_SOUTHERN: u8 = 0x80;
 /// The scanning mode of rows that follow each other to the north, all from west to east. Projected grids of NOAA have it. ecCodes and the
 /// manual do not agree on the others.
 const NORTHWARD_ROWS: u8 = 0x40;
+/// Radii in metres that a sphere may have. Members that are missing give others.
+const POSSIBLE_RADII: std::ops::Range<f64> = 1e5..1e9;
 /// Parallels that are nearer to each other are the same.
 const SAME_PARALLEL: f64 = 1e-9;
 
@@ -144,7 +146,8 @@ impl Template<'_> {
             1 => {
                 let power = i32::from(self.byte(1)?);
                 let radius = f64::from(self.number(2)?) / 10f64.powi(power);
-                if radius > 0.0 { Ok(radius) } else { Err(damaged("has a sphere without a radius")) }
+                let is_possible = POSSIBLE_RADII.contains(&radius);
+                if is_possible { Ok(radius) } else { Err(damaged("has a sphere of an impossible radius")) }
             }
             6 => Ok(6_371_229.0),
             8 => Ok(6_371_200.0),

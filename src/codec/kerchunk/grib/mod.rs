@@ -88,8 +88,13 @@ impl Grib {
         }
     }
 
-    fn put_coordinates(&self, positions: impl Iterator<Item = Position>, out: &mut [u8]) {
+    fn put_coordinates(&self, positions: impl Iterator<Item = Position>, out: &mut [u8]) -> CodecResult<()> {
         for (Position { latitude, longitude }, place) in positions.zip(out.chunks_exact_mut(self.width)) {
+            if !latitude.is_finite() || !longitude.is_finite() {
+                return Err(CodecError::new(
+                    "the grid of the GRIB message has points outside of its projection",
+                ));
+            }
             let number = match self.subject {
                 Subject::Latitudes => latitude,
                 Subject::LongitudesAroundZero if longitude >= 180.0 => longitude - 360.0,
@@ -97,6 +102,7 @@ impl Grib {
             };
             self.put_number(number, place);
         }
+        Ok(())
     }
 
     fn put(&self, field: &Field<'_>, out: &mut [u8]) -> CodecResult<()> {
@@ -136,8 +142,7 @@ impl ArrayCompressor for Grib {
                     "coordinates of another message than one of edition 2 of GRIB",
                 ));
             };
-            self.put_coordinates(edition2::read_grid(encoded, points)?.positions(), out);
-            return Ok(());
+            return self.put_coordinates(edition2::read_grid(encoded, points)?.positions(), out);
         }
         let field = match encoded {
             [b'G', b'R', b'I', b'B', _, _, _, 1, ..] => edition1::read(encoded, points)?,
