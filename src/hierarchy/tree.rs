@@ -33,7 +33,7 @@ use crate::metadata::{ArrayMetadata, Document, GroupMetadata, ZarrFormat};
 use crate::store::{Info, MemberState, ObjectVersion, Readers, Store, is_key, join, member_name, store_at};
 
 /// The longest name that a filesystem can show, in bytes.
-const NAME_MAX_BYTES: usize = 255;
+pub(super) const NAME_MAX_BYTES: usize = 255;
 
 /// One node as it is in the store now.
 #[derive(Clone, Debug)]

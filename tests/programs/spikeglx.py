@@ -1,14 +1,14 @@
-"""Recordings as pairs of SpikeGLX's files, opened by neo and compared with what was written: spikeglx.py write FOLDER; spikeglx.py check FOLDER MOUNT.
+"""Recordings as pairs of SpikeGLX's files, opened by neo and SpikeInterface and compared with what was written: spikeglx.py write FOLDER; spikeglx.py
+check FOLDER MOUNT; spikeglx.py interface FOLDER MOUNT.
 
-`write` makes the arrays and attributes that SpikeInterface's save(format="zarr") makes, and an array with its own attributes. `check` prints how many
-streams are equal.
+`write` makes the arrays and attributes that SpikeInterface's save(format="zarr") makes, and an array with its own attributes. `check` and `interface`
+print how many streams are equal.
 """
 
 import sys
 from pathlib import Path
 
 import numpy as np
-import zarr
 
 folder = Path(sys.argv[2])
 RATE, GAIN = 30000.390625, 0.195
@@ -20,6 +20,8 @@ def traces(length, channels, seed):
 
 
 def write():
+    import zarr
+
     root = zarr.open_group(folder / "both.zarr", mode="w", zarr_format=2)
     recording = root.create_group("recording", attributes={"sampling_frequency": RATE, "num_segments": len(LENGTHS)})
     recording.create_array("channel_ids", data=np.arange(5))
@@ -48,7 +50,19 @@ def same(mount, name, rate, gain, expected):
     return len(expected)
 
 
-def check(mount):
+def same_in_spikeinterface(mount, name, rate, gain, expected):
+    from spikeinterface.extractors import read_spikeglx
+
+    recording = read_spikeglx(mount / "__formats__/spikeglx" / name, stream_id="nidq")
+    assert recording.get_num_segments() == len(expected) and recording.get_sampling_frequency() == rate, recording
+    assert np.allclose(recording.get_channel_gains(), gain, rtol=1e-12, atol=0), recording.get_channel_gains()
+    assert set(recording.get_channel_offsets()) == {0.0}
+    for segment, wanted in enumerate(expected):
+        assert np.array_equal(recording.get_traces(segment_index=segment), wanted), (name, segment)
+    return len(expected)
+
+
+def check(mount, same):
     count = same(mount, "recording", RATE, GAIN, [traces(length, 5, segment) for segment, length in enumerate(LENGTHS)])
     count += same(mount, "other", 1000, 2.5, [traces(500, 3, 9)])
     print(count)
@@ -57,4 +71,4 @@ def check(mount):
 if sys.argv[1] == "write":
     write()
 else:
-    check(Path(sys.argv[3]))
+    check(Path(sys.argv[3]), {"check": same, "interface": same_in_spikeinterface}[sys.argv[1]])

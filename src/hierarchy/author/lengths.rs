@@ -9,6 +9,7 @@
 //! it first. Readers see all lengths change in one step: this program's in a folder, because it shows the old ones as long as there is a record
 //! (`lengths_record.rs`), and those of consolidated metadata, because that is replaced once.
 
+use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -44,6 +45,16 @@ impl LengthChange {
             LengthChange::Longer(more) => length.checked_add(more),
             LengthChange::Shorter(less) => length.checked_sub(less),
             LengthChange::To(length) => Some(length),
+        }
+    }
+}
+
+impl Display for LengthChange {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            LengthChange::Longer(more) => write!(out, "{more} longer"),
+            LengthChange::Shorter(less) => write!(out, "{less} shorter"),
+            LengthChange::To(length) => write!(out, "{length} long"),
         }
     }
 }
@@ -157,7 +168,7 @@ impl NewLengths {
         let stored = Stored::read(store, &path)?;
         let old = stored.metadata.shape.get(axis).copied().unwrap_or(0);
         let new = change.of(old).ok_or_else(|| {
-            Error::Usage(format!("'{path}' is {old} long along this dimension: it cannot become {change:?}"))
+            Error::Usage(format!("'{path}' is {old} long along this dimension: it cannot become {change}"))
         })?;
         if let Some(first) = self.arrays.first()
             && self.old != old

@@ -170,3 +170,60 @@ fn an_append_ends_when_another_program_has_appended() {
         assert_eq!(read, [7], "{is_open_before}");
     }
 }
+
+/// While a record of a change is there, the arrays in it have their old length, in both versions of Zarr.
+#[test]
+fn a_record_hides_new_lengths() {
+    for (zarr_format, name) in [(ZarrFormat::V2, ".zarray"), (ZarrFormat::V3, "zarr.json")] {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        create(&store, &Place::find(&store, "").unwrap(), group_documents(zarr_format, &[]).unwrap())
+            .unwrap();
+        let spec = ArraySpec {
+            zarr_format,
+            shape: vec![5],
+            element: ElementType::parse("uint8").unwrap(),
+            chunks: Some(vec![4]),
+            shards: None,
+            codecs: None,
+            fill_value: Some("9"),
+            dimension_names: Some(vec![Some("x".to_owned())]),
+            attributes: Vec::new(),
+        };
+        create(&store, &Place::find(&store, "a").unwrap(), spec.documents().unwrap()).unwrap();
+        let (key, record) = (join("a", name), crate::hierarchy::lengths_record::RECORD);
+        let (old, info) = crate::hierarchy::attributes::read(store.as_ref(), &key).unwrap().unwrap();
+        let with_length = |length: u64| crate::metadata::author::with_shape(&old, &[length]).unwrap();
+        let (writer, tree) = (store.writer().unwrap(), Tree::new(store.clone()));
+        let put = |key: &str, text: &str| {
+            writer.put(key, &[ObjectPart::Bytes(text.as_bytes())], &PutOptions::new("a", &info)).unwrap();
+        };
+        let length = || match tree.node("a").unwrap() {
+            Some(Node::Array { metadata, .. }) => metadata.shape[0],
+            other => panic!("{other:?}"),
+        };
+        let documents = serde_json::json!([{"key": key, "old": old, "new": with_length(8)}]);
+        put(record, &serde_json::json!({"documents": documents}).to_string());
+        assert_eq!(length(), 5);
+        put(&key, &with_length(6));
+        assert_eq!(length(), 6, "another program's length");
+        put(&key, &with_length(8));
+        assert_eq!(length(), 5);
+        let version = tree.version("a").unwrap();
+        writer.delete(record, Precondition::Any).unwrap();
+        assert_eq!(length(), 8);
+        assert_ne!(tree.version("a").unwrap(), version);
+        // What is not a record hides nothing.
+        for text in ["", "{}", r#"{"documents": [{"key": "a/../b/zarr.json", "old": "", "new": ""}]}"#] {
+            put(record, text);
+            assert_eq!(length(), 8, "{text}");
+        }
+        writer.delete(record, Precondition::Any).unwrap();
+        let change = lengths::LengthChange::Shorter(9);
+        let refused = lengths::NewLengths::begin(&Engine::new(1 << 20, 1), &store, "", "x", change);
+        let refused = refused.err().unwrap().to_string();
+        assert!(
+            refused.contains("'a' is 8 long along this dimension: it cannot become 9 shorter"),
+            "{refused}"
+        );
+    }
+}

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use super::super::tree::NAME_MAX_BYTES;
 use super::super::{DOCUMENT_NAMES, MAX_DEPTH};
 use crate::metadata::MAX_RANK;
 use crate::metadata::json;
@@ -442,7 +443,10 @@ fn method(members: &Map<String, Value>) -> Result<DownsampleMethod, Refused> {
 
 /// Fails if a path is not one of a node.
 fn check_path(path: &str) -> Result<(), Refused> {
-    let is_name = |name: &str| !name.starts_with("__") && !DOCUMENT_NAMES.contains(&name);
+    // A node with a longer name is ignored by all readers.
+    let is_name = |name: &str| {
+        name.len() <= NAME_MAX_BYTES && !name.starts_with("__") && !DOCUMENT_NAMES.contains(&name)
+    };
     // All groups above a node are kept, so a hostile document must not name many that are deep.
     let is_shallow = path.split('/').count() <= MAX_DEPTH;
     if crate::store::is_key(path)
@@ -492,6 +496,7 @@ mod tests {
             (array(r#"{"path": "a"}"#), "store is missing"),
             (array(r#"{"store": "s", "path": "../a"}"#), "not the path of a node"),
             (array(r#"{"store": "s", "path": "zarr.json"}"#), "not the path of a node"),
+            (array(&format!(r#"{{"store": "s", "path": "{}"}}"#, "n".repeat(256))), "not the path of a node"),
             (
                 format!(
                     r#"{{"zarrfs_stack": 1, "groups": {{"{}": {{}}}}}}"#,
