@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::kept_synced::Descriptors;
 use crate::restarts::{end, has_keepers, next_daemon};
 use crate::support::level;
 use crate::support::misbehaving::{BUCKET, Fault, Service};
@@ -28,7 +29,7 @@ impl Scene {
         let place = Place::new();
         place.put("zarr.json", r#"{"zarr_format":3,"node_type":"group","attributes":{}}"#);
         for name in ["slow", "other"] {
-            place.put(&format!("{name}/zarr.json"), array_document(10, 0, "uint8"));
+            place.put(&format!("{name}/zarr.json"), array_document(30, 0, "uint8"));
             place.put(
                 &format!("{name}/c/0/0"),
                 (0..10_000u64).map(|byte| (byte % 241) as u8).collect::<Vec<_>>(),
@@ -99,6 +100,66 @@ impl Scene {
         self.let_go();
         is_read(self.start_reader("slow").wait_with_output().unwrap());
     }
+}
+
+/// The bug: a daemon waited in the kernel to drop pages that a read had locked. It could not end before the reply to that read, which only the next
+/// daemon can give, and the keeper waited for its end.
+#[test]
+fn a_daemon_that_waits_for_its_own_reply_is_followed_by_another() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let expected = scene.place.cat("slow");
+    let catalogue = scene.place.folder.path().join("host.toml");
+    let define = |seconds: u32| {
+        let text = format!(
+            "[m]\nstore = \"{LOCATION}\"\nendpoint-url = \"{}\"\nno-sign-request = true\nwritable = true\ntune = \"request-deadline={seconds}\"\n",
+            scene.service.endpoint()
+        );
+        std::fs::write(&catalogue, text).unwrap();
+    };
+    define(300);
+    let mut command = Command::new(PROGRAM);
+    command.args(["mount", "--keeper", "-o", "revalidate=0", "--tune", "request-deadline=300"]);
+    command.arg(&catalogue).arg(scene.place.mountpoint()).env("AWS_PROFILE", "").stdin(Stdio::null());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    if !has_keepers(&scene.place) {
+        return;
+    }
+    let mut files = Descriptors::new(&scene.place);
+    assert_eq!(["open one mnt/m/slow", "write one 25000 1000"].map(|line| files.run(line)), [0, 0]);
+    scene.hold();
+    let reader = scene.start_reader("m/slow");
+    wait_for(|| scene.asked.load(Ordering::SeqCst) > 0);
+    // The member leaves, and the kernel is to drop the pages of its file.
+    let daemon = scene.place.daemon();
+    define(301);
+    signal(daemon, "HUP");
+    let names = || {
+        std::fs::read_dir(format!("/proc/{daemon}/task"))
+            .unwrap()
+            .map(|entry| entry.unwrap().path().join("comm"))
+    };
+    wait_for(|| names().any(|name| std::fs::read_to_string(name).is_ok_and(|name| name == "zarrfs-pages\n")));
+    signal(daemon, "KILL");
+    let next = next_daemon(&scene.place, daemon);
+    let asked = scene.asked.load(Ordering::SeqCst);
+    wait_for(|| scene.asked.load(Ordering::SeqCst) > asked);
+    scene.let_go();
+    // The next daemon replies to what was in hand. What is read then is of a member that has left.
+    let output = reader.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(expected.starts_with(&output.stdout), "{said}");
+    assert!(output.status.success() || said.contains("Stale file handle"), "{said}");
+    wait_for(|| {
+        std::fs::read(scene.place.path("m/slow")).is_ok_and(|read| read[25_000..26_000] == [7; 1000])
+    });
+    files.run("close one");
+    files.end();
+    end(&scene.place, &[daemon, next]);
+    assert!(scene.place.cat("slow")[25_000..26_000] == [7; 1000]);
 }
 
 /// The bug: a kill counted an eighth of a crash, so a request that took long failed after eight kills.

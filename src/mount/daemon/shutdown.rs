@@ -27,6 +27,7 @@ use crate::mount::daemon::restart::call::Keeper;
 use crate::mount::daemon::service_manager::sd_notify;
 use crate::mount::daemon::syslog;
 use crate::mount::fs::FileSystem;
+use crate::mount::fuse::invalidate::{notify, wait_in_kernel};
 use crate::sys;
 
 /// The pause before write-back is tried again.
@@ -194,7 +195,7 @@ impl ActiveMount {
     pub fn drop_pages(&self, inodes: &[u64]) {
         let Some(notifier) = self.notifier.get() else { return };
         for &inode in inodes {
-            if let Err(error) = notifier.inval_inode(INodeNo(inode), 0, 0) {
+            if let Err(error) = notify(notifier, INodeNo(inode), 0, 0) {
                 // The kernel may not know it any more.
                 log::debug!("cannot drop the pages of inode {inode}: {error}");
             }
@@ -209,10 +210,10 @@ impl ActiveMount {
         let flushed = with_timeout(PAGES_TIMEOUT, move || {
             // Starts all writes at once; the other call waits for them page by page.
             if let Some(folder) = mountpoint.and_then(|path| fs::File::open(path).ok()) {
-                let _ = sys::sync_filesystem(folder.as_fd());
+                let _ = wait_in_kernel(|| sys::sync_filesystem(folder.as_fd()));
             }
             for inode in inodes {
-                let _ = notifier.inval_inode(INodeNo(inode), 0, 0);
+                let _ = notify(&notifier, INodeNo(inode), 0, 0);
             }
         });
         if flushed.is_none() {

@@ -29,7 +29,7 @@ use crate::mount::fs::inode::ROOT;
 use crate::mount::fs::{DaemonInfo, FileSystem, KeeperInfo};
 use crate::mount::fuse::adapter::Fuse;
 use crate::mount::fuse::executor::{Executor, Limits};
-use crate::mount::fuse::invalidate::SharedNotifier;
+use crate::mount::fuse::invalidate::{SharedNotifier, notify};
 use crate::mount::fuse::passthrough::Passthrough;
 use crate::mount::fuse::resent::ResentRequests;
 use crate::mount::journal::Journal;
@@ -313,7 +313,7 @@ fn page_sender(notifier: SharedNotifier) -> impl Fn(&[u64]) + Send + Sync {
     move |inodes| {
         let Some(notifier) = notifier.get() else { return };
         for inode in inodes {
-            match notifier.inval_inode(INodeNo(*inode), 0, 0) {
+            match notify(notifier, INodeNo(*inode), 0, 0) {
                 // The kernel no longer knows the inode, so it has no pages of it.
                 Err(error) if error.raw_os_error() != Some(libc::ENOENT) => {
                     log::warn!("cannot make the kernel send the pages of memory maps: {error}");

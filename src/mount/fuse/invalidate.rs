@@ -3,9 +3,12 @@
 //! A notification returns when the pages are gone, and waits until then for every request that has locked one
 //! of them: reads without a reply, and the page that a WRITE fills in part. So it runs on its own thread, and
 //! no thread that serves reads or writes waits for it. It waits in the kernel, where no signal interrupts it:
-//! a daemon that is killed at that moment stays as one thread until the connection is aborted. So
-//! notifications are only for cases that the reply to an open cannot handle (`page_drops.rs`).
+//! a daemon that is killed at that moment stays as one thread until the connection is aborted, or the next daemon replies. The keeper
+//! recognises such a thread by its name, and does not wait for it. Still, notifications are only for cases that the reply to an open cannot
+//! handle (`page_drops.rs`).
 
+use std::ffi::{CStr, CString};
+use std::io;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::Builder;
@@ -14,11 +17,15 @@ use std::time::Duration;
 use fuser::{INodeNo, Notifier};
 
 use crate::mount::fs::page_cache::page_drops::PageDrop;
+use crate::sys;
 
 /// How long a request that has a page locked itself waits for a drop. The pages are dropped in order, and the
 /// locked one is the last of a WRITE's range: after this time the others are gone, and the locked one cannot
 /// be read before the reply.
 const LOCKED_PAGE_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// The name of a thread that waits in the kernel for replies of its own mount.
+pub const WAITING: &CStr = c"zarrfs-pages";
 
 /// The channel for notifications, which is set when there is a session.
 pub type SharedNotifier = Arc<OnceLock<Notifier>>;
@@ -55,6 +62,21 @@ fn start(run: impl FnOnce() + Send + 'static) {
     }
 }
 
+/// Makes the kernel drop pages, and send those that are dirty first. Waits for that.
+pub fn notify(notifier: &Notifier, inode: INodeNo, offset: i64, length: i64) -> io::Result<()> {
+    wait_in_kernel(|| notifier.inval_inode(inode, offset, length))
+}
+
+/// Makes one system call under the name [`WAITING`], which waits for replies of this mount and uses nothing else: after a kill, the next daemon begins
+/// next to it.
+pub fn wait_in_kernel<T>(call: impl FnOnce() -> T) -> T {
+    sys::name_thread(WAITING);
+    let result = call();
+    let name = std::thread::current().name().and_then(|name| CString::new(name).ok());
+    sys::name_thread(name.as_deref().unwrap_or(c"zarrfs"));
+    result
+}
+
 /// Drops pages and waits for that. Only threads that serve neither reads nor writes call this.
 pub fn drop_pages(notifier: &SharedNotifier, inode: INodeNo, drop: PageDrop) {
     let (offset, length) = match &drop.range {
@@ -62,7 +84,7 @@ pub fn drop_pages(notifier: &SharedNotifier, inode: INodeNo, drop: PageDrop) {
         None => (0, 0),
     };
     if let Some(notifier) = notifier.get()
-        && let Err(error) = notifier.inval_inode(inode, offset, length)
+        && let Err(error) = notify(notifier, inode, offset, length)
         // The kernel no longer knows the inode, so it has no pages of it.
         && error.raw_os_error() != Some(libc::ENOENT)
     {
