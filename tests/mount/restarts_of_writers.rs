@@ -63,6 +63,7 @@ fn objects(folder: &Path) -> Vec<PathBuf> {
 /// A mount whose daemon does not live long.
 pub struct Scene {
     pub place: Place,
+    pub program: PathBuf,
     /// What is mounted.
     pub location: String,
     pub options: Vec<String>,
@@ -99,6 +100,7 @@ impl Scene {
         let location = place.store().to_str().unwrap().to_owned();
         Scene {
             place,
+            program: PROGRAM.into(),
             location,
             options,
             variables: Vec::new(),
@@ -116,7 +118,7 @@ impl Scene {
     }
 
     fn command(&self, command: &str, options: &[String], arguments: &[&str]) -> Output {
-        let mut line = Command::new(PROGRAM);
+        let mut line = Command::new(&self.program);
         line.arg(command).args(options).arg(&self.location).args(arguments).stdin(Stdio::null());
         line.envs(self.variables.iter().map(|(name, value)| (name, value)));
         line.output().unwrap()

@@ -1,32 +1,36 @@
 //! Sessions that another version of the program is to continue. One that reads the journal goes on. One that does not stores what was written, however
 //! long the store is away, and loses nothing.
 
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use crate::kept_synced::Descriptors;
-use crate::restarts::{end, has_keepers, keeper};
+use crate::restarts::{end, has_keepers, keeper, next_daemon, some};
+use crate::restarts_of_writers::Scene;
+use crate::support::level;
 use crate::support::place::*;
 use crate::systemd::{self, Service};
 
 /// What a journal begins with, but for the number of its format.
 const FORMAT: &[u8] = b"zarrfs session ";
 
-/// Makes a program that differs from the one that is tested only in the format of its journal.
-fn make_other_version(path: &Path) {
+/// Makes a program that differs from the one that is tested only in one byte, at this distance from the beginning of a text, wherever it has that.
+fn patch_program(path: &Path, text: &[u8], distance: usize, byte: u8) {
     let mut program = Vec::new();
     File::open(PROGRAM).unwrap().read_to_end(&mut program).unwrap();
     let places: Vec<usize> = program
-        .windows(FORMAT.len())
+        .windows(text.len())
         .enumerate()
-        .filter_map(|(at, part)| (part == FORMAT).then_some(at))
+        .filter_map(|(at, part)| (part == text).then_some(at + distance))
         .collect();
-    assert!(!places.is_empty(), "the program does not name the format of its journal");
+    assert!(!places.is_empty(), "the program does not have the text");
     for at in places {
-        program[at + FORMAT.len()] = b'x';
+        program[at] = byte;
     }
     // cat(1) writes it: as long as a child of another test has a copy of the descriptor, it cannot be run (ETXTBSY).
     let script = format!("cat >'{}'", path.display());
@@ -72,7 +76,7 @@ fn a_version_that_cannot_read_the_journal_leaves_a_mount_to_the_one_before() {
     }
     let (first, mut files) = (place.daemon(), Descriptors::new(&place));
     write_unstorable(&place, &mut files);
-    make_other_version(&at("other"));
+    patch_program(&at("other"), FORMAT, FORMAT.len(), b'x');
     fs::rename(at("other"), at("zarrfs")).unwrap();
     let refused = zarrfs(&["restart", place.mountpoint().to_str().unwrap()]);
     assert!(refusal(&refused, 1).contains("does not start"), "{}", String::from_utf8_lossy(&refused.stderr));
@@ -85,6 +89,47 @@ fn a_version_that_cannot_read_the_journal_leaves_a_mount_to_the_one_before() {
     let keeper = keeper(&place).unwrap();
     end(&place, &[daemon, keeper]);
     assert!(is_written(&place.cat("a")));
+}
+
+/// Programs that read and write notice no change to another version and back, while what they have written is not stored. The other version is the
+/// program that ZARRFS_OTHER_PROGRAM names, such as a former release; without it, one that differs in the text of its version.
+#[test]
+fn programs_notice_no_change_of_the_version() {
+    if !can_mount() {
+        return;
+    }
+    let mut scene = Scene::new();
+    scene.place.copy_program();
+    let at = |name: &str| scene.place.folder.path().join(name);
+    let (program, mountpoint, folder) = (at("zarrfs"), scene.place.mountpoint(), at(""));
+    let copy =
+        |from: &Path, to: &Path| assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success());
+    copy(&program, &at("this"));
+    match std::env::var_os("ZARRFS_OTHER_PROGRAM") {
+        Some(other) => copy(Path::new(&other), &at("other")),
+        None => {
+            let version = env!("CARGO_PKG_VERSION").as_bytes();
+            patch_program(&at("other"), version, version.len() - 1, b'x');
+        }
+    }
+    scene.program = program.clone();
+    let Some(keeper) = scene.mount() else { return };
+    let (versions, place) = (RefCell::new(Vec::new()), &scene.place);
+    let daemon = scene.end_daemons(level::pick(4, 20), &|round, daemon| {
+        std::thread::sleep(Duration::from_millis(some(0..500, round)));
+        copy(&folder.join(["other", "this"][round as usize % 2]), &folder.join("new"));
+        fs::rename(folder.join("new"), &program).unwrap();
+        let output = Command::new(&program).arg("restart").arg(&mountpoint).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let next = next_daemon(place, daemon);
+        let config = fs::read_to_string(place.path("__zarrfs__/config.json")).unwrap();
+        let config: serde_json::Value = serde_json::from_str(&config).unwrap();
+        versions.borrow_mut().push(config["version"].as_str().unwrap().to_owned());
+        next
+    });
+    let versions = versions.into_inner();
+    assert!(versions.windows(2).all(|two| two[0] != two[1]), "{versions:?}");
+    scene.finish(&[daemon, keeper]);
 }
 
 /// The program was downgraded after a later version had continued the session, and now the daemon dies.
