@@ -8,6 +8,7 @@
 mod support;
 
 mod authoring;
+mod catalogue;
 mod denied;
 mod disk_cache;
 mod disk_cache_truth;
