@@ -30,7 +30,9 @@ use super::lengths_record::RECORD;
 use super::lineage::{ConsolidatedCopy, Lineage, parent};
 use crate::error::{Error, Result};
 use crate::metadata::{ArrayMetadata, Document, GroupMetadata, ZarrFormat};
-use crate::store::{Info, MemberState, ObjectVersion, Readers, Store, is_key, join, member_name, store_at};
+use crate::store::{
+    Info, MemberState, ObjectVersion, Posix, Readers, Store, is_key, join, member_name, store_at,
+};
 
 /// The longest name that a filesystem can show, in bytes.
 pub(super) const NAME_MAX_BYTES: usize = 255;
@@ -342,14 +344,18 @@ impl Tree {
     /// In the tree of a member: returns what its folder is while the member is not open. Waits for nothing.
     pub(super) fn unopened(&self, path: &str, catalogue: &Arc<dyn Store>) -> Option<Node> {
         let name = member_name(path).filter(|name| *name == path)?;
-        let version = ObjectVersion::numbered(0);
+        let (version, catalogue) = (ObjectVersion::numbered(0), catalogue.catalogue()?);
         let info = Info { size_bytes: 0, modified: None, version, posix: None };
-        match catalogue.catalogue()?.state(name)? {
+        match catalogue.state(name)? {
             MemberState::Open => None,
             MemberState::Opening => {
                 Some(Node::Group { metadata: Arc::new(group_without_document(path)), info })
             }
             MemberState::Failed(error) => {
+                // The reason may name what is in folders that others may not search.
+                let file = Posix::default_for_object();
+                let mode = catalogue.root_mode(name, Readers::for_posix(&file));
+                let info = Info { posix: Some(Posix { mode, ..file }), ..info };
                 Some(Node::Broken { error, info, size_bytes: None, document: None })
             }
         }

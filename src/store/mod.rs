@@ -264,8 +264,8 @@ pub trait Catalogue: Store {
     /// Returns what programs may do in a member.
     fn rights(&self, name: &str) -> MemberRights;
 
-    /// Returns the mode of a member's folder. It admits only users with permission to search all folders above its store.
-    fn folder_mode(&self, name: &str, readers: Readers) -> u32;
+    /// Returns the mode of a member's folder, or of the file in its place. It admits only users with permission to search all folders above its store.
+    fn root_mode(&self, name: &str, readers: Readers) -> u32;
 
     /// Returns the folder that takes what is written to a member, if it is an overlay.
     fn overlay(&self, name: &str) -> Option<PathBuf>;

@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -97,6 +98,8 @@ pub struct CatalogueUse {
     pub transfer_bytes: u64,
     /// The canonical mount point, if the catalogue is mounted.
     pub mountpoint: Option<PathBuf>,
+    /// The log files of the mount, with what they are.
+    pub logs: Vec<(&'static str, PathBuf)>,
     /// The definitions of the members that were mounted by the daemon before, if this one continues its session. They count until the
     /// next reading of the file.
     pub former: Option<String>,
@@ -111,6 +114,7 @@ impl CatalogueUse {
             access: Access::Read,
             transfer_bytes: options.remote.memory_bytes.unwrap_or(DEFAULT_TRANSFER_BYTES),
             mountpoint: None,
+            logs: Vec::new(),
             former: None,
         }
     }
@@ -146,9 +150,15 @@ fn is_catalogue_path(path: &Path) -> bool {
         && files(path).is_ok_and(|files| !files.is_empty())
 }
 
-/// Returns what programs may do in some member.
-pub fn rights(location: &str) -> Result<MemberRights> {
+/// Returns what programs may do in some member. Fails if a log is inside the store of one: it is not made there.
+pub fn rights(location: &str, logs: &[(&'static str, PathBuf)]) -> Result<MemberRights> {
     let members = read(Path::new(location))?;
+    // As the paths are written: a thread that resolves them would keep this process from becoming a daemon.
+    for Member { name, store, .. } in members.iter().filter(|member| !is_remote(&member.store)) {
+        local_path(store)
+            .and_then(|folder| attach::check_logs_apart(logs, &folder))
+            .map_err(|error| not_here(name, &error))?;
+    }
     Ok(MemberRights {
         write: members.iter().any(|member| member.rights.write),
         create: members.iter().any(|member| member.rights.create),
@@ -169,9 +179,18 @@ pub fn store(location: &str, catalogue_use: CatalogueUse) -> Result<Arc<dyn Stor
         let former = former.lock().take();
         let members = match former.as_deref().map(parse) {
             Some(Ok(members)) => members,
-            Some(Err(_)) | None => {
+            // The file may give a name to another store, which must not get what was written before.
+            Some(Err(Fault { reason, .. })) => {
+                return Err(Error::Usage(format!(
+                    "{}: this version of zarrfs cannot go on with the members that were mounted: {reason}; go on with the version before",
+                    path.display()
+                )));
+            }
+            None => {
                 let members = read(&path)?;
-                catalogue_use.mountpoint.as_deref().map_or(Ok(()), |point| check_apart(&members, point))?;
+                if let Some(mountpoint) = &catalogue_use.mountpoint {
+                    check_apart(&members, mountpoint, &catalogue_use.logs)?;
+                }
                 members
             }
         };
@@ -186,8 +205,9 @@ pub fn store(location: &str, catalogue_use: CatalogueUse) -> Result<Arc<dyn Stor
     Ok(Arc::new(CatalogueStore::open(&shown, transfer_bytes, Box::new(definitions))?))
 }
 
-/// Fails if a folder of a member and the mount point contain each other: a request to the member would wait for itself.
-fn check_apart(members: &[Member], mountpoint: &Path) -> Result<()> {
+/// Fails if a folder of a member and the mount point contain each other: a request to the member would wait for itself. Fails, too, if a log of the
+/// mount is inside a store: its lines would be bytes in the store.
+fn check_apart(members: &[Member], mountpoint: &Path, logs: &[(&'static str, PathBuf)]) -> Result<()> {
     let mut folders = Vec::new();
     for Member { name, store, arguments, .. } in members {
         let path = if is_remote(store) { None } else { local_path(store).ok() };
@@ -210,7 +230,8 @@ fn check_apart(members: &[Member], mountpoint: &Path) -> Result<()> {
     let deadline = Instant::now() + if resolving.is_ok() { PATHS_PATIENCE } else { Duration::ZERO };
     for (name, what, folder) in folders {
         let is_apart = |folder: &Path| match what {
-            "store" => attach::check_store_apart(folder, mountpoint),
+            "store" => attach::check_store_apart(folder, mountpoint)
+                .and_then(|()| attach::check_logs_apart(logs, folder)),
             what => attach::check_folder_apart(what, folder, mountpoint),
         };
         // As it is written, first: the daemon that continues a mount must not enter it.
@@ -218,10 +239,13 @@ fn check_apart(members: &[Member], mountpoint: &Path) -> Result<()> {
             let left = deadline.saturating_duration_since(Instant::now());
             receiver.recv_timeout(left).map_or(Ok(()), |folder| is_apart(&folder))
         });
-        apart
-            .map_err(|error| Error::Usage(format!("the member '{name}' cannot be mounted here: {error}")))?;
+        apart.map_err(|error| not_here(name, &error))?;
     }
     Ok(())
+}
+
+fn not_here(member: &str, reason: &Error) -> Error {
+    Error::Usage(format!("the member '{member}' cannot be mounted here: {reason}"))
 }
 
 /// Returns the definition of a member, which may use this much memory for transfers.
@@ -332,7 +356,13 @@ fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 fn text(file: &Path) -> io::Result<String> {
     let mut text = String::new();
-    fs::File::open(file)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
+    // Without waiting: a pipe may have no writer.
+    let opened =
+        fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(file)?;
+    if !opened.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    opened.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
     if text.len() as u64 > MAX_FILE_BYTES {
         let reason = format!("it has more than {MAX_FILE_BYTES} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
@@ -617,6 +647,15 @@ mod tests {
             ),
             ("[\"a/b\"]\nstore = \"/a\"", "host.toml:1: 'a/b' cannot be the name"),
             ("[__zarrfs__]\nstore = \"/a\"", "host.toml:1: '__zarrfs__' cannot be the name"),
+            ("[__formats__]\nstore = \"/a\"", "host.toml:1: '__formats__' cannot be the name"),
+            ("[\"..\"]\nstore = \"/a\"", "host.toml:1: '..' cannot be the name"),
+            ("[\".\"]\nstore = \"/a\"", "host.toml:1: '.' cannot be the name"),
+            ("[\"\"]\nstore = \"/a\"", "host.toml:1: '' cannot be the name"),
+            ("[\"zarr.json\"]\nstore = \"/a\"", "host.toml:1: 'zarr.json' cannot be the name"),
+            ("[\"a\\nb\"]\nstore = \"/a\"", "host.toml:1: 'a\\nb' cannot be the name"),
+            ("[\"a\\u0000\"]\nstore = \"/a\"", "host.toml:1: 'a\\0' cannot be the name"),
+            ("[a.b]\nstore = \"/a\"", "host.toml:1: unknown key 'b'"),
+            ("[[a]]\nstore = \"/a\"", "host.toml:1: 'a' is outside of a member"),
             ("[a]\nstore = \"/c.toml\"", "host.toml:1: a catalogue is not a member"),
             ("[a]\nstore = \"/a\"\n[a]\n", "host.toml:3: "),
             ("[a]\nstore = ", "host.toml:2: "),
@@ -624,6 +663,25 @@ mod tests {
             let sentence = fault(text);
             assert!(sentence.starts_with(expected), "{text}: {sentence}");
         }
+    }
+
+    /// The bug: the file was read instead, without a word.
+    #[test]
+    fn members_of_before_that_cannot_be_read_are_not_those_of_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, a) = (folder.path().join("host.toml"), folder.path().join("a"));
+        fs::write(&file, format!("[a]\nstore = {a:?}\n")).unwrap();
+        let open = |former: Option<&str>| {
+            let of_file = CatalogueUse::of(&StoreOptions::default());
+            store(file.to_str().unwrap(), CatalogueUse { former: former.map(str::to_owned), ..of_file })
+        };
+        assert_eq!(open(None).unwrap().catalogue().unwrap().names(), ["a"]);
+        assert_eq!(open(Some("[b]\nstore = \"/b\"")).unwrap().catalogue().unwrap().names(), ["b"]);
+        let sentence = open(Some("[b]\nstore = \"/b\"\nlater = true")).err().unwrap().to_string();
+        assert!(
+            sentence.contains("cannot go on with the members that were mounted: unknown key 'later'"),
+            "{sentence}"
+        );
     }
 
     #[test]

@@ -154,15 +154,29 @@ fn check_apart(options: &Options, mountpoint: &Path) -> Result<()> {
     if let Some(store) = &store {
         check_store_apart(store, mountpoint)?;
     }
-    for (path, what) in [(&options.log_file, "log file"), (&options.access_log, "access log")] {
-        let folder = path.as_deref().and_then(Path::parent);
-        let folder = folder.and_then(|folder| fs::canonicalize(folder).ok());
-        let is_inside = |outer: &Path| folder.as_ref().is_some_and(|folder| folder.starts_with(outer));
-        if store.as_deref().is_some_and(is_inside) || is_inside(mountpoint) {
-            return refuse(format!("the {what} is inside the store or the mount point: give another place"));
-        }
-    }
-    Ok(())
+    let logs = logs(options);
+    store.as_deref().into_iter().chain([mountpoint]).try_for_each(|outer| check_logs_apart(&logs, outer))
+}
+
+/// Returns the log files of a mount, by what they are: absolute, with canonical folders.
+pub fn logs(options: &Options) -> Vec<(&'static str, PathBuf)> {
+    let logs = [("log file", &options.log_file), ("access log", &options.access_log)];
+    let canonical = |path: &PathBuf| {
+        let (folder, name) = (fs::canonicalize(path.parent()?).ok()?, path.file_name()?);
+        Some(folder.join(name))
+    };
+    logs.into_iter().filter_map(|(what, path)| Some((what, canonical(path.as_ref()?)?))).collect()
+}
+
+/// Fails if one of [`logs`] is inside a store or a mount point, which is canonical.
+pub fn check_logs_apart(logs: &[(&'static str, PathBuf)], outer: &Path) -> Result<()> {
+    let inside = logs.iter().find(|(_, path)| path.starts_with(outer));
+    inside.map_or(Ok(()), |(what, _)| {
+        refuse(format!(
+            "the {what} is inside the store or the mount point: give a place outside of {}",
+            outer.display()
+        ))
+    })
 }
 
 /// Fails if an overlay or a disk cache and the mount point, both canonical, contain each other.

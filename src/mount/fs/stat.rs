@@ -160,8 +160,7 @@ impl FileAttributes {
         let (Some(catalogue), Some(posix)) = (catalogue, info.posix) else { return mode };
         let name = member_name(&entity.path).filter(|name| *name == &*entity.path);
         let Some(name) = name else { return mode };
-        let narrowed =
-            catalogue.folder_mode(name, Readers { mode: mode.into(), ..Readers::for_posix(&posix) });
+        let narrowed = catalogue.root_mode(name, Readers { mode: mode.into(), ..Readers::for_posix(&posix) });
         mode & narrowed as u16
     }
 

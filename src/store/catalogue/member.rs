@@ -78,14 +78,14 @@ pub(super) struct Opened {
     pub store: Arc<dyn Store>,
     /// The path of the store's root: the name of the member, and once more if the root is an array.
     pub root: String,
-    /// The permissions of the folders above a store on this machine.
-    above: Vec<Readers>,
 }
 
 /// A member.
 pub(super) struct Member {
     definition: MemberDefinition,
     opened: OnceLock<Opened>,
+    /// The permissions of the folders above a store on this machine, at the last attempt to open it.
+    above: Mutex<Vec<Readers>>,
     progress: Mutex<Progress>,
     changed: Condvar,
     has_left: AtomicBool,
@@ -97,6 +97,7 @@ impl Member {
         Member {
             definition,
             opened: OnceLock::new(),
+            above: Mutex::default(),
             progress: Mutex::new(Progress::Opening),
             changed: Condvar::new(),
             has_left: AtomicBool::new(false),
@@ -141,10 +142,10 @@ impl Member {
         }
     }
 
-    /// Returns the mode of the member's folder. It admits only users with permission to search all folders above the store.
+    /// Returns the mode of the member's folder, or of the file in its place. It admits only users with permission to search all folders above the
+    /// store.
     pub fn narrowed_mode(&self, readers: Readers) -> u32 {
-        let above = self.opened.get().map(|opened| opened.above.as_slice()).unwrap_or_default();
-        above.iter().fold(readers, |readers, folder| readers.that_may_search(folder)).mode
+        self.above.lock().iter().fold(readers, |readers, folder| readers.that_may_search(folder)).mode
     }
 
     /// Returns the store, if it is open.
@@ -214,14 +215,14 @@ impl Member {
         if self.has_left.load(Ordering::Acquire) {
             return;
         }
+        *self.above.lock() = self.definition.path.as_deref().map(folders_above).unwrap_or_default();
         match (self.definition.open)() {
             Ok(OpenedMember { store, is_array }) => {
                 if let Some(keeper) = &*self.locks.lock() {
                     store.keep_locks(keeper);
                 }
                 let root = if is_array { join(name, name) } else { name.clone() };
-                let above = self.definition.path.as_deref().map(folders_above).unwrap_or_default();
-                let _ = self.opened.set(Opened { store, root, above });
+                let _ = self.opened.set(Opened { store, root });
                 if self.has_left.load(Ordering::Acquire) {
                     self.end_writing();
                 }

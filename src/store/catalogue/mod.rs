@@ -211,7 +211,7 @@ impl Catalogue for CatalogueStore {
         self.shared.entry(name).map_or_else(MemberRights::default, |entry| entry.member.definition().rights)
     }
 
-    fn folder_mode(&self, name: &str, readers: Readers) -> u32 {
+    fn root_mode(&self, name: &str, readers: Readers) -> u32 {
         let entry = self.shared.entry(name);
         entry.map_or(readers.mode, |entry| entry.member.narrowed_mode(readers))
     }

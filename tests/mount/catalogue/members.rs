@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
@@ -56,7 +57,7 @@ fn forty_members_of_seven_kinds_are_one_tree_with_one_engine() {
     ] {
         members.push((name.to_owned(), keys, None));
     }
-    let defined: Vec<(&str, String)> =
+    let mut defined: Vec<(&str, String)> =
         members.iter().map(|(name, keys, _)| (&**name, keys.clone())).collect();
     host.define(&defined);
     let options = ["--cache-size", "8M", "--tune", "threads=2"];
@@ -122,6 +123,36 @@ fn forty_members_of_seven_kinds_are_one_tree_with_one_engine() {
     let stat = zarrfs(&["stat", mount.point().to_str().unwrap()]);
     let stat = String::from_utf8(stat.stdout).unwrap();
     assert!(stat.contains("inside5/temperature"), "{stat}");
+    // One changes while the others are read: it has another store then, and the others what they had.
+    let others: Vec<(String, Vec<u8>)> = members
+        .iter()
+        .filter(|(name, _, path)| path.is_some() && name != "folder0")
+        .map(|(name, _, path)| format!("{name}/{}", path.as_ref().unwrap()))
+        .map(|path| (path.clone(), fs::read(mount.path(&path)).unwrap()))
+        .collect();
+    host.store("another.zarr", 4, 20);
+    defined[0].1 = host.at("another.zarr");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut rounds = 0;
+            while !is_over.load(Ordering::Relaxed) || rounds == 0 {
+                for (path, expected) in &others {
+                    assert!(fs::read(mount.path(path)).unwrap() == *expected, "{path}");
+                }
+                rounds += 1;
+            }
+        });
+        host.define(&defined);
+        signal(mount.pid(), "HUP");
+        wait_for(|| fs::read(mount.path("folder0/g/a")).is_ok_and(|read| read[0] == 4));
+        is_over.store(true, Ordering::Relaxed);
+        reader.join().unwrap();
+    });
+    // The promise: the cache, the dirty limit, two chunks of each of two threads, and 64 MiB. The program's own pages are those of its file.
+    let promised_kb = (8 + 2 + 64) * 1024 + 2 * 2 * 90 * 120 * 4 / 1024;
+    let used_kb = mount.memory_kb("RssAnon");
+    assert!(used_kb <= promised_kb, "{used_kb} kB, and {promised_kb} are promised");
     mount.unmount();
 }
 

@@ -1,7 +1,8 @@
 //! Catalogues on a mount: what their members are (`members.rs`), how they come and go (`reloads.rs`), what the next daemon makes of them
-//! (`restarts.rs`), and members that do not respond (`hanging.rs`). This file has the host that they are on.
+//! (`restarts.rs`), members that do not respond (`hanging.rs`), and catalogues that do harm (`hostile.rs`). This file has the host that they are on.
 
 mod hanging;
+mod hostile;
 mod members;
 mod reloads;
 mod restarts;

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use zarrfs::array::{KeptBytes, Layout};
+use zarrfs::mount::daemon::attach;
 use zarrfs::mount::daemon::session;
 use zarrfs::mount::daemon::start::StoreUse;
 use zarrfs::mount::daemon::syslog;
@@ -299,11 +300,12 @@ impl Arguments {
                 self.store
             )));
         }
+        let logs = attach::logs(&options);
         let rights = if session::is_continuing() {
             // The session goes on with the members that it has, which have rights of their own, and may do what it was begun for.
             MemberRights { write: true, create: true, delete: true }
         } else {
-            catalogue::rights(&self.store)?
+            catalogue::rights(&self.store, &logs)?
         };
         let may_write = !words.ro;
         options.writable |= rights.write && may_write;
@@ -333,6 +335,7 @@ impl Arguments {
                     access,
                     transfer_bytes,
                     mountpoint: Some(mountpoint),
+                    logs,
                     former: former_catalogue,
                 },
             )

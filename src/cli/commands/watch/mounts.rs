@@ -139,7 +139,8 @@ fn members(mount: &Mounted) -> String {
             text,
             "{}  {}  {access}  {}",
             terminal::printable(&folder.to_string_lossy()),
-            word("store").unwrap_or_default(),
+            // Only root and the user of the daemon learn where the members are.
+            word("store").unwrap_or_else(|| "-".into()),
             word("state").unwrap_or_default()
         );
         let _ = writeln!(text, "{}", word("error").map(|error| format!(": {error}")).unwrap_or_default());

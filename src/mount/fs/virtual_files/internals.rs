@@ -192,7 +192,7 @@ impl InternalFiles {
     pub fn text(&self, kind: EntityKind) -> Option<String> {
         match kind {
             EntityKind::Stats => Some(self.metrics_text()),
-            EntityKind::Config => Some(self.config_text()),
+            EntityKind::Config => Some(self.config_text(true)),
             EntityKind::DirtyReport => Some(self.unsaved_text()),
             EntityKind::LastError => Some(self.log.last_failures()),
             EntityKind::SlowRequests => Some(self.log.slow_requests()),
@@ -201,18 +201,24 @@ impl InternalFiles {
         }
     }
 
-    /// Returns the current content of a file for a user. Only root and the user of the daemon get the names of arrays.
+    /// Returns the current content of a file for a user. Only root and the user of the daemon get the names of arrays, and learn where the members of a
+    /// catalogue are.
     pub fn text_for(&self, kind: EntityKind, user: u32) -> Option<String> {
         let gets_names = user == 0 || user == crate::sys::effective_ids().0;
         match kind {
             EntityKind::Stats if !gets_names => Some(self.metrics_of(&[])),
+            EntityKind::Config if !gets_names => Some(self.config_text(false)),
             kind => self.text(kind),
         }
     }
 
     /// Returns whether users who may open a file get different texts. Such a text must not get into pages, which all users share.
     pub fn depends_on_user(&self, kind: EntityKind) -> bool {
-        kind == EntityKind::Stats && self.options.stats_group.is_some()
+        match kind {
+            EntityKind::Stats => self.options.stats_group.is_some(),
+            EntityKind::Config => self.nodes.store().catalogue().is_some(),
+            _ => false,
+        }
     }
 
     /// Returns the group that may read the metrics.
@@ -329,15 +335,15 @@ impl InternalFiles {
         (metrics, store_times)
     }
 
-    /// Returns the configuration of this mount.
-    pub fn config_text(&self) -> String {
+    /// Returns the configuration of this mount; with `names_stores`, it says where the members of a catalogue are.
+    fn config_text(&self, names_stores: bool) -> String {
         let config: Map<String, Value> =
-            self.daemon_config().into_iter().chain(options_config(&self.options)).collect();
+            self.daemon_config(names_stores).into_iter().chain(options_config(&self.options)).collect();
         format!("{:#}\n", Value::Object(config))
     }
 
     /// Returns what the configuration says of the daemon and of its store.
-    fn daemon_config(&self) -> Vec<(String, Value)> {
+    fn daemon_config(&self, names_stores: bool) -> Vec<(String, Value)> {
         let store = self.nodes.store();
         // The path is absolute, because mounts are listed from other folders.
         let path = self.options.store_path.as_ref().map(|path| path.to_string_lossy().into_owned());
@@ -354,7 +360,7 @@ impl InternalFiles {
             ("branch", json!(versions.and_then(|versions| versions.branch()))),
             ("snapshot", json!(versions.map(|versions| versions.snapshot()))),
             ("outcome", json!(self.daemon.exit_status_path)),
-            ("members", members_config(store.as_ref())),
+            ("members", members_config(store.as_ref(), names_stores)),
         ];
         members.map(|(name, value)| (name.to_owned(), value)).into()
     }

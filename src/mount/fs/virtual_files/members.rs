@@ -76,8 +76,9 @@ const METRICS: [MemberMetric; 7] = [
     },
 ];
 
-/// Returns the members of a catalogue for `config.json`; null for another store.
-pub fn members_config(store: &dyn Store) -> Value {
+/// Returns the members of a catalogue for `config.json`; null for another store. Without `names_stores`, it does not say where their stores are, nor
+/// why one cannot be opened: the reader may not be allowed to search the folders there.
+pub fn members_config(store: &dyn Store, names_stores: bool) -> Value {
     let Some(catalogue) = store.catalogue() else { return Value::Null };
     let member = |name: String| {
         let rights = catalogue.rights(&name);
@@ -89,10 +90,10 @@ pub fn members_config(store: &dyn Store) -> Value {
         let location = catalogue.store_at(&name)?.describe();
         Some(json!({
             "name": name,
-            "store": location,
+            "store": names_stores.then_some(location),
             "state": state,
-            "error": error,
-            "overlay": catalogue.overlay(&name),
+            "error": error.filter(|_| names_stores),
+            "overlay": catalogue.overlay(&name).filter(|_| names_stores),
             "writable": rights.write,
             "create": rights.create,
             "delete": rights.delete,
