@@ -439,6 +439,16 @@ def coordinates(folder):
             with open(os.path.join(folder, name_of_array, "c", "0", "0"), "wb") as file:
                 file.write(projected(name))
             save(folder, name_of_array, array[...])
+    for name in ("lambert", "polar_stereographic_south"):
+        for var in ("TMP", "latitude"):
+            name_of_array = f"coordinates_north_up_{name}_{var}"
+            codec = gribberish.zarr.GribberishCodec(var=var, north_up=True)
+            options = {"serializer": codec, "filters": None, "compressors": None}
+            array = zarr.create_array(store=os.path.join(folder, name_of_array), shape=(15, 20), chunks=(15, 20), dtype="float64", **options)
+            os.makedirs(os.path.join(folder, name_of_array, "c", "0"))
+            with open(os.path.join(folder, name_of_array, "c", "0", "0"), "wb") as file:
+                file.write(projected(name))
+            save(folder, name_of_array, array[...])
     path = os.path.join(folder, "projected.grib2")
     with open(path, "wb") as file:
         file.write(projected("lambert"))

@@ -9,9 +9,12 @@ use super::field::damaged;
 use crate::codec::{CodecError, CodecResult};
 
 /// The numbers of the templates.
+const LATITUDES_LONGITUDES: u16 = 0;
+const ROTATED: u16 = 1;
 const MERCATOR: u16 = 10;
 const POLAR_STEREOGRAPHIC: u16 = 20;
 const LAMBERT: u16 = 30;
+const GAUSSIAN: u16 = 40;
 
 /// Bytes of the section before its template.
 const HEAD_BYTES: usize = 9;
@@ -120,7 +123,29 @@ fn within_half_turn(angle: f64) -> f64 {
 /// The template of a grid.
 struct Template<'a>(&'a [u8]);
 
-impl Template<'_> {
+impl<'a> Template<'a> {
+    /// Returns the number and the template of a section.
+    fn read(section: &'a [u8]) -> CodecResult<(u16, Self)> {
+        let (head, template) =
+            section.split_at_checked(HEAD_BYTES).ok_or_else(|| damaged("has a section of a wrong length"))?;
+        let number = match head {
+            [.., high, low] => u16::from_be_bytes([*high, *low]),
+            _ => 0,
+        };
+        Ok((number, Template(template)))
+    }
+
+    /// Returns the rows and the columns.
+    fn size(&self, points: usize) -> CodecResult<(usize, usize)> {
+        let (columns, rows) = (self.number(16)? as usize, self.number(20)? as usize);
+        if columns.checked_mul(rows) == Some(points) {
+            return Ok((rows, columns));
+        }
+        Err(CodecError::new(format_args!(
+            "the GRIB message has a grid of {rows} × {columns} points where {points} were expected"
+        )))
+    }
+
     fn byte(&self, at: usize) -> CodecResult<u8> {
         self.0.get(at).copied().ok_or_else(|| damaged("has a section of a wrong length"))
     }
@@ -158,6 +183,28 @@ impl Template<'_> {
     }
 }
 
+/// Returns the length of a row if rows follow each other to the north, `None` if they do to the south.
+pub fn northward_row(section: &[u8], points: usize) -> CodecResult<Option<usize>> {
+    let (number, template) = Template::read(section)?;
+    let mode = match number {
+        LATITUDES_LONGITUDES | ROTATED | GAUSSIAN => template.byte(57)?,
+        MERCATOR => template.byte(45)?,
+        POLAR_STEREOGRAPHIC | LAMBERT => template.byte(50)?,
+        _ => {
+            return Err(CodecError::unsupported(format_args!(
+                "rows of grid {number} of GRIB in another order"
+            )));
+        }
+    };
+    match mode {
+        0 => Ok(None),
+        NORTHWARD_ROWS => Ok(Some(template.size(points)?.1)),
+        _ => Err(CodecError::unsupported(format_args!(
+            "rows in the scanning mode {mode:#x} of GRIB in another order"
+        ))),
+    }
+}
+
 /// A grid in the plane of a projection.
 pub struct Grid {
     projection: Projection,
@@ -171,23 +218,12 @@ pub struct Grid {
 impl Grid {
     /// Reads the section of the grid. Fails if it does not have `points`.
     pub fn read(section: &[u8], points: usize) -> CodecResult<Grid> {
-        let (head, template) =
-            section.split_at_checked(HEAD_BYTES).ok_or_else(|| damaged("has a section of a wrong length"))?;
-        let number = match head {
-            [.., high, low] => u16::from_be_bytes([*high, *low]),
-            _ => 0,
-        };
-        let template = Template(template);
+        let (number, template) = Template::read(section)?;
         let is_mercator = number == MERCATOR;
         if !matches!(number, MERCATOR | POLAR_STEREOGRAPHIC | LAMBERT) {
             return Err(CodecError::unsupported(format_args!("coordinates of grid {number} of GRIB")));
         }
-        let (columns, rows) = (template.number(16)? as usize, template.number(20)? as usize);
-        if columns.checked_mul(rows) != Some(points) {
-            return Err(CodecError::new(format_args!(
-                "the GRIB message has a grid of {rows} × {columns} points where {points} were expected"
-            )));
-        }
+        let (rows, columns) = template.size(points)?;
         let mode = template.byte(if is_mercator { 45 } else { 50 })?;
         if mode != NORTHWARD_ROWS {
             return Err(CodecError::unsupported(format_args!(

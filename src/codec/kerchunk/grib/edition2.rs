@@ -1,6 +1,6 @@
 //! Messages of edition 2: numbered sections, of which the first of each number counts.
 
-use super::coordinates::Grid;
+use super::coordinates::{self, Grid};
 use super::field::{Field, check_points, damaged, scale, simple};
 use super::{complex, png};
 use crate::codec::{CodecError, CodecResult};
@@ -50,6 +50,11 @@ impl<'a> Sections<'a> {
 
 fn lacking(what: &str) -> CodecError {
     CodecError::new(format_args!("the GRIB message has no section of {what}"))
+}
+
+/// Returns the length of a row of a message whose rows follow each other to the north.
+pub fn northward_row(message: &[u8], points: usize) -> CodecResult<Option<usize>> {
+    coordinates::northward_row(Sections::read(message)?.grid.ok_or_else(|| lacking("the grid"))?, points)
 }
 
 /// Reads the grid of a message.

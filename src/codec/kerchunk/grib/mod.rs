@@ -11,7 +11,7 @@
 //!
 //! Values are in the order of the message, and those without data are NaN. Simple packing, complex packing with and without differences, PNG and plain
 //! floats are read. `var` of "latitude" or "longitude" asks for coordinates of the points, which are computed; longitudes are from 0 to 360 degrees, of
-//! gribberish from -180 to 180. The members of gribberish that move rows and columns are refused.
+//! gribberish from -180 to 180. Its `north_up` turns rows around that run to the north; `adjust_longitude_range`, which moves columns, is refused.
 
 mod bits;
 mod complex;
@@ -44,10 +44,9 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
         (Some("longitude"), _) => Subject::Longitudes,
         _ => Subject::Values,
     };
-    for key in ["adjust_longitude_range", "north_up"] {
-        if configuration.boolean(key)? == Some(true) {
-            return Err(CodecError::unsupported(configuration.error(key, "is true")));
-        }
+    let is_north_up = configuration.boolean("north_up")?.unwrap_or(false);
+    if configuration.boolean("adjust_longitude_range")? == Some(true) {
+        return Err(CodecError::unsupported(configuration.error("adjust_longitude_range", "is true")));
     }
     let dtype = configuration.value("dtype").and_then(Value::as_str);
     configuration.finish()?;
@@ -60,7 +59,7 @@ fn build(context: &Context<'_>) -> CodecResult<Codec> {
             context.name
         )));
     }
-    Ok(build_compressor(context, Grib { width, subject }, array.size_bytes))
+    Ok(build_compressor(context, Grib { width, subject, is_north_up }, array.size_bytes))
 }
 
 /// What is read of each point.
@@ -78,9 +77,28 @@ struct Grib {
     /// Bytes of an element.
     width: usize,
     subject: Subject,
+    /// Whether the first row is the northernmost one, whatever the order of the message.
+    is_north_up: bool,
 }
 
 impl Grib {
+    /// Puts rows that follow each other to the north in the reverse order.
+    fn turn_rows(&self, encoded: &[u8], out: &mut [u8]) -> CodecResult<()> {
+        let [_, _, _, _, _, _, _, 2, ..] = encoded else {
+            return Err(CodecError::unsupported(
+                "\"north_up\" for another message than one of edition 2 of GRIB",
+            ));
+        };
+        let row = edition2::northward_row(encoded, out.len() / self.width)?;
+        let Some(row) = row.map(|row| row * self.width).filter(|row| *row > 0) else { return Ok(()) };
+        let rows = out.len() / row;
+        let (first, last) = out.split_at_mut(rows / 2 * row);
+        for (one, other) in first.chunks_exact_mut(row).zip(last.rchunks_exact_mut(row)) {
+            one.swap_with_slice(other);
+        }
+        Ok(())
+    }
+
     fn put_number(&self, number: f64, place: &mut [u8]) {
         match self.width {
             4 => place.copy_from_slice(&(number as f32).to_le_bytes()),
@@ -142,7 +160,8 @@ impl ArrayCompressor for Grib {
                     "coordinates of another message than one of edition 2 of GRIB",
                 ));
             };
-            return self.put_coordinates(edition2::read_grid(encoded, points)?.positions(), out);
+            self.put_coordinates(edition2::read_grid(encoded, points)?.positions(), out)?;
+            return if self.is_north_up { self.turn_rows(encoded, out) } else { Ok(()) };
         }
         let field = match encoded {
             [b'G', b'R', b'I', b'B', _, _, _, 1, ..] => edition1::read(encoded, points)?,
@@ -152,7 +171,8 @@ impl ArrayCompressor for Grib {
             }
             _ => return Err(CodecError::new("the data is not a GRIB message")),
         };
-        self.put(&field, out)
+        self.put(&field, out)?;
+        if self.is_north_up { self.turn_rows(encoded, out) } else { Ok(()) }
     }
 
     fn encode(&self, _: &[u8]) -> CodecResult<Vec<u8>> {
@@ -186,8 +206,31 @@ mod tests {
 
     fn decode_as(subject: Subject, message: &[u8], points: usize) -> CodecResult<Vec<f64>> {
         let mut out = vec![0; 8 * points];
-        Grib { width: 8, subject }.decode(message, &mut out)?;
+        Grib { width: 8, subject, is_north_up: false }.decode(message, &mut out)?;
         Ok(out.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect())
+    }
+
+    #[test]
+    fn rows_that_run_to_the_north_are_turned_around() {
+        let north_up = |message: &[u8]| {
+            let mut out = vec![0; 8 * POINTS];
+            let grib = Grib { width: 8, subject: Subject::Values, is_north_up: true };
+            grib.decode(message, &mut out)?;
+            Ok::<_, CodecError>(
+                out.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect::<Vec<_>>(),
+            )
+        };
+        let plain = decode(DIFFERENCES, POINTS).unwrap();
+        assert_eq!(north_up(DIFFERENCES).unwrap(), plain);
+        // The scanning mode in section 3, which follows 37 bytes.
+        let mut northward = DIFFERENCES.to_vec();
+        assert_eq!((northward[41], northward[108]), (3, 0));
+        northward[108] = 0x40;
+        let turned: Vec<f64> = plain.chunks(40).rev().flatten().copied().collect();
+        assert_eq!((decode(&northward, POINTS).unwrap(), north_up(&northward).unwrap()), (plain, turned));
+        northward[108] = 0x50;
+        assert!(north_up(&northward).unwrap_err().is_unsupported);
+        assert!(north_up(EDITION_1).unwrap_err().is_unsupported);
     }
 
     #[test]
@@ -255,7 +298,6 @@ mod tests {
         for (name, configuration, data_type) in [
             ("grib", json!({"var": "t2m", "dtype": "float32"}), DataType::Float64),
             ("grib", json!({"var": "t2m"}), DataType::Int32),
-            ("gribberish", json!({"north_up": true}), DataType::Float64),
             ("gribberish", json!({"adjust_longitude_range": true}), DataType::Float64),
         ] {
             assert!(build(name, configuration, data_type).unwrap_err().is_unsupported);
