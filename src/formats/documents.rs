@@ -3,18 +3,22 @@
 use super::Subject;
 use crate::error::Result;
 use crate::hierarchy::Node;
-use crate::store::{Info, Posix, join};
+use crate::store::{Info, Posix, Store, join};
 
 /// Returns owner, mode and time of a file that shows a node's documents. In v2 the attributes have a document of their own, and the
 /// sidecar shows both.
 pub fn documents_info(subject: &Subject<'_>) -> Result<Info> {
-    let store = subject.arrays.store_at(subject.path);
-    let mut info = *subject.node.info();
+    node_documents_info(subject.arrays.store_at(subject.path).as_ref(), subject.path, subject.node)
+}
+
+/// As [`documents_info`], of a node in its store.
+pub fn node_documents_info(store: &dyn Store, path: &str, node: &Node) -> Result<Info> {
+    let mut info = *node.info();
     if store.is_remote() {
         // Documents in a remote store have no owners and modes.
         return Ok(info);
     }
-    let document = match subject.node {
+    let document = match node {
         Node::Array { metadata, .. } => &*metadata.document_key,
         Node::Broken { .. } => "",
         Node::Group { metadata, .. } => {
@@ -28,10 +32,10 @@ pub fn documents_info(subject: &Subject<'_>) -> Result<Info> {
         return Ok(info);
     }
     let attributes = match document.strip_suffix("meta") {
-        Some(folder) if folder.is_empty() || folder.ends_with('/') => join(subject.path, "attrs"),
-        _ => join(subject.path, ".zattrs"),
+        Some(folder) if folder.is_empty() || folder.ends_with('/') => join(path, "attrs"),
+        _ => join(path, ".zattrs"),
     };
-    let of_attributes = match (store.head_object(&attributes), subject.node) {
+    let of_attributes = match (store.head_object(&attributes), node) {
         // The sidecar says why the node cannot be read, and does not show its attributes.
         (Err(_), Node::Broken { .. }) => None,
         (of_attributes, _) => of_attributes?,

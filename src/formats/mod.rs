@@ -43,6 +43,7 @@ use std::cell::OnceCell;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::array::{AxisSelection, Layout};
 use crate::error::{Error, Result};
@@ -51,7 +52,7 @@ use crate::metadata::ArrayMetadata;
 use crate::store::{Audience, Info, join};
 use virtual_file::{Segment, VirtualFile};
 
-pub use documents::documents_info;
+pub use documents::{documents_info, node_documents_info};
 pub use geometry::positions::{self, Positions};
 pub use registry::{FORMATS, JSON, find, find_by_any_name, in_folder_of, text_file};
 
@@ -188,6 +189,10 @@ pub trait Surroundings {
     /// Returns whether there is a node at a path, even one that the readers may not read.
     fn is_node(&self, path: &str) -> Result<bool> {
         Ok(self.node(path)?.is_some())
+    }
+    /// Returns when the node was read or compared with the store that is the oldest of those returned until now. `None` if all are current.
+    fn oldest_checked_at(&self) -> Option<Instant> {
+        None
     }
 }
 

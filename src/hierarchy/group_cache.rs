@@ -1,8 +1,7 @@
 //! A cache of the documents of groups, so that looking up a name does not parse the consolidated metadata of every group above it
 //! again. Uses `documents` and `lengths_record`.
 //!
-//! Invariant: the documents of a returned group are unchanged in the store. Those of a remote store are at most as old as the caller
-//! allows.
+//! Invariant: the documents of a returned group are at most as old as the caller allows, or unchanged in the store.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use parking_lot::Mutex;
 use super::documents::{self, Content, DocumentVersions, Documents, Reading};
 use super::lengths_record::{LengthsRecord, RECORD};
 use crate::metadata::{GroupMetadata, ZarrFormat};
-use crate::store::{Store, join};
+use crate::store::{FileId, Store, join};
 
 /// The most folders in the cache.
 const MAX_FOLDERS: usize = 1024;
@@ -22,8 +21,10 @@ const MAX_MEMORY_BYTES: usize = 64 << 20;
 
 #[derive(Clone)]
 struct CachedFolder {
-    /// `None` for a folder without documents in a remote store.
+    /// `None` for a folder without documents.
     group: Option<CachedGroup>,
+    /// The identity of the folder, if the store has one.
+    identity: Option<FileId>,
     checked_at: Instant,
 }
 
@@ -47,8 +48,24 @@ impl CachedFolder {
 pub(super) struct CachedLookup {
     /// The documents, if there are any.
     pub documents: Option<Documents>,
+    /// The identity of the folder, if the store has one.
+    pub identity: Option<FileId>,
     /// When they were read or compared with the store.
     pub at: Instant,
+}
+
+impl CachedLookup {
+    /// Returns the lookup of a folder of a store on this machine in which no document was found.
+    fn nothing(store: &dyn Store, path: &str, at: Instant) -> Self {
+        CachedLookup { documents: None, identity: store.folder_id(path).ok().flatten(), at }
+    }
+}
+
+impl CachedGroup {
+    /// Returns whether its documents are unchanged in a store on this machine, and any later change would show in their versions.
+    fn is_current(&self, store: &dyn Store, path: &str) -> bool {
+        self.is_settled && self.versions.is_current(store, path)
+    }
 }
 
 /// Groups by path.
@@ -71,15 +88,37 @@ impl GroupCache {
             return self.read_many(store, &[path], None, max_age).pop()?.documents;
         }
         let kept = self.folders.lock().get(path).and_then(|kept| kept.group.clone());
-        if let Some(kept) = kept
-            && kept.versions.is_current(store, path)
-        {
+        let at = Instant::now();
+        if let Some(kept) = kept.filter(|kept| kept.is_current(store, path)) {
             return Some(kept.into());
         }
-        let at = Instant::now();
         let documents = documents::read(store, path);
-        self.keep(path, &documents, at, false);
+        // Most nodes are arrays, and have nothing below them.
+        if matches!(documents, Some(Documents { content: Content::Group(_), .. })) {
+            self.keep(
+                path,
+                &CachedLookup { documents: documents.clone(), ..CachedLookup::nothing(store, path, at) },
+            );
+        }
         documents
+    }
+
+    /// Looks at the folder of a group in a store on this machine.
+    fn look(&self, store: &dyn Store, path: &str, max_age: Duration) -> CachedLookup {
+        let kept = self.folders.lock().get(path).cloned();
+        match kept {
+            Some(CachedFolder { group, identity, checked_at }) if checked_at.elapsed() < max_age => {
+                CachedLookup { documents: group.map(Documents::from), identity, at: checked_at }
+            }
+            kept => {
+                let nothing = CachedLookup::nothing(store, path, Instant::now());
+                let kept = kept.and_then(|kept| kept.group).filter(|kept| kept.is_current(store, path));
+                let documents = kept.map(Documents::from).or_else(|| documents::read(store, path));
+                let looked = CachedLookup { documents, ..nothing };
+                self.keep(path, &looked);
+                looked
+            }
+        }
     }
 
     /// As [`GroupCache::read`], for several paths. In a remote store, all documents are requested in one batch, except those that were
@@ -93,8 +132,7 @@ impl GroupCache {
     ) -> Vec<CachedLookup> {
         let at = Instant::now();
         if !store.is_remote() {
-            let read = |path: &&str| CachedLookup { documents: self.read(store, path, max_age), at };
-            return paths.iter().map(read).collect();
+            return paths.iter().map(|path| self.look(store, path, max_age)).collect();
         }
         let kept: Vec<Option<CachedFolder>> = {
             let mut all = self.folders.lock();
@@ -116,14 +154,15 @@ impl GroupCache {
             let group = kept.as_ref().and_then(|kept| kept.group.clone()).map(Documents::from);
             let recent_at = kept.as_ref().map(|kept| kept.checked_at);
             looked.push(match readings.next_if(|(asked, _)| asked == path) {
-                None => CachedLookup { documents: group, at: recent_at.unwrap_or(at) },
+                None => CachedLookup { documents: group, identity: None, at: recent_at.unwrap_or(at) },
                 Some((_, reading)) => {
                     let documents = match reading {
                         Reading::Unchanged => group,
                         Reading::Documents(documents) => documents,
                     };
-                    self.keep(path, &documents, at, true);
-                    CachedLookup { documents, at }
+                    let looked = CachedLookup { documents, identity: None, at };
+                    self.keep(path, &looked);
+                    looked
                 }
             });
         }
@@ -170,30 +209,25 @@ impl GroupCache {
         all.peek(path)?.group.as_ref()?.group.zarr_format
     }
 
-    /// Caches a group. In a remote store, the absence of documents is cached too.
-    fn keep(&self, path: &str, found: &Option<Documents>, checked_at: Instant, is_remote: bool) {
-        let group = match found {
-            Some(Documents { key, content: Content::Group(group), versions })
-                if is_remote || versions.is_settled() =>
-            {
-                let (group, is_settled) = (Arc::clone(group), versions.is_settled());
-                let memory_bytes = group.memory_bytes();
-                Some(CachedGroup {
-                    key: key.clone(),
-                    group,
-                    versions: versions.clone(),
-                    memory_bytes,
-                    is_settled,
-                })
-            }
-            None if is_remote => None,
-            _ => {
+    /// Caches a group, or the absence of documents.
+    fn keep(&self, path: &str, looked: &CachedLookup) {
+        let group = match &looked.documents {
+            Some(Documents { key, content: Content::Group(group), versions }) => Some(CachedGroup {
+                key: key.clone(),
+                group: Arc::clone(group),
+                versions: versions.clone(),
+                memory_bytes: group.memory_bytes(),
+                is_settled: versions.is_settled(),
+            }),
+            None => None,
+            // Nothing is below it.
+            Some(_) => {
                 self.folders.lock().pop(path);
                 return;
             }
         };
         let mut all = self.folders.lock();
-        all.put(path.to_owned(), CachedFolder { group, checked_at });
+        all.put(path.to_owned(), CachedFolder { group, identity: looked.identity, checked_at: looked.at });
         let mut memory_bytes: usize = all.iter().map(|(_, kept)| kept.memory_bytes()).sum();
         while all.len() > MAX_FOLDERS || (memory_bytes > MAX_MEMORY_BYTES && all.len() > 1) {
             let Some((_, least)) = all.pop_lru() else { break };

@@ -77,12 +77,7 @@ impl Lineage {
                 Some(Documents { versions, .. }) => (AncestorKind::Barren, versions),
                 None => (AncestorKind::Undocumented, DocumentVersions::default()),
             };
-            Ancestor {
-                path: (*path).to_owned(),
-                kind,
-                versions,
-                folder: store.folder_id(path).ok().flatten(),
-            }
+            Ancestor { path: (*path).to_owned(), kind, versions, folder: looked.identity }
         };
         let ancestors = paths.iter().zip(looked).map(ancestor).collect();
         Lineage { ancestors, checked_at, lengths: OnceLock::new() }

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use super::lineage::{Lineage, parent};
-use super::tree::{Child, Node, NodeVersion, Tree, version_of_unopened};
+use super::tree::{Checked, Child, Node, NodeVersion, Tree, version_of_unopened};
 use crate::error::{Error, Result};
 use crate::store::join;
 
@@ -21,15 +21,6 @@ pub struct RemoteNode {
     pub node: Node,
     /// Its version.
     pub version: NodeVersion,
-}
-
-/// The outcome of a lookup by path.
-#[derive(Debug)]
-pub struct Found {
-    /// The node, if there is one.
-    pub node: Option<RemoteNode>,
-    /// When it was read.
-    pub checked_at: Instant,
 }
 
 /// The nodes below a group.
@@ -54,12 +45,12 @@ impl RemoteNode {
 
 impl Tree {
     /// Returns the node at a path. Groups above that were last read more than `max_age` ago are read in the same batch.
-    pub fn remote_node(&self, path: &str, max_age: Duration) -> Found {
+    pub fn remote_node(&self, path: &str, max_age: Duration) -> Checked<Option<RemoteNode>> {
         if let Some(member) = self.member(path) {
             return match member.unopened(path, self.store()) {
                 Some(node) => {
                     let version = version_of_unopened(&node);
-                    Found { node: Some(RemoteNode { node, version }), checked_at: Instant::now() }
+                    Checked { found: Some(RemoteNode { node, version }), checked_at: Instant::now() }
                 }
                 None => member.remote_node(path, max_age),
             };
@@ -89,10 +80,10 @@ impl Tree {
         above: &Lineage,
         own: impl FnOnce() -> Option<super::documents::Documents>,
         checked_at: Instant,
-    ) -> Found {
-        let found = self.find_with(path, above, own);
-        let node = found.map(|found| RemoteNode { node: found.remote_node(), version: found.version() });
-        Found { node, checked_at }
+    ) -> Checked<Option<RemoteNode>> {
+        let found = self.find_with(path, above, true, own);
+        let found = found.map(|found| RemoteNode { node: found.remote_node(), version: found.version() });
+        Checked { found, checked_at }
     }
 
     /// Returns the nodes below a group. The documents of the group and of those above are at most `max_age` old.
@@ -149,7 +140,7 @@ impl Tree {
         let mut documents: HashMap<&str, _> = asked.into_iter().zip(looked).collect();
         for (name, path) in names.iter().zip(&paths) {
             let own = || documents.remove(path.as_str()).and_then(|looked| looked.documents);
-            if let Some(found) = self.find_with(path, above, own) {
+            if let Some(found) = self.find_with(path, above, true, own) {
                 let node = RemoteNode { node: found.remote_node(), version: found.version() };
                 nodes.push((name.clone(), node));
             }

@@ -20,13 +20,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 
 use super::documents::{self, Content, DOCUMENT_NAMES, Documents, Fault};
 use super::group_cache::GroupCache;
-use super::lengths_record::RECORD;
 use super::lineage::{ConsolidatedCopy, Lineage, parent};
 use crate::error::{Error, Result};
 use crate::metadata::{ArrayMetadata, Document, GroupMetadata, ZarrFormat};
@@ -112,6 +111,24 @@ impl NodeVersion {
     }
 }
 
+/// What was found, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Checked<T> {
+    /// What was found.
+    pub found: T,
+    /// When the oldest document was read, or compared with the store, that it depends on.
+    pub checked_at: Instant,
+}
+
+/// A node, and how long it may be kept.
+#[derive(Clone, Debug)]
+pub struct FoundNode {
+    /// The node.
+    pub node: Node,
+    /// Whether it may become another one although its documents stay the same, because a command changes lengths in its group.
+    pub is_passing: bool,
+}
+
 /// The hierarchy of one store.
 pub struct Tree {
     store: Arc<dyn Store>,
@@ -131,6 +148,8 @@ pub(super) struct NodeSource {
     info: Option<Info>,
     /// The infos of all documents that the content comes from.
     infos: Vec<Info>,
+    /// As in [`FoundNode`].
+    is_passing: bool,
 }
 
 impl Tree {
@@ -169,9 +188,28 @@ impl Tree {
                 .map_or_else(|| member.node(path), |node| Ok(Some(node)));
         }
         if self.store.is_remote() {
-            return Ok(self.remote_node(path, self.max_age).node.map(|found| found.node));
+            return Ok(self.remote_node(path, self.max_age).found.map(|found| found.node));
         }
         self.node_under(path, &self.above(parent(path)))
+    }
+
+    /// As [`Tree::node`], with groups above that are at most `max_age` old.
+    pub fn node_for(&self, path: &str, max_age: Duration) -> Result<Checked<Option<FoundNode>>> {
+        if let Some(member) = self.member(path) {
+            return match member.unopened(path, &self.store) {
+                Some(node) => {
+                    let found = FoundNode { node, is_passing: false };
+                    Ok(Checked { found: Some(found), checked_at: Instant::now() })
+                }
+                None => member.node_for(path, max_age),
+            };
+        }
+        let above = self.above_for(parent(path), max_age);
+        let checked_at = above.checked_at.min(Instant::now());
+        let Some(found) = self.find(path, &above) else { return Ok(Checked { found: None, checked_at }) };
+        let is_passing = found.is_passing;
+        let node = self.node_of(path, found)?;
+        Ok(Checked { found: Some(FoundNode { node, is_passing }), checked_at })
     }
 
     /// As [`Tree::node`], for a caller that has the lineage already.
@@ -180,9 +218,13 @@ impl Tree {
             let unopened = member.unopened(path, &self.store);
             return unopened.map_or_else(|| member.node_under(path, above), |node| Ok(Some(node)));
         }
-        let Some(found) = self.find(path, above) else { return Ok(None) };
+        self.find(path, above).map(|found| self.node_of(path, found)).transpose()
+    }
+
+    /// Returns a node that was found, with owner, mode and time.
+    fn node_of(&self, path: &str, found: NodeSource) -> Result<Node> {
         if self.store.is_remote() {
-            return Ok(Some(found.remote_node()));
+            return Ok(found.remote_node());
         }
         let folder = self.store.head(path);
         let document = self.store.head_object(&found.key).ok().flatten();
@@ -201,13 +243,13 @@ impl Tree {
                 })?
             }
         };
-        Ok(Some(match found.content {
+        Ok(match found.content {
             Content::Group(metadata) => Node::Group { metadata, info: folder.unwrap_or(info.as_folder()) },
             Content::Array(metadata) => Node::Array { metadata, info: under_folder(info) },
             Content::Broken(Fault { error, size_bytes, document }) => {
                 Node::Broken { error, info: under_folder(info), size_bytes, document }
             }
-        }))
+        })
     }
 
     /// Returns the children of a group, sorted by name; nothing else has children. Opens the documents of these children only.
@@ -277,40 +319,54 @@ impl Tree {
     /// nothing is there. Opens a document only if the node has none of its own. Groups above are not read, so a folder below an array
     /// has a version although it is not a node.
     pub fn version(&self, path: &str) -> Result<Option<NodeVersion>> {
+        Ok(self.version_for(path, Duration::ZERO)?.found)
+    }
+
+    /// As [`Tree::version`], with groups above that are at most `max_age` old.
+    pub fn version_for(&self, path: &str, max_age: Duration) -> Result<Checked<Option<NodeVersion>>> {
+        let now = |found| Ok(Checked { found, checked_at: Instant::now() });
         if !is_key(path) {
-            return Ok(None);
+            return now(None);
         }
         if let Some(member) = self.member(path) {
             return match member.unopened(path, &self.store) {
-                Some(node) => Ok(Some(version_of_unopened(&node))),
-                None => member.version(path),
+                Some(node) => now(Some(version_of_unopened(&node))),
+                None => member.version_for(path, max_age),
             };
         }
         if self.store.is_remote() {
-            return Ok(self.remote_node(path, self.max_age).node.map(|found| found.version));
+            let Checked { found, checked_at } = self.remote_node(path, max_age.max(self.max_age));
+            return Ok(Checked { found: found.map(|found| found.version), checked_at });
         }
-        let mut parts: Vec<Info> = self.store.head(path).ok().flatten().into_iter().collect();
-        if let Ok(Some(documents)) = documents::look(self.store.as_ref(), path) {
+        let began_at = Instant::now();
+        let folder = self.store.head(path);
+        // Nothing can be in a folder that is not there. Programs look up many such names, those of all sidecars for instance.
+        let has_folder = path.is_empty() || !matches!(folder, Ok(None));
+        let mut parts: Vec<Info> = folder.ok().flatten().into_iter().collect();
+        if has_folder && let Ok(Some(documents)) = documents::look(self.store.as_ref(), path) {
             parts.extend(documents);
-            // While it is there, the array has another length than its document says.
-            parts.extend(parent(path).and_then(|group| self.store.head_object(&join(group, RECORD)).ok()?));
-            return Ok(Some(combined(&parts, "")));
+            return Ok(Checked { found: Some(combined(&parts, "")), checked_at: began_at });
         }
-        let Some(found) = self.find(path, &self.above(parent(path))) else { return Ok(None) };
+        let above = self.above_for(parent(path), max_age);
+        let checked_at = above.checked_at.min(began_at);
+        let own = || self.groups.read(self.store.as_ref(), path, max_age);
+        let found = self.find_with(path, &above, has_folder, own);
+        let Some(found) = found else { return Ok(Checked { found: None, checked_at }) };
         parts.extend(self.store.head_object(&found.key).ok().flatten());
         let error = match found.content {
             Content::Broken(fault) => fault.error.to_string(),
             _ => String::new(),
         };
-        Ok(Some(combined(&parts, &error)))
+        Ok(Checked { found: Some(combined(&parts, &error)), checked_at })
     }
 
     /// Returns the node at `path` and all above it; nothing for `None`.
     pub(super) fn above(&self, path: Option<&str>) -> Lineage {
-        self.above_for(path, self.max_age)
+        let max_age = if self.store.is_remote() { self.max_age } else { Duration::ZERO };
+        self.above_for(path, max_age)
     }
 
-    /// As [`Tree::above`], with documents that are at most `max_age` old in a remote store.
+    /// As [`Tree::above`], with documents that are at most `max_age` old.
     pub(super) fn above_for(&self, path: Option<&str>, max_age: Duration) -> Lineage {
         if let Some(member) = path.and_then(|path| self.member(path)) {
             return member.above_for(path, max_age);
@@ -362,28 +418,35 @@ impl Tree {
     }
 
     fn find(&self, path: &str, above: &Lineage) -> Option<NodeSource> {
-        self.find_with(path, above, || self.groups.read(self.store.as_ref(), path, self.max_age))
+        self.find_with(path, above, true, || self.groups.read(self.store.as_ref(), path, self.max_age))
     }
 
-    /// As [`Tree::find`]; `own` reads the node's own documents.
+    /// As [`Tree::find`]; `own` reads the node's own documents. Without `may_have_folder`, the node can only be in consolidated metadata.
     pub(super) fn find_with(
         &self,
         path: &str,
         above: &Lineage,
+        may_have_folder: bool,
         own: impl FnOnce() -> Option<Documents>,
     ) -> Option<NodeSource> {
         let name = path.rsplit('/').next().unwrap_or_default();
         let is_root = path.is_empty();
         if let Some(error) = above.unread().filter(|_| is_key(path) && !is_hidden(name)) {
             let content = Content::Broken(Fault::unread(error.clone()));
-            return Some(NodeSource { content, key: path.to_owned(), info: None, infos: Vec::new() });
+            return Some(NodeSource {
+                content,
+                key: path.to_owned(),
+                info: None,
+                infos: Vec::new(),
+                is_passing: false,
+            });
         }
         if !is_key(path) || !above.is_fertile() || !(is_root || is_node_name(name, above.parent_format())) {
             return None;
         }
         // In a remote store, one document with consolidated metadata saves a request for each node, so it takes precedence.
         let first = self.store.is_remote().then(|| above.copy(path)).flatten();
-        let own = if first.is_none() { own() } else { None };
+        let own = if first.is_none() && may_have_folder { own() } else { None };
         let mut found = match own {
             // Many programs have private folders with such names, which are nodes only if they have a document.
             Some(Documents { content: Content::Broken(fault), .. })
@@ -393,7 +456,8 @@ impl Tree {
             }
             Some(found) => {
                 let (info, infos) = (found.info(), found.versions.infos().collect());
-                let mut source = NodeSource { content: found.content, key: found.key, info, infos };
+                let mut source =
+                    NodeSource { content: found.content, key: found.key, info, infos, is_passing: false };
                 // At a service this would be another request for each array.
                 if !self.store.is_remote() {
                     self.keep_old_length(&mut source, above);
@@ -402,9 +466,16 @@ impl Tree {
             }
             None => match first.or_else(|| above.copy(path)) {
                 Some(copy) => from_copy(copy, path),
+                None if !may_have_folder => return None,
                 None => {
                     let content = self.implicit_group(path, name)?;
-                    NodeSource { content, key: path.to_owned(), info: None, infos: Vec::new() }
+                    NodeSource {
+                        content,
+                        key: path.to_owned(),
+                        info: None,
+                        infos: Vec::new(),
+                        is_passing: false,
+                    }
                 }
             },
         };
@@ -423,7 +494,7 @@ impl Tree {
         if let Some(shape) = record.old_shape(metadata, source.info.as_ref()) {
             *metadata = Arc::new(ArrayMetadata { shape, ..ArrayMetadata::clone(metadata) });
         }
-        source.infos.push(record.info);
+        source.is_passing = true;
     }
 
     fn implicit_group(&self, path: &str, name: &str) -> Option<Content> {
@@ -454,7 +525,13 @@ fn from_copy(copy: ConsolidatedCopy, path: &str) -> NodeSource {
         Some(Err(error)) => Content::Broken(Fault::unread(error)),
         None => Content::Group(Arc::new(group_without_document(path))),
     };
-    NodeSource { content, key: copy.carrier_key, info: copy.carrier, infos: Vec::from_iter(copy.carrier) }
+    NodeSource {
+        content,
+        key: copy.carrier_key,
+        info: copy.carrier,
+        infos: Vec::from_iter(copy.carrier),
+        is_passing: false,
+    }
 }
 
 impl NodeSource {

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::error::Error;
 use crate::formats::JSON;
-use crate::hierarchy::{Child, Found, Node, NodeState, RemoteChildren, RemoteNode, Tree};
+use crate::hierarchy::{Checked, Child, Node, NodeState, RemoteChildren, RemoteNode, Tree};
 use crate::metadata::GroupMetadata;
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::store::{Info, MemberRights, MemberState, ObjectVersion, Store, join, member_name};
@@ -455,22 +455,23 @@ impl NodeCache {
         max_age: Duration,
     ) -> FsResult<Arc<CachedNode>> {
         if self.store_at(path).is_remote() {
-            let Found { node, checked_at } = self.tree.remote_node(path, max_age);
-            return Ok(match node {
+            let Checked { found, checked_at } = self.tree.remote_node(path, max_age);
+            return Ok(match found {
                 Some(found) => self.insert_remote(path, found, checked_at),
                 None => self.insert(path, CachedNode::absent(checked_at)),
             });
         }
-        let read_at = Instant::now();
-        let found = self.tree.version(path)?;
-        let version = found.map(|found| found.version);
+        let Checked { found, checked_at: read_at } = self.tree.version_for(path, max_age)?;
+        let Some(found) = found else { return Ok(self.insert(path, CachedNode::absent(read_at))) };
+        let version = Some(found.version);
         let cached = match previous {
             Some(previous) if previous.version == version && previous.is_settled => {
                 previous.with_read_at(read_at)
             }
             _ => {
-                let is_settled = found.is_none_or(|found| found.is_settled());
-                let node = self.tree.node(path)?.map(Arc::new);
+                let Checked { found: node, checked_at } = self.tree.node_for(path, max_age)?;
+                let is_settled = found.is_settled() && !node.as_ref().is_some_and(|found| found.is_passing);
+                let (node, read_at) = (node.map(|found| Arc::new(found.node)), read_at.min(checked_at));
                 let memory_bytes = node.as_ref().map_or(0, |node| node.memory_bytes());
                 CachedNode {
                     node,
@@ -521,8 +522,12 @@ impl NodeCache {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+    use crate::error::Result;
     use crate::store::MemoryStore;
+    use crate::test_store::{Hook, Hooked, Request};
 
     /// A group with arrays whose attributes take 20 MiB each when they are parsed.
     fn store() -> MemoryStore {
@@ -539,6 +544,50 @@ mod tests {
             store.put(&format!("x{number}/zarr.json"), document.into_bytes()).unwrap();
         }
         store
+    }
+
+    #[derive(Default)]
+    struct Requests(AtomicUsize);
+
+    impl Hook for Requests {
+        fn before(&self, _: &Request<'_>) -> Result<()> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    /// `du` looks up each sidecar by its name, and the store must not be searched for a node of that name.
+    #[test]
+    fn a_name_without_a_folder_costs_one_request() {
+        for is_documented in [true, false] {
+            let objects = MemoryStore::new();
+            if is_documented {
+                objects.put("g/zarr.json", br#"{"zarr_format":3,"node_type":"group"}"#.to_vec()).unwrap();
+            }
+            objects.put("g/a/b/c", Vec::new()).unwrap();
+            let store = Hooked::new(Arc::new(objects), Requests::default());
+            let nodes = NodeCache::new(Tree::new(store.clone()), Duration::from_secs(600));
+            for (name, expected) in [("first.json", None), ("second.json", Some(1))] {
+                let before = store.0.load(Ordering::Relaxed);
+                assert!(nodes.get(&format!("g/{name}"), Blocking::Yes).unwrap().node.is_none());
+                let requests = store.0.load(Ordering::Relaxed) - before;
+                assert!(expected.is_none_or(|expected| requests == expected), "{name}: {requests} requests");
+            }
+            // Whoever opens a file compares all groups above it.
+            let before = store.0.load(Ordering::Relaxed);
+            assert!(nodes.current("g/third.json").unwrap().node.is_none());
+            assert!(store.0.load(Ordering::Relaxed) > before + 3);
+        }
+    }
+
+    /// What depends on an old document of a group expires with that document.
+    #[test]
+    fn the_delays_of_a_node_and_of_the_groups_above_do_not_add_up() {
+        let nodes = NodeCache::new(Tree::new(Arc::new(store())), Duration::from_secs(600));
+        nodes.get("first.json", Blocking::Yes).unwrap();
+        let between = Instant::now();
+        assert!(nodes.get("second.json", Blocking::Yes).unwrap().read_at <= between);
+        assert!(nodes.current("third.json").unwrap().read_at >= between);
     }
 
     /// `ls -lR` of a large store reads each node once.

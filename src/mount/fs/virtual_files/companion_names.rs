@@ -15,7 +15,7 @@ use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::virtual_files::companions::expressed;
 use crate::mount::fs::virtual_files::slices::{self, NamedSlice, SliceFile, SliceNames};
-use crate::mount::fs::virtual_files::subjects::Subjects;
+use crate::mount::fs::virtual_files::subjects::{Freshness, Subjects};
 use crate::mount::fs::virtual_files::views::{self, PlaneFolders};
 use crate::store::join;
 
@@ -337,18 +337,19 @@ impl CompanionNames {
     ) -> FsResult<bool> {
         let cached = self.nodes.get(path, blocking)?;
         let Some(node) = expressed(format, view, &cached, &self.arrays) else { return Ok(false) };
+        let place = CompanionPlace::FormatFolder;
         match format.check {
             None if format.refuses.is_none() => Ok(true),
             None if blocking == Blocking::No => Err(Failure::WouldBlock),
             None => {
                 let Some(shown) = self.arrays.shown(view, node) else { return Ok(false) };
                 let entity = Entity { kind: EntityKind::Array, view: view.cloned(), path: path.into() };
-                let subject = self.subjects.for_entity(&entity, CompanionPlace::FormatFolder, node, &shown);
+                let subject = self.subjects.for_entity(&entity, place, node, &shown, Freshness::Recent);
                 Ok(format.refuses.and_then(|refuses| refuses(&subject)).is_none())
             }
             Some(_) if view.is_some() => Ok(false),
             Some(_) if blocking == Blocking::No => Err(Failure::WouldBlock),
-            Some(check) => Ok(check(&self.subjects.for_node(path, CompanionPlace::FormatFolder, node))?),
+            Some(check) => Ok(check(&self.subjects.for_node(path, place, node, Freshness::Recent))?),
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Inode, InodeTable};
 use crate::mount::fs::node_cache::{CachedNode, NodeCache};
 use crate::mount::fs::parts::MountParts;
-use crate::mount::fs::virtual_files::subjects::Subjects;
+use crate::mount::fs::virtual_files::subjects::{Freshness, Subjects};
 use crate::store::Info;
 
 /// The companion files that have been looked up.
@@ -166,7 +166,7 @@ impl Companions {
             return Err(Failure::WouldBlock);
         }
         let shown = self.arrays.shown(entity.view.as_ref(), node).ok_or(Failure::Errno(libc::ENOENT))?;
-        let subject = self.subjects.for_entity(entity, place, node, &shown);
+        let subject = self.subjects.for_entity(entity, place, node, &shown, Freshness::Recent);
         let info = match (format.info, state.as_ref().and_then(|state| state.info_of(revalidate, node))) {
             (Some(read), None) => Some(read(&subject)?),
             (_, info) => info,
@@ -174,7 +174,7 @@ impl Companions {
         match &mut *state {
             Some(state) if state.is_fresh(revalidate, node) => {}
             Some(state) if state.unchanged(format, &subject, node).is_some() => {
-                state.checked_at = Instant::now();
+                state.checked_at = subject.surroundings.oldest_checked_at().unwrap_or_else(Instant::now);
             }
             state => {
                 let file = self.make(format, &subject, node, state);
@@ -209,7 +209,7 @@ impl Companions {
         {
             return Err(error.clone().into());
         }
-        let subject = self.subjects.for_entity(entity, place, node, &shown);
+        let subject = self.subjects.for_entity(entity, place, node, &shown, Freshness::Now);
         let unchanged = state.as_ref().and_then(|state| state.unchanged(format, &subject, node));
         let file = match unchanged.and_then(|made| made.file.upgrade()) {
             Some(file) => file,
@@ -253,7 +253,7 @@ impl Companions {
         let node =
             expressed(format, entity.view.as_ref(), &cached, &self.arrays).ok_or_else(|| stale.clone())?;
         let shown = self.arrays.shown(entity.view.as_ref(), node).ok_or_else(|| stale.clone())?;
-        let subject = self.subjects.for_entity(entity, place, node, &shown);
+        let subject = self.subjects.for_entity(entity, place, node, &shown, Freshness::Now);
         let file = self.make(format, &subject, node, &mut self.slot(entity).lock())?;
         if file.fingerprint() != fingerprint {
             return Err(stale);
@@ -297,8 +297,9 @@ impl Companions {
         };
         // A failure of the store is temporary.
         if !matches!(outcome, Err(Error::Store { .. } | Error::TimedOut { .. })) {
-            let (node, checked_at) = (Arc::downgrade(node), Instant::now());
-            *state = Some(CompanionState { node, checked_at, info, outcome });
+            // The delays of the nodes around and of this file must not add up.
+            let checked_at = subject.surroundings.oldest_checked_at().unwrap_or_else(Instant::now);
+            *state = Some(CompanionState { node: Arc::downgrade(node), checked_at, info, outcome });
         }
         file
     }

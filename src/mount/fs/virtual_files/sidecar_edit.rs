@@ -29,7 +29,7 @@ use crate::mount::fs::open_file::{
 use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::request::RequestLog;
 use crate::mount::fs::request::gate::RequestGate;
-use crate::mount::fs::virtual_files::subjects::Subjects;
+use crate::mount::fs::virtual_files::subjects::{Freshness, Subjects};
 use crate::mount::journal::Journal;
 use crate::mount::journal::record::{DraftChange, Record};
 
@@ -264,7 +264,7 @@ impl Drafts {
     fn members(&self, entity: &Entity, cached: &CachedNode) -> FsResult<Map<String, Value>> {
         match (entity.kind, &cached.node) {
             (EntityKind::Companion(_, place), Some(node)) => {
-                Ok(sidecar::members(&self.subjects.for_node(&entity.path, place, node))?)
+                Ok(sidecar::members(&self.subjects.for_node(&entity.path, place, node, Freshness::Now))?)
             }
             _ => Err(Failure::Errno(libc::ENOENT)),
         }

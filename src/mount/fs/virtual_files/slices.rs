@@ -18,7 +18,7 @@ use crate::hierarchy::slices::Slice;
 use crate::hierarchy::{Node, View};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::node_cache::NodeCache;
-use crate::mount::fs::virtual_files::subjects::Subjects;
+use crate::mount::fs::virtual_files::subjects::{Freshness, Subjects};
 
 /// The longest file name on Linux. The kernel looks up longer ones in FUSE.
 const MAX_NAME_BYTES: usize = 255;
@@ -111,7 +111,7 @@ impl SliceNames {
         if has_names && blocking == Blocking::No {
             return Err(Failure::WouldBlock);
         }
-        let subject = self.subjects.for_node(path, CompanionPlace::FormatFolder, node);
+        let subject = self.subjects.for_node(path, CompanionPlace::FormatFolder, node, Freshness::Now);
         let slice = match slices::resolve(&subject, index) {
             Ok(slice) => Arc::new(slice),
             Err(Refusal::Failed(error)) => return Err(error.into()),

@@ -3,6 +3,7 @@
 //! This file uses `hierarchy` and `formats`.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
@@ -16,6 +17,15 @@ use crate::mount::fs::error::Blocking;
 use crate::mount::fs::node_cache::NodeCache;
 use crate::mount::fs::parts::MountParts;
 use crate::store::Audience;
+
+/// How old the nodes around a subject may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freshness {
+    /// At most `revalidate`, as what stat(2) and lookups return.
+    Recent,
+    /// Compared with the store now, as what open(2) gives.
+    Now,
+}
 
 /// The nodes and arrays of a mount, as companion files need them.
 pub struct Subjects {
@@ -48,8 +58,14 @@ impl Subjects {
     }
 
     /// Returns the subject of a companion file of a node.
-    pub fn for_node<'a>(&'a self, path: &'a str, place: CompanionPlace, node: &'a Node) -> Subject<'a> {
-        self.subject(None, path, place, node, node)
+    pub fn for_node<'a>(
+        &'a self,
+        path: &'a str,
+        place: CompanionPlace,
+        node: &'a Node,
+        freshness: Freshness,
+    ) -> Subject<'a> {
+        self.subject(None, path, place, node, node, freshness)
     }
 
     /// Returns the subject of a companion file of a node, or of a view of it. `shown` is the node as the view shows it.
@@ -59,8 +75,9 @@ impl Subjects {
         place: CompanionPlace,
         node: &'a Node,
         shown: &'a Node,
+        freshness: Freshness,
     ) -> Subject<'a> {
-        self.subject(entity.view.as_ref(), &entity.path, place, node, shown)
+        self.subject(entity.view.as_ref(), &entity.path, place, node, shown, freshness)
     }
 
     fn subject<'a>(
@@ -70,6 +87,7 @@ impl Subjects {
         place: CompanionPlace,
         node: &'a Node,
         shown: &'a Node,
+        freshness: Freshness,
     ) -> Subject<'a> {
         let audience: Arc<Audience> = Arc::default();
         audience.admit(self.permissions.readers(Some(node)));
@@ -95,7 +113,9 @@ impl Subjects {
                 path,
                 own_view,
                 neighbour_view,
+                freshness,
                 known: Mutex::default(),
+                oldest: Mutex::default(),
             }),
             formats: formats::FORMATS,
             listed: &self.listed,
@@ -103,14 +123,20 @@ impl Subjects {
         }
     }
 
-    /// Returns the node at a path, if all users that may read `reader` may read its documents. Blocks on the store.
-    fn node_for_readers_of(&self, reader: &Node, path: &str) -> Result<Option<Arc<Node>>> {
-        let found = self.nodes.get_for_reader(path).map_err(|failure| failure.into_error(path))?;
-        let Some(node) = found.node.clone() else { return Ok(None) };
-        let documents = formats::documents_info(&self.for_node(path, CompanionPlace::FormatFolder, &node))?;
+    /// Returns what users that may read `reader` see of the node at a path: the node, if all of them may read its documents. Blocks on the
+    /// store.
+    fn node_for_readers_of(&self, reader: &Node, path: &str, freshness: Freshness) -> Result<KnownNode> {
+        let found = match freshness {
+            Freshness::Recent => self.nodes.get(path, Blocking::Yes),
+            Freshness::Now => self.nodes.get_for_reader(path),
+        };
+        let found = found.map_err(|failure| failure.into_error(path))?;
+        let known = KnownNode { path: path.to_owned(), node: None, read_at: found.read_at };
+        let Some(node) = found.node.clone() else { return Ok(known) };
+        let documents = formats::node_documents_info(self.nodes.store_at(path).as_ref(), path, &node)?;
         let node_readers = self.permissions.readers_of(&documents);
         let is_open = self.permissions.readers(Some(reader)).all_may_read(&node_readers);
-        Ok(is_open.then_some(node))
+        Ok(KnownNode { node: is_open.then_some(node), ..known })
     }
 }
 
@@ -123,9 +149,12 @@ struct ReaderSurroundings<'a> {
     own_view: Option<View>,
     /// The view of the nodes next to it.
     neighbour_view: Option<View>,
+    freshness: Freshness,
     /// The nodes that were looked up last. Several formats ask for the same groups above a node, and each answer compares their documents
     /// with the store.
     known: Mutex<Vec<KnownNode>>,
+    /// When the oldest of the nodes that were looked up was read.
+    oldest: Mutex<Option<Instant>>,
 }
 
 /// A node that was looked up for a file.
@@ -133,6 +162,8 @@ struct KnownNode {
     path: String,
     /// `None` if the readers of the file may not see it, or there is none.
     node: Option<Arc<Node>>,
+    /// When it was read or compared with the store.
+    read_at: Instant,
 }
 
 /// How many nodes are known at a time. A file may have thousands of nodes, which must not stay in memory.
@@ -143,12 +174,15 @@ impl ReaderSurroundings<'_> {
         if let Some(known) = self.known.lock().iter().find(|known| known.path == path) {
             return Ok(known.node.clone());
         }
-        let node = self.subjects.node_for_readers_of(self.node, path)?;
+        let found = self.subjects.node_for_readers_of(self.node, path, self.freshness)?;
+        let node = found.node.clone();
+        let mut oldest = self.oldest.lock();
+        *oldest = Some(oldest.map_or(found.read_at, |oldest| oldest.min(found.read_at)));
         let mut known = self.known.lock();
         if known.len() >= MAX_KNOWN {
             known.remove(0);
         }
-        known.push(KnownNode { path: path.to_owned(), node: node.clone() });
+        known.push(found);
         Ok(node)
     }
 }
@@ -192,5 +226,9 @@ impl Surroundings for ReaderSurroundings<'_> {
     fn is_node(&self, path: &str) -> Result<bool> {
         let cached = self.subjects.nodes.get(path, Blocking::Yes);
         Ok(cached.map_err(|failure| failure.into_error(path))?.node.is_some())
+    }
+
+    fn oldest_checked_at(&self) -> Option<Instant> {
+        *self.oldest.lock()
     }
 }
