@@ -125,8 +125,9 @@ pub struct Checked<T> {
 pub struct FoundNode {
     /// The node.
     pub node: Node,
-    /// Whether it may become another one although its documents stay the same, because a command changes lengths in its group.
-    pub is_passing: bool,
+    /// The version of the record of a change of lengths in its group (`lengths_record.rs`). Without the record, the array may have another length
+    /// although its documents are the same.
+    pub lengths_record: Option<ObjectVersion>,
 }
 
 /// The hierarchy of one store.
@@ -149,7 +150,7 @@ pub(super) struct NodeSource {
     /// The infos of all documents that the content comes from.
     infos: Vec<Info>,
     /// As in [`FoundNode`].
-    is_passing: bool,
+    lengths_record: Option<ObjectVersion>,
 }
 
 impl Tree {
@@ -198,7 +199,7 @@ impl Tree {
         if let Some(member) = self.member(path) {
             return match member.unopened(path, &self.store) {
                 Some(node) => {
-                    let found = FoundNode { node, is_passing: false };
+                    let found = FoundNode { node, lengths_record: None };
                     Ok(Checked { found: Some(found), checked_at: Instant::now() })
                 }
                 None => member.node_for(path, max_age),
@@ -207,9 +208,9 @@ impl Tree {
         let above = self.above_for(parent(path), max_age);
         let checked_at = above.checked_at.min(Instant::now());
         let Some(found) = self.find(path, &above) else { return Ok(Checked { found: None, checked_at }) };
-        let is_passing = found.is_passing;
+        let lengths_record = found.lengths_record;
         let node = self.node_of(path, found)?;
-        Ok(Checked { found: Some(FoundNode { node, is_passing }), checked_at })
+        Ok(Checked { found: Some(FoundNode { node, lengths_record }), checked_at })
     }
 
     /// As [`Tree::node`], for a caller that has the lineage already.
@@ -438,7 +439,7 @@ impl Tree {
                 key: path.to_owned(),
                 info: None,
                 infos: Vec::new(),
-                is_passing: false,
+                lengths_record: None,
             });
         }
         if !is_key(path) || !above.is_fertile() || !(is_root || is_node_name(name, above.parent_format())) {
@@ -457,7 +458,7 @@ impl Tree {
             Some(found) => {
                 let (info, infos) = (found.info(), found.versions.infos().collect());
                 let mut source =
-                    NodeSource { content: found.content, key: found.key, info, infos, is_passing: false };
+                    NodeSource { content: found.content, key: found.key, info, infos, lengths_record: None };
                 // At a service this would be another request for each array.
                 if !self.store.is_remote() {
                     self.keep_old_length(&mut source, above);
@@ -474,7 +475,7 @@ impl Tree {
                         key: path.to_owned(),
                         info: None,
                         infos: Vec::new(),
-                        is_passing: false,
+                        lengths_record: None,
                     }
                 }
             },
@@ -494,7 +495,7 @@ impl Tree {
         if let Some(shape) = record.old_shape(metadata, source.info.as_ref()) {
             *metadata = Arc::new(ArrayMetadata { shape, ..ArrayMetadata::clone(metadata) });
         }
-        source.is_passing = true;
+        source.lengths_record = Some(record.info.version);
     }
 
     fn implicit_group(&self, path: &str, name: &str) -> Option<Content> {
@@ -530,7 +531,7 @@ fn from_copy(copy: ConsolidatedCopy, path: &str) -> NodeSource {
         key: copy.carrier_key,
         info: copy.carrier,
         infos: Vec::from_iter(copy.carrier),
-        is_passing: false,
+        lengths_record: None,
     }
 }
 

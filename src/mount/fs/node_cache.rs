@@ -470,7 +470,10 @@ impl NodeCache {
             }
             _ => {
                 let Checked { found: node, checked_at } = self.tree.node_for(path, max_age)?;
-                let is_settled = found.is_settled() && !node.as_ref().is_some_and(|found| found.is_passing);
+                // As long as there is a record of lengths, the node is read again at each look, so that its end is seen.
+                let record = node.as_ref().and_then(|found| found.lengths_record);
+                let is_settled = found.is_settled() && record.is_none();
+                let version = record.map_or(version, |record| Some(ObjectVersion::hashed((version, record))));
                 let (node, read_at) = (node.map(|found| Arc::new(found.node)), read_at.min(checked_at));
                 let memory_bytes = node.as_ref().map_or(0, |node| node.memory_bytes());
                 CachedNode {
