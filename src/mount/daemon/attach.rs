@@ -170,7 +170,8 @@ pub fn logs(options: &Options) -> Vec<(&'static str, PathBuf)> {
 
 /// Fails if one of [`logs`] is inside a store or a mount point, which is canonical.
 pub fn check_logs_apart(logs: &[(&'static str, PathBuf)], outer: &Path) -> Result<()> {
-    let inside = logs.iter().find(|(_, path)| path.starts_with(outer));
+    let is_inside = |path: &Path| path.parent().is_some_and(|folder| folder.starts_with(outer));
+    let inside = logs.iter().find(|(_, path)| is_inside(path));
     inside.map_or(Ok(()), |(what, _)| {
         refuse(format!(
             "the {what} is inside the store or the mount point: give a place outside of {}",
