@@ -47,6 +47,12 @@ fn tiff_files_are_read_as_tifffile_reads_them() {
 }
 
 #[test]
+#[ignore = "full: needs h5py, netCDF4, tifffile and xarray"]
+fn parts_of_files_are_those_of_other_readers() {
+    check("sliced", "h5py netCDF4 tifffile xarray zarr cftime");
+}
+
+#[test]
 #[ignore = "full: needs netCDF4 and xarray"]
 fn files_are_appended_to_all_arrays_at_once() {
     check("append", "netCDF4 xarray zarr");

@@ -362,6 +362,128 @@ def programs():
         run("import", file, fresh(".zarr"), fails=True)
 
 
+def sliced():
+    """Parts of files, against the same parts by xarray, tifffile and NumPy."""
+    import cftime
+    import h5py
+    import netCDF4
+    import tifffile
+    import xarray as xr
+    import zarr
+
+    def part(name, *arguments, group=None):
+        store = fresh(".zarr")
+        assert run("import", *arguments, name, store) == ""
+        return xr.open_zarr(store, group=group, consolidated=False, decode_times=xr.coders.CFDatetimeCoder(use_cftime=True))
+
+    def same(name, read, expected, is_whole=True):
+        if is_whole:
+            assert set(read.variables) == set(expected.variables), (name, set(read.variables), set(expected.variables))
+        for variable in read.variables:
+            theirs = expected.variables[variable]
+            assert read[variable].shape == theirs.shape, (name, variable, read[variable].shape, theirs.shape)
+            equal_values(f"{name} {variable}", read.variables[variable], theirs)
+            equal_attributes(f"{name} {variable}", read[variable].attrs, theirs.attrs)
+
+    indices = {
+        "0:10,:,3": lambda a: a[0:10, :, 3], "-1": lambda a: a[-1], "...,::-2": lambda a: a[..., ::-2], "11:2:-4,1:3": lambda a: a[11:2:-4, 1:3],
+        "::5,::3,::2": lambda a: a[::5, ::3, ::2], "4,2,1": lambda a: a[4, 2, 1], "5:2": lambda a: a[5:2], ":,-1,::-1": lambda a: a[:, -1, ::-1],
+    }
+    time = "360_day"
+    labels = {
+        "time=2001-03:2001-06": {"time": slice("2001-03", "2001-06")}, "lat=-30:30": {"lat": slice(-30, 30)}, "time=2001-05": {"time": "2001-05"},
+        "lat=-30:30,lon=60:240:2": {"lat": slice(-30, 30), "lon": slice(60, 240, 2)}, "lon=120": {"lon": 120.0},
+    }
+    nearest = {"lat=~20,lon=~100": {"lat": 20, "lon": 100}, "time=~2001-04-20": {"time": cftime.Datetime360Day(2001, 4, 20)}}
+    chunks = {"t2m": (5, 2, 6), "rain": (1, 5, 6), "wind": (12, 3, 2)}
+    for form, unlimited in (("NETCDF3_64BIT_OFFSET", ("time",)), ("NETCDF3_CLASSIC", ()), ("NETCDF4", ("time",)), ("NETCDF4", "chunks")):
+        file = fresh(".nc")
+        data = dataset(time)
+        if unlimited == "chunks":
+            # xarray reads the texts that it wrote as single characters.
+            write(file, data.drop_vars("name"), format=form, engine="netcdf4", encoding={name: {"chunksizes": sizes, "zlib": True} for name, sizes in chunks.items()})
+        else:
+            with netCDF4.Dataset(file, "w", format=form) as out:
+                fill(out, data, unlimited=unlimited)
+        with xr.open_dataset(file, decode_times=xr.coders.CFDatetimeCoder(use_cftime=True)) as whole:
+            whole = whole.load()
+            for number, (text, index) in enumerate(indices.items()):
+                name, store = ("t2m", "wind", "rain")[number % 3], fresh(".zarr")
+                run("import", f"{file}:/{name}[{text}]", store, name, "--new")
+                with xr.open_zarr(store, consolidated=False) as read:
+                    same(f"{file} {name}[{text}]", read, xr.Dataset({name: index(whole[name])}).drop_vars(["time", "lat", "lon"], errors="ignore"))
+            for text, selected in [*labels.items(), *nearest.items()]:
+                method = "nearest" if text in nearest else None
+                expected = whole.sel(selected, method=method)
+                same(f"{file}[{text}]", part(f"{file}[{text}]"), expected)
+                if set(selected) <= set(whole["t2m"].dims):
+                    store = fresh(".zarr")
+                    run("import", f"{file}:/t2m[{text}]", store, "t2m", "--new")
+                    with xr.open_zarr(store, consolidated=False) as read:
+                        same(f"{file} t2m[{text}]", read, xr.Dataset({"t2m": expected["t2m"].variable}))
+        # A part is appended to another one.
+        store = fresh(".zarr")
+        run("import", f"{file}[time=2001-01:2001-06]", store)
+        assert "was 6 long and is 12 long now" in run("import", "--append", "time", f"{file}[time=2001-07:]", store)
+        with xr.open_zarr(store, consolidated=False, decode_times=xr.coders.CFDatetimeCoder(use_cftime=True)) as read:
+            same(store, read, whole)
+        for text, code, reason in (
+            (f"{file}:/t2m[99]", 2, "index 99 is out of bounds for axis 0 with size 12"), (f"{file}:/t2m[a]", 2, "'a' is not an index"),
+            (f"{file}:/t2m[lat=1:2]", 2, "'lat' has nothing at '1:2'"), (f"{file}[0:3]", 2, "the dimensions of a group have names"),
+            (f"{file}[level=3]", 2, "no dimension 'level'"), (f"{file}:/none[3]", 2, "has no group or variable 'none'"),
+            (f"{file}:/t2m[1,2,3,4]", 2, "4 indices for an array with 3 axes"), (f"{file}[time=x]", 2, "'time'"),
+        ):
+            store = fresh(".zarr")
+            done = subprocess.run([PROGRAM, "import", text, store], capture_output=True, text=True, timeout=60)
+            assert done.returncode == code and done.stderr.count("\n") == 1 and reason in done.stderr, (text, done)
+            assert not os.path.exists(store), text
+    # Names that end in a bracket win.
+    os.rename(file, "odd[1].nc")
+    with xr.open_zarr((run("import", "odd[1].nc:/t2m[0]", "odd.zarr", "t2m", "--new"), "odd.zarr")[1], consolidated=False) as read:
+        assert read["t2m"].shape == (5, 6)
+    os.rename("odd[1].nc", "whole[0]")
+    run("import", "whole[0]", "whole.zarr")
+    assert zarr.open_array("whole.zarr", path="t2m").shape == (12, 5, 6)
+    rng = np.random.default_rng(9)
+    big = rng.integers(0, 1000, (300, 200)).astype("i4")
+    file = fresh(".h5")
+    with h5py.File(file, "w") as out:
+        out.create_dataset("g/big", data=big, chunks=(64, 48), compression="gzip")
+        out.create_dataset("g/flat", data=big)
+        out.create_dataset("g/big[3]", data=big[:4])
+        out["g/texts"] = ["x", "yy", "größer"]
+    for name in ("big", "flat"):
+        for text, expected in (("10:290:70,5:", big[10:290:70, 5:]), ("::-1,::3", big[::-1, ::3]), (":,199", big[:, 199]), ("::65,::49", big[::65, ::49])):
+            store = fresh(".zarr")
+            run("import", f"{file}:/g/{name}[{text}]", store)
+            np.testing.assert_array_equal(zarr.open_array(store)[...], expected, err_msg=f"{name}[{text}]")
+    run("import", f"{file}:/g/big[3]", "bracket.zarr")
+    run("import", f"{file}:/g/big[3][::2,1]", "brackets.zarr")
+    run("import", f"{file}:/g/texts[2:0:-1]", "texts.zarr")
+    np.testing.assert_array_equal(zarr.open_array("bracket.zarr")[...], big[:4])
+    np.testing.assert_array_equal(zarr.open_array("brackets.zarr")[...], big[:4][::2, 1])
+    assert list(zarr.open_array("texts.zarr")[...]) == ["größer", "yy"]
+    pages = rng.integers(0, 65535, (5, 70, 90)).astype("u2")
+    tifffile.imwrite("pages.tif", pages, photometric="minisblack", compression="zlib", metadata=None, rowsperstrip=7)
+    for text, expected in (("1:4,::3,10", pages[1:4, ::3, 10]), ("page=2", pages[2]), ("-1,60:5:-1", pages[-1, 60:5:-1]), ("::2,x=3:9", pages[::2, :, 3:9])):
+        store = fresh(".zarr")
+        run("import", f"pages.tif[{text}]", store)
+        np.testing.assert_array_equal(zarr.open_array(store)[...], expected, err_msg=text)
+    cube = rng.normal(size=(40, 30, 20)).astype(">f4")
+    np.save("c.npy", cube)
+    np.save("f.npy", np.asfortranarray(cube))
+    cube.tofile("raw")
+    for text, expected in (("3:30:4,:,5", cube[3:30:4, :, 5]), ("::-1,2", cube[::-1, 2]), ("...,::7", cube[..., ::7]), ("b=3:7", cube[:, 3:7]), ("1,2,3", cube[1, 2, 3]), ("9:3", cube[9:3])):
+        for source, options in (("c.npy", []), ("f.npy", []), ("raw", ["--shape", "40,30,20", "--dtype", ">f4"])):
+            store = fresh(".zarr")
+            run("import", "--dims", "a,b,c", *options, f"{source}[{text}]", store, "v", "--new")
+            read = zarr.open_array(store, path="v")
+            np.testing.assert_array_equal(read[...], expected, err_msg=f"{source}[{text}]")
+            assert len(read.metadata.dimension_names or ()) == expected.ndim
+    done = subprocess.run([PROGRAM, "import", "/dev/stdin[0:3]", "stream.zarr", "x"], input=open("c.npy", "rb").read(), capture_output=True)
+    assert done.returncode == 2 and b"a stream is read" in done.stderr and done.stderr.count(b"\n") == 1, done
+
+
 def append():
     import netCDF4
     import xarray as xr
@@ -475,5 +597,5 @@ def refused():
 
 
 for what in WHAT.split(","):
-    {"classic": classic, "hdf5": hdf5, "tiff": tiff, "append": append, "programs": programs, "refused": refused}[what]()
+    {"classic": classic, "hdf5": hdf5, "tiff": tiff, "sliced": sliced, "append": append, "programs": programs, "refused": refused}[what]()
 print(f"{count} files")

@@ -269,10 +269,15 @@ impl StorageArguments {
             shards: list(&self.shards),
             codecs: self.codecs.as_deref(),
             fill_value: self.fill_value.as_deref(),
-            dimension_names: self.dims.as_deref().map(dimension_names),
+            dimension_names: self.dimension_names(),
             attributes: attributes.to_vec(),
         };
         spec.documents().map_err(refused)
+    }
+
+    /// Returns the dimension names that were given.
+    pub fn dimension_names(&self) -> Option<Vec<Option<String>>> {
+        self.dims.as_deref().map(dimension_names)
     }
 
     /// Warns if the new array has no dimension names and other arrays of its group have. A remote store is not asked.

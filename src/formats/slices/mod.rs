@@ -23,6 +23,7 @@ use crate::store::join;
 use coordinates::{Coordinates, Dimension};
 use index::{Index, Name};
 use labels::Labels;
+pub use labels::MAX_LABELS;
 pub use refusal::Refusal;
 
 /// Splits a name with an index into the name and the text between the brackets; `None` without an index.
@@ -43,6 +44,11 @@ pub fn resolve(subject: &Subject<'_>, text: &str) -> Result<Slice, Refusal> {
 /// Returns whether reading this index may need arrays other than the sliced one.
 pub fn has_names(text: &str) -> bool {
     text.contains('=')
+}
+
+/// Returns the dimensions that an index names.
+pub fn names(text: &str) -> Result<Vec<String>, Refusal> {
+    Ok(Index::parse(text)?.names.into_iter().map(|name| name.name).collect())
 }
 
 fn of_array(

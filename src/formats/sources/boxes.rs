@@ -20,6 +20,12 @@ pub struct ElementBox {
 }
 
 impl ElementBox {
+    /// Returns the box with indices that count from an origin.
+    pub fn relative_to(&self, origin: &[u64]) -> ElementBox {
+        let start = self.start.iter().zip(origin).map(|(start, origin)| start - origin).collect();
+        ElementBox { start, count: self.count.clone() }
+    }
+
     /// Fails if the elements of the box, of `item_bytes` each, would take too much memory. `path` is the variable's in the file `name`.
     pub fn check_size(&self, item_bytes: u64, path: &str, name: &str) -> Result<()> {
         let bytes = self.count.iter().fold(item_bytes, |bytes, &count| bytes.saturating_mul(count));
@@ -83,7 +89,11 @@ pub struct Destination {
 impl Destination {
     /// Places a variable in an array of a shape, from `origin` on.
     pub fn new(variable: &SourceVariable, shape: &[u64], origin: &[u64]) -> Self {
-        let item_bytes = variable.item_bytes();
+        Destination::for_items(variable.item_bytes(), shape, origin)
+    }
+
+    /// Places elements of `item_bytes` each in an array of a shape, from `origin` on.
+    pub fn for_items(item_bytes: u64, shape: &[u64], origin: &[u64]) -> Self {
         let mut strides = vec![item_bytes; shape.len()];
         let mut stride = item_bytes;
         for (place, &length) in strides.iter_mut().zip(shape).rev() {

@@ -1,8 +1,9 @@
 //! Files of other formats whose variables `zarrfs import` brings in: netCDF, HDF5 and TIFF.
 //!
-//! Uses `array`, `metadata` and `error`. A [`SourceFile`] has the groups and variables of a file as they become nodes: names, shapes, types
-//! and attributes, which are those that xarray writes for the same file. Elements are read in boxes, so that memory does not grow with a
-//! variable.
+//! Uses `array`, `metadata`, `error`, and the slices of `hierarchy`. A [`SourceFile`] has the groups and variables of a file as they become
+//! nodes: names, shapes, types and attributes, which are those that xarray writes for the same file. Elements are read in boxes, so that
+//! memory does not grow with a variable. Variables may be parts of those in the file (`sliced.rs`), and so may the elements of a flat
+//! file (`flat_slice.rs`).
 //!
 //! The readers are crates in pure Rust. `netcdf-reader` and `hdf5-reader` (one project, since 2026 with fuzzing and with references of
 //! netCDF-C and h5py as tests) bound their allocations by the file, read hyperslabs, and need no other build tools. `hdf5-metno` binds the C
@@ -16,8 +17,10 @@
 mod attributes;
 mod boxes;
 mod classic;
+mod flat_slice;
 mod hdf5;
 mod open;
+mod sliced;
 mod source_file;
 #[cfg(test)]
 mod tests;
@@ -25,6 +28,8 @@ mod tiff;
 mod variable;
 
 pub use boxes::ElementBox;
+pub use flat_slice::FlatSlice;
 pub use open::{is_known, open};
+pub use sliced::VariableSlice;
 pub use source_file::SourceFile;
 pub use variable::{Attribute, MissingValue, SourceGroup, SourceVariable};

@@ -63,6 +63,12 @@ impl SourceFile {
         }
     }
 
+    /// Returns whether a group or variable has this path.
+    pub fn has_node(&self, path: &str) -> bool {
+        let groups = self.groups.iter().map(|group| &group.path);
+        groups.chain(self.variables.iter().map(|variable| &variable.path)).any(|known| known == path)
+    }
+
     /// Keeps only wanted variables, and of all nodes only what is at or below a path, which is left out of their paths then.
     pub fn select(mut self, path: &str, is_wanted: &dyn Fn(&str) -> bool) -> Result<SourceFile> {
         let path = path.trim_matches('/');

@@ -10,14 +10,17 @@ use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use indicatif::ProgressBar;
-use zarrfs::array::{Array, ImportSource, Layout, Order};
+use zarrfs::array::{Array, AxisSelection, ImportSource, Layout, Order};
 use zarrfs::error::{Error, Result};
 use zarrfs::formats::npy;
+use zarrfs::formats::sources::FlatSlice;
 use zarrfs::hierarchy::author::NewArray;
-use zarrfs::metadata::author::ElementType;
+use zarrfs::metadata::ZarrFormat;
+use zarrfs::metadata::author::{ArraySpec, ElementType};
 
 use super::Arguments;
 use super::input::Input;
+use super::slices::axes_of_array;
 use crate::cli::commands::authoring::create::check;
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::nodes::new_array::refused;
@@ -36,16 +39,22 @@ struct Source {
     shape: Vec<u64>,
     element: ElementType,
     order: Order,
+    /// Which elements of the file they are; `None` for all.
+    slice: Option<FlatSlice>,
 }
 
 impl Arguments {
     /// Imports the elements.
-    pub fn import_elements(&self, file: Input) -> Outcome {
+    pub fn import_elements(&self, file: Input, index: Option<&str>) -> Outcome {
         let path = self
             .path
             .as_deref()
             .ok_or_else(|| Exit::Usage("PATH is missing: the path of the new array in STORE".to_owned()))?;
-        let source = self.source(file)?;
+        let mut source = self.source(file)?;
+        let mut storage = self.storage.clone();
+        if let Some(index) = index {
+            storage.dims = self.slice(&mut source, index)?;
+        }
         let byte_order = match source.element.byte_order() {
             Some(byte_order) => byte_order,
             None => {
@@ -56,11 +65,11 @@ impl Arguments {
         if let Some(zarr_format) = self.node.format_in_new_store() {
             // An array that cannot be made leaves no new store behind.
             let attributes = self.node.attributes()?;
-            self.storage.documents((zarr_format, &attributes), &source.shape, &source.element)?;
+            storage.documents((zarr_format, &attributes), &source.shape, &source.element)?;
         }
         let destination = self.node.destination(&self.store, path)?;
-        self.storage.warn_without_names(&destination);
-        let documents = self.storage.documents(destination.node(), &source.shape, &source.element)?;
+        storage.warn_without_names(&destination);
+        let documents = storage.documents(destination.node(), &source.shape, &source.element)?;
         check(&destination.store, &destination.place.path, &documents)?;
         let layout = Layout { order: source.order, byte_order };
         let engine = self.engine();
@@ -78,7 +87,7 @@ impl Arguments {
                 OrderChoice::F => Order::F,
             };
             let element = ElementType::parse(dtype).map_err(refused)?;
-            return Ok(Source { name, file, shape: shape.0.clone(), element, order });
+            return Ok(Source { name, file, shape: shape.0.clone(), element, order, slice: None });
         }
         let header = match &mut file {
             Input::File { file, start, left_bytes } => {
@@ -90,7 +99,39 @@ impl Arguments {
         };
         let element = ElementType::parse(&header.descr.to_string()).map_err(refused)?;
         let order = if header.is_fortran_order { Order::F } else { Order::C };
-        Ok(Source { name, file, shape: header.shape, element, order })
+        Ok(Source { name, file, shape: header.shape, element, order, slice: None })
+    }
+
+    /// Makes the elements a part of themselves. Returns the names of the remaining dimensions.
+    fn slice(&self, source: &mut Source, index: &str) -> Outcome<Option<String>> {
+        let names = self.storage.dimension_names();
+        let spec = ArraySpec {
+            zarr_format: ZarrFormat::V3,
+            shape: source.shape.clone(),
+            element: source.element.clone(),
+            chunks: None,
+            shards: None,
+            codecs: None,
+            fill_value: None,
+            dimension_names: names.clone(),
+            attributes: Vec::new(),
+        };
+        let axes = axes_of_array(&self.engine(), &spec, index)?;
+        let mut lengths = source.shape.clone();
+        let mut selection: Vec<AxisSelection> = axes.iter().map(|part| part.selection).collect();
+        if source.order == Order::F {
+            // In the file the first axis varies fastest.
+            lengths.reverse();
+            selection.reverse();
+        }
+        let item_bytes = source.element.data_type.item_size().unwrap_or(1) as u64;
+        let slice = FlatSlice::new(item_bytes, &lengths, &selection);
+        source.slice =
+            Some(slice.ok_or_else(|| Exit::Usage(format!("{}: the array is too long", source.name)))?);
+        source.shape = axes.iter().filter(|part| !part.is_dropped).map(|part| part.selection.count).collect();
+        let kept = names.iter().flatten().zip(&axes).filter(|(_, part)| !part.is_dropped);
+        let kept: Vec<&str> = kept.map(|(name, _)| name.as_deref().unwrap_or_default()).collect();
+        Ok(kept.iter().any(|name| !name.is_empty()).then(|| kept.join(",")))
     }
 }
 
@@ -99,13 +140,20 @@ struct FileElements<'a> {
     name: &'a str,
     file: &'a File,
     start: u64,
+    slice: Option<&'a FlatSlice>,
     bar: &'a ProgressBar,
 }
 
 impl ImportSource for FileElements<'_> {
     fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        let read = self.file.read_exact_at(bytes, self.start + offset);
-        read.map_err(|error| Error::store(self.name, "read", error))
+        let read_at = |offset: u64, bytes: &mut [u8]| {
+            let read = self.file.read_exact_at(bytes, self.start + offset);
+            read.map_err(|error| Error::store(self.name, "read", error))
+        };
+        match self.slice {
+            Some(slice) => slice.read(offset, bytes, &read_at),
+            None => read_at(offset, bytes),
+        }
     }
 
     fn record_progress(&self, bytes: u64) {
@@ -116,14 +164,17 @@ impl ImportSource for FileElements<'_> {
 /// Writes and stores all elements.
 fn write(array: &Array, source: Source) -> Result<()> {
     let wanted = array.size_bytes();
-    let Source { name, file, .. } = source;
+    let Source { name, file, slice, .. } = source;
+    let slice = slice.as_ref();
+    let whole = slice.map_or(wanted, |slice| slice.whole_bytes);
     let bar = progress::bytes(wanted, true);
     let written = match file {
-        Input::File { left_bytes, .. } if left_bytes != wanted => {
-            return Err(wrong_size(&name, left_bytes, wanted));
+        Input::File { left_bytes, .. } if left_bytes != whole => {
+            return Err(wrong_size(&name, left_bytes, whole));
         }
         Input::File { file, start, .. } => {
-            array.writer().store_all_elements(&FileElements { name: &name, file: &file, start, bar: &bar })
+            let elements = FileElements { name: &name, file: &file, start, slice, bar: &bar };
+            array.writer().store_all_elements(&elements)
         }
         Input::Stream(stream) => write_stream(array, (name, stream), wanted, &bar),
     };

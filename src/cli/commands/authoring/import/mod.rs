@@ -1,27 +1,27 @@
 //! `zarrfs import FILE STORE [PATH]`: brings in the data of a file of another format.
 //!
 //! `elements.rs` makes one array of an .npy file or of raw elements. `variables.rs` makes a group of the variables of netCDF, HDF5 and TIFF, and
-//! `append.rs` appends them to the arrays of a group.
+//! `append.rs` appends them to the arrays of a group. `slices.rs` finds the part that `FILE[INDEX]` names.
 
 mod append;
 mod elements;
 mod input;
+mod slices;
 mod variables;
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
 use zarrfs::array::{Engine, EngineOptions};
-use zarrfs::formats::sources;
+use zarrfs::formats::sources::{self, SourceFile};
 
 use crate::cli::exit::{Exit, Outcome};
 use crate::cli::log;
 use crate::cli::nodes::new_array::{Lengths, NodeArguments, StorageArguments, lengths};
 use crate::cli::options::{CacheArguments, LogArguments, OrderChoice};
-use input::Input;
+use input::{Input, NamedFile};
 
 /// The most bytes of a stream that say what is in it.
 const MAGIC_BYTES: u64 = 8;
@@ -35,6 +35,9 @@ Examples:
   zarrfs import --append time year2002.nc data.zarr
   # One group of an HDF5 file, into a store that exists
   zarrfs import run.h5:/entry/detector data.zarr detector
+  # A part of a variable, and a year of all variables
+  zarrfs import 'climate.nc:/t2m[0:10,:,3]' part.zarr
+  zarrfs import 'climate.nc[time=2001,lat=-30:30]' tropics.zarr
   # An image
   zarrfs import cells.tif images.zarr cells
   # An npy file, in a new store
@@ -45,12 +48,13 @@ Examples:
 /// Create arrays from netCDF, HDF5, TIFF, .npy or raw elements
 ///
 /// Of netCDF and HDF5 files every group and variable comes in, with attributes and dimension names; packed values stay packed. With
-/// --shape and --dtype the file holds raw elements. --cache-size bounds the memory. In a folder store the new node appears in one step
+/// --shape and --dtype the file holds raw elements. An index after FILE or PATH imports a part: NumPy's indices by axis ([0:10,:,3]),
+/// coordinates by name ([time=2001-03:2001-06,lat=-30:30]). --cache-size bounds the memory. In a folder store the new node appears in one step
 /// when all of it is stored. An interrupted import leaves nothing visible, and the next command that writes there removes what is left.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// The file, and with :/PATH a group or variable in it; - for standard input (.npy and raw elements)
+    /// The file, and with :/PATH a group or variable in it, and with [INDEX] a part; - for standard input (.npy and raw elements)
     #[arg(value_name = "FILE")]
     file: String,
 
@@ -99,25 +103,22 @@ impl Arguments {
     /// Imports the file.
     pub fn run(self) -> Outcome {
         log::start(&self.log)?;
-        let (input, inside) = self.input()?;
+        let named = NamedFile::parse(&self.file);
+        let input = self.input(&named)?;
         if let Input::File { file, .. } = &input
             && self.shape.is_none()
+            && let Some(source) = self.variables(file, &named)?
         {
-            let inside = inside.trim_matches('/');
-            let is_wanted = |path: &str| is_at_or_below(path, inside) && !self.is_excluded(path);
-            if let Some(source) = sources::open(file, &self.file, &is_wanted)? {
-                let source = source.select(inside, &is_wanted)?;
-                return match &self.append {
-                    Some(dimension) => self.append(source, dimension),
-                    None => self.import_variables(source),
-                };
-            }
+            return match &self.append {
+                Some(dimension) => self.append(source, dimension),
+                None => self.import_variables(source),
+            };
         }
-        if self.append.is_some() || !self.exclude.is_empty() || !inside.is_empty() {
+        if self.append.is_some() || !self.exclude.is_empty() || !named.inside.is_empty() {
             let sentence = "it is not a netCDF, HDF5 or TIFF file, which have variables";
             return Err(Exit::Usage(format!("{}: {sentence}", self.file)));
         }
-        self.import_elements(input)
+        self.import_elements(input, named.index)
     }
 
     fn is_excluded(&self, path: &str) -> bool {
@@ -133,26 +134,52 @@ impl Arguments {
         Engine::with_options(EngineOptions { dirty_limit_bytes, writeback_delay: None, ..options })
     }
 
-    /// Opens the file, and returns the path inside it.
-    fn input(&self) -> Outcome<(Input, &str)> {
-        if self.file == "-" {
-            return Ok((self.stream(Box::new(std::io::stdin()))?, ""));
-        }
-        // A file with a colon in its name wins.
-        let (name, inside) = match self.file.rsplit_once(":/") {
-            Some((name, inside)) if !Path::new(&self.file).exists() => (name, inside),
-            _ => (self.file.as_str(), ""),
+    /// Returns the wanted variables, and of these the wanted parts; `None` if the file is not one that has variables.
+    fn variables(&self, file: &File, named: &NamedFile<'_>) -> Outcome<Option<SourceFile>> {
+        let is_wanted = |path: &str| {
+            named.candidates().any(|above| is_at_or_below(path, above)) && !self.is_excluded(path)
         };
+        let coordinates = slices::coordinate_paths(named);
+        let is_read = |path: &str| is_wanted(path) || coordinates.iter().any(|known| known == path);
+        let Some(mut source) = sources::open(file, &self.file, &is_read)? else { return Ok(None) };
+        let mut inside = named.inside;
+        match named.index {
+            // A node with exactly this name wins over an index.
+            Some(_) if !named.inside_whole.is_empty() && source.has_node(named.inside_whole) => {
+                inside = named.inside_whole;
+            }
+            Some(index) => source = self.sliced(source, inside, index)?,
+            None => {}
+        }
+        let is_wanted = |path: &str| is_at_or_below(path, inside) && !self.is_excluded(path);
+        Ok(Some(source.select(inside, &is_wanted)?))
+    }
+
+    /// Opens the file.
+    fn input(&self, named: &NamedFile<'_>) -> Outcome<Input> {
+        let name = named.file;
         let failed = |error: std::io::Error| Exit::Failed(format!("cannot read {name}: {error}"));
-        let file = File::open(name).map_err(failed)?;
-        let metadata = file.metadata().map_err(failed)?;
-        if metadata.is_dir() {
-            return Err(Exit::Usage(format!("{name} is a folder: name a netCDF, HDF5, TIFF or .npy file")));
+        let input = if name == "-" {
+            self.stream(Box::new(std::io::stdin()))?
+        } else {
+            let file = File::open(name).map_err(failed)?;
+            let metadata = file.metadata().map_err(failed)?;
+            if metadata.is_dir() {
+                return Err(Exit::Usage(format!(
+                    "{name} is a folder: name a netCDF, HDF5, TIFF or .npy file"
+                )));
+            }
+            if metadata.is_file() {
+                return Ok(Input::File { file, start: 0, left_bytes: metadata.len() });
+            }
+            self.stream(Box::new(file))?
+        };
+        if named.index.is_some() {
+            let sentence =
+                "a stream is read in order and as a whole: save it to a file, and import a part of that";
+            return Err(Exit::Usage(format!("{}: {sentence}", self.file)));
         }
-        if metadata.is_file() {
-            return Ok((Input::File { file, start: 0, left_bytes: metadata.len() }, inside));
-        }
-        Ok((self.stream(Box::new(file))?, inside))
+        Ok(input)
     }
 
     /// Refuses a stream of a file that is not read in order.

@@ -117,27 +117,12 @@ impl Arguments {
             let sentence = "the file has its own dimension names and values of missing elements";
             return Err(Exit::Usage(format!("--dims and --fill-value do not apply: {sentence}")));
         }
-        let mut attributes = [variable.attributes.as_slice(), own].concat();
-        let fill_value = variable.missing.as_ref().and_then(|missing| missing.fill_value.clone());
-        let fill_value = match zarr_format {
-            // xarray takes v2's fill value for the attribute.
-            ZarrFormat::V2 => Some(fill_value.unwrap_or_else(|| "null".to_owned())),
-            _ => fill_value,
-        };
-        if let (Some(missing), ZarrFormat::V3) = (&variable.missing, zarr_format) {
-            attributes.push(("_FillValue".to_owned(), missing.attribute.clone()));
+        let mut spec = array_spec(variable, zarr_format, own)?;
+        if let Some(chunks) = &storage.chunks {
+            spec.chunks = Some(chunks.0.clone());
         }
-        let spec = ArraySpec {
-            zarr_format,
-            shape: variable.shape.clone(),
-            element: ElementType::from_data_type(variable.element.data_type.clone()).map_err(refused)?,
-            chunks: Some(storage.chunks.as_ref().map_or_else(|| chunks(variable), |chunks| chunks.0.clone())),
-            shards: storage.shards.as_ref().map(|shards| shards.0.clone()),
-            codecs: storage.codecs.as_deref(),
-            fill_value: fill_value.as_deref(),
-            dimension_names: Some(variable.dimensions.iter().cloned().map(Some).collect()),
-            attributes,
-        };
+        spec.shards = storage.shards.as_ref().map(|shards| shards.0.clone());
+        spec.codecs = storage.codecs.as_deref();
         spec.documents().map_err(|error| refused(error.within(&variable.path)))
     }
 
@@ -174,6 +159,35 @@ impl Arguments {
         let place = place(&store, "")?;
         Ok(Target { store, place, zarr_format, prefix })
     }
+}
+
+/// Returns the array that a variable becomes, with `own` attributes added.
+pub fn array_spec<'a>(
+    variable: &'a SourceVariable,
+    zarr_format: ZarrFormat,
+    own: &[Attribute],
+) -> Outcome<ArraySpec<'a>> {
+    let mut attributes = [variable.attributes.as_slice(), own].concat();
+    let fill_value = variable.missing.as_ref().and_then(|missing| missing.fill_value.as_deref());
+    let fill_value = match zarr_format {
+        // xarray takes v2's fill value for the attribute.
+        ZarrFormat::V2 => Some(fill_value.unwrap_or("null")),
+        _ => fill_value,
+    };
+    if let (Some(missing), ZarrFormat::V3) = (&variable.missing, zarr_format) {
+        attributes.push(("_FillValue".to_owned(), missing.attribute.clone()));
+    }
+    Ok(ArraySpec {
+        zarr_format,
+        shape: variable.shape.clone(),
+        element: ElementType::from_data_type(variable.element.data_type.clone()).map_err(refused)?,
+        chunks: Some(chunks(variable)),
+        shards: None,
+        codecs: None,
+        fill_value,
+        dimension_names: Some(variable.dimensions.iter().cloned().map(Some).collect()),
+        attributes,
+    })
 }
 
 /// Returns the shape of the chunks of a new array.
