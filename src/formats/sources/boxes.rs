@@ -26,9 +26,14 @@ impl ElementBox {
         ElementBox { start, count: self.count.clone() }
     }
 
+    /// Returns the bytes of the elements of the box, of `item_bytes` each.
+    pub fn bytes(&self, item_bytes: u64) -> u64 {
+        self.count.iter().fold(item_bytes, |bytes, &count| bytes.saturating_mul(count))
+    }
+
     /// Fails if the elements of the box, of `item_bytes` each, would take too much memory. `path` is the variable's in the file `name`.
     pub fn check_size(&self, item_bytes: u64, path: &str, name: &str) -> Result<()> {
-        let bytes = self.count.iter().fold(item_bytes, |bytes, &count| bytes.saturating_mul(count));
+        let bytes = self.bytes(item_bytes);
         if bytes <= MAX_BOX_BYTES {
             return Ok(());
         }

@@ -6,7 +6,7 @@
 
 use super::boxes::{Destination, ElementBox};
 use super::source_file::{Elements, SourceFile};
-use super::variable::{Attribute, SourceVariable};
+use super::variable::{Attribute, SourceVariable, refused};
 use crate::error::Result;
 use crate::hierarchy::slices::AxisPart;
 
@@ -81,7 +81,7 @@ impl Elements for SlicedElements {
         let SlicedElements { name, sliced, elements } = self;
         let Some(Some(slice)) = sliced.get(variable) else { return elements.read(variable, part) };
         let item_bytes = slice.whole.item_bytes();
-        let bytes = part.count.iter().fold(item_bytes, |bytes, &count| bytes.saturating_mul(count));
+        let bytes = part.bytes(item_bytes);
         let mut out = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
         let wanted = slice.with_dropped_axes(part);
         let mut left = if bytes == 0 { Vec::new() } else { vec![wanted.clone()] };
@@ -95,6 +95,15 @@ impl Elements for SlicedElements {
             let span = slice.span(&places);
             span.check_size(item_bytes, &slice.whole.path, name)?;
             let read = elements.read(variable, &span)?;
+            if read.len() as u64 != span.bytes(item_bytes) {
+                let reason = format!(
+                    "'/{}': {} bytes were read instead of {}",
+                    slice.whole.path,
+                    read.len(),
+                    span.bytes(item_bytes)
+                );
+                return Err(refused(name, reason));
+            }
             let selected = slice.selected(&places, &span, read);
             let place = Destination::for_items(item_bytes, &wanted.count, &vec![0; wanted.start.len()]);
             place.each_run(&places.relative_to(&wanted.start), &mut |offset, run| {

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use zarrfs::formats::slices;
+use zarrfs::store::join;
 
 /// The bytes that are imported.
 pub enum Input {
@@ -58,4 +59,17 @@ impl<'a> NamedFile<'a> {
         let whole = (self.index.is_some() && !self.inside_whole.is_empty()).then_some(self.inside_whole);
         without_index.into_iter().chain(whole)
     }
+
+    /// Returns the paths that the coordinates have which the index names.
+    pub fn coordinate_paths(&self) -> Vec<String> {
+        self.index.map(|index| coordinates_of(self.inside, index)).unwrap_or_default()
+    }
+}
+
+/// Returns the paths that the coordinates have which an index of `inside` names, which may be a variable or a group.
+pub fn coordinates_of(inside: &str, index: &str) -> Vec<String> {
+    // An index that cannot be read is refused when it is resolved.
+    let names = slices::names(index).unwrap_or_default();
+    let group = inside.rsplit_once('/').map_or("", |(group, _)| group);
+    names.iter().flat_map(|name| [join(inside, name), join(group, name)]).collect()
 }

@@ -139,7 +139,7 @@ impl Arguments {
         let is_wanted = |path: &str| {
             named.candidates().any(|above| is_at_or_below(path, above)) && !self.is_excluded(path)
         };
-        let coordinates = slices::coordinate_paths(named);
+        let coordinates = named.coordinate_paths();
         let is_read = |path: &str| is_wanted(path) || coordinates.iter().any(|known| known == path);
         let Some(mut source) = sources::open(file, &self.file, &is_read)? else { return Ok(None) };
         let mut inside = named.inside;

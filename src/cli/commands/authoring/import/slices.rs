@@ -15,7 +15,7 @@ use zarrfs::metadata::ZarrFormat;
 use zarrfs::metadata::author::{ArraySpec, NodeDocument, group_documents};
 use zarrfs::store::{MemoryStore, Store, join};
 
-use super::input::NamedFile;
+use super::input::coordinates_of;
 use super::variables::{array_spec, layout};
 use super::{Arguments, is_at_or_below};
 use crate::cli::exit::{Exit, Outcome};
@@ -75,19 +75,6 @@ pub fn axes_of_array(engine: &Arc<Engine>, spec: &ArraySpec<'_>, index: &str) ->
     outline.put("", spec.documents().map_err(refused)?)?;
     let slice = outline.resolve(engine, "", index)?;
     Ok(slice.axes.clone().unwrap_or_default())
-}
-
-/// Returns the paths that the coordinates have which an index names.
-pub fn coordinate_paths(named: &NamedFile<'_>) -> Vec<String> {
-    named.index.map(|index| coordinates_of(named.inside, index)).unwrap_or_default()
-}
-
-/// Returns the same for an index of `inside`, which may be a variable or a group.
-fn coordinates_of(inside: &str, index: &str) -> Vec<String> {
-    // An index that cannot be read is refused when it is resolved.
-    let names = slices::names(index).unwrap_or_default();
-    let group = inside.rsplit_once('/').map_or("", |(group, _)| group);
-    names.iter().flat_map(|name| [join(inside, name), join(group, name)]).collect()
 }
 
 /// The nodes of a file without most of their elements.
