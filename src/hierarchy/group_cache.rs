@@ -178,12 +178,12 @@ impl GroupCache {
     /// Returns the record of a change of lengths in a group, if there is one. A record that cannot be read hides nothing.
     pub fn lengths_record(&self, store: &dyn Store, group: &str) -> Option<Arc<LengthsRecord>> {
         let info = store.head_object(&join(group, RECORD)).ok()??;
-        let mut kept = self.lengths.lock();
-        if let Some((path, record)) = kept.as_ref()
+        let kept = self.lengths.lock().clone();
+        if let Some((path, record)) = kept
             && path == group
             && record.info.version == info.version
         {
-            return Some(record.clone());
+            return Some(record);
         }
         let record = match LengthsRecord::read(store, group) {
             Ok(record) => Arc::new(record?),
@@ -192,7 +192,7 @@ impl GroupCache {
                 return None;
             }
         };
-        *kept = Some((group.to_owned(), record.clone()));
+        *self.lengths.lock() = Some((group.to_owned(), record.clone()));
         Some(record)
     }
 
