@@ -2,12 +2,13 @@
 //!
 //! The only unsafe code besides `codec/bytes_to_bytes/blosc/mod.rs`. Every layer may use it; it uses nothing of the crate.
 //! Files are here, and their locks in `held_lock.rs`; `process.rs` has processes, signals and mounts, `socket.rs` messages, `memory.rs`
-//! memory, `shared_memory.rs` memory that outlives the process, `processor.rs` wide registers, `terminal.rs` terminals. Manual
+//! memory, `shared_memory.rs` memory that outlives the process, `other_process.rs` calls that a killed process must not wait for, `processor.rs` wide registers, `terminal.rs` terminals. Manual
 //! pages: openat2(2), readdir(3), xattr(7), statvfs(3).
 #![allow(unsafe_code)]
 
 mod held_lock;
 mod memory;
+mod other_process;
 mod process;
 mod processor;
 mod shared_memory;
@@ -24,6 +25,7 @@ pub use held_lock::HeldLock;
 #[cfg(test)]
 pub use held_lock::with_copied_descriptors;
 pub use memory::{Allocator, Pages, Untouched, keep_freed_memory, touch_request_buffers};
+pub use other_process::call_on_other_process;
 pub use process::group_number;
 #[cfg(test)]
 pub use process::send_urgently;

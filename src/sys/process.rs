@@ -141,17 +141,6 @@ pub enum ProcessEnd {
     Signalled(i32),
 }
 
-impl ProcessEnd {
-    /// Returns what a status of wait(2) says.
-    pub fn from_status(status: i32) -> Self {
-        if libc::WIFSIGNALED(status) {
-            ProcessEnd::Signalled(libc::WTERMSIG(status))
-        } else {
-            ProcessEnd::Exited(libc::WEXITSTATUS(status))
-        }
-    }
-}
-
 /// Returns how a child of this process ended; `None` if it still runs. If the caller `waits`, it returns when the child has ended.
 pub fn child_end(pid: u32, waits: bool) -> io::Result<Option<ProcessEnd>> {
     let pid = libc::pid_t::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
@@ -169,7 +158,11 @@ pub fn child_end(pid: u32, waits: bool) -> io::Result<Option<ProcessEnd>> {
             }
         }
     }
-    Ok(Some(ProcessEnd::from_status(status)))
+    Ok(Some(if libc::WIFSIGNALED(status) {
+        ProcessEnd::Signalled(libc::WTERMSIG(status))
+    } else {
+        ProcessEnd::Exited(libc::WEXITSTATUS(status))
+    }))
 }
 
 /// Sends a signal to a child that was not waited for yet (kill(2)): the number of another process may be given again.
@@ -421,15 +414,15 @@ pub fn signal_process(process: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
     check_call(unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), signal, info, 0) })
 }
 
-/// Waits until one of several descriptors can be read, or has ended, for this time at most.
-pub fn wait_any_readable(files: &[BorrowedFd<'_>], timeout_ms: i32) -> io::Result<()> {
+/// Waits until one of several descriptors can be read, or has ended.
+pub fn wait_any_readable(files: &[BorrowedFd<'_>]) -> io::Result<()> {
     let entry =
         |file: &BorrowedFd<'_>| libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let mut polls: Vec<libc::pollfd> = files.iter().map(entry).collect();
     let count = libc::nfds_t::try_from(polls.len()).unwrap_or(libc::nfds_t::MAX);
     loop {
         // SAFETY: `polls` has `count` writable entries.
-        match check(unsafe { libc::poll(polls.as_mut_ptr(), count, timeout_ms) }) {
+        match check(unsafe { libc::poll(polls.as_mut_ptr(), count, -1) }) {
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
             result => return result,
         }

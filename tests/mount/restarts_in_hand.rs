@@ -103,7 +103,7 @@ impl Scene {
 }
 
 /// The bug: a daemon waited in the kernel to drop pages that a read had locked. It could not end before the reply to that read, which only the next
-/// daemon can give, and the keeper waited for its end.
+/// daemon can give, and its keeper, or the service manager, waited for its end.
 #[test]
 fn a_daemon_that_waits_for_its_own_reply_is_followed_by_another() {
     if !can_mount() {
@@ -139,12 +139,17 @@ fn a_daemon_that_waits_for_its_own_reply_is_followed_by_another() {
     let daemon = scene.place.daemon();
     define(301);
     signal(daemon, "HUP");
-    let names = || {
-        std::fs::read_dir(format!("/proc/{daemon}/task"))
-            .unwrap()
-            .map(|entry| entry.unwrap().path().join("comm"))
+    // Another process of the daemon makes that call: `PID (zarrfs-pages) STATE PARENT`.
+    let is_waiting = |stat: &str| {
+        let (name, rest) = stat.rsplit_once(')').unwrap();
+        name.ends_with("(zarrfs-pages")
+            && rest.split_whitespace().take(2).eq(["D", daemon.to_string().as_str()])
     };
-    wait_for(|| names().any(|name| std::fs::read_to_string(name).is_ok_and(|name| name == "zarrfs-pages\n")));
+    let stats = || {
+        let entries = std::fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path().join("stat"));
+        entries.filter_map(|path| std::fs::read_to_string(path).ok())
+    };
+    wait_for(|| stats().any(|stat| is_waiting(&stat)));
     signal(daemon, "KILL");
     let next = next_daemon(&scene.place, daemon);
     let asked = scene.asked.load(Ordering::SeqCst);

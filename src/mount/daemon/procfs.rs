@@ -14,8 +14,6 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::sys::ProcessEnd;
-
 /// The file system type of zarrfs mounts.
 pub const FILESYSTEM_TYPE: &str = "fuse.zarrfs";
 
@@ -126,29 +124,6 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The command name in parentheses may contain anything; field 22 is the 20th after it.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
-}
-
-/// Returns how a child of this process has ended of which nothing is left but threads with this name, which wait in the kernel; `None` if another
-/// thread runs, or if the process has ended as a whole.
-pub fn end_but_for(pid: u32, name: &str) -> Option<ProcessEnd> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    // Of the first thread, which has ended. Field 52, the last one, is the status for wait(2).
-    let (state, status) = (fields.next()?, fields.nth(48)?);
-    if state != "Z" {
-        return None;
-    }
-    let threads: Vec<u32> = fs::read_dir(format!("/proc/{pid}/task"))
-        .ok()?
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter(|thread| *thread != pid)
-        .collect();
-    let is_named = |thread: &u32| {
-        let found = fs::read_to_string(format!("/proc/{pid}/task/{thread}/comm"));
-        found.is_ok_and(|found| found.trim_end() == name)
-    };
-    let is_left = !threads.is_empty() && threads.iter().all(is_named);
-    is_left.then(|| status.parse().ok().map(ProcessEnd::from_status))?
 }
 
 /// The number of processes that the system has ended for lack of memory (`oom_kill` in /proc/vmstat). They get SIGKILL, as if somebody had sent it.

@@ -2,12 +2,12 @@
 //!
 //! A notification returns when the pages are gone, and waits until then for every request that has locked one
 //! of them: reads without a reply, and the page that a WRITE fills in part. So it runs on its own thread, and
-//! no thread that serves reads or writes waits for it. It waits in the kernel, where no signal interrupts it:
-//! a daemon that is killed at that moment stays as one thread until the connection is aborted, or the next daemon replies. The keeper
-//! recognises such a thread by its name, and does not wait for it. Still, notifications are only for cases that the reply to an open cannot
-//! handle (`page_drops.rs`).
+//! no thread that serves reads or writes waits for it. It waits in the kernel, where no signal interrupts it,
+//! so another process makes the system call: a daemon that is killed at that moment ends at once, and the other process when the
+//! next daemon replies, or the connection is aborted. Notifications are only for cases that the reply to an open cannot handle
+//! (`page_drops.rs`).
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, OnceLock};
@@ -24,8 +24,8 @@ use crate::sys;
 /// be read before the reply.
 const LOCKED_PAGE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// The name of a thread that waits in the kernel for replies of its own mount.
-pub const WAITING: &CStr = c"zarrfs-pages";
+/// The name of a process that waits in the kernel for replies of the mount.
+const WAITING: &CStr = c"zarrfs-pages";
 
 /// The channel for notifications, which is set when there is a session.
 pub type SharedNotifier = Arc<OnceLock<Notifier>>;
@@ -67,14 +67,9 @@ pub fn notify(notifier: &Notifier, inode: INodeNo, offset: i64, length: i64) -> 
     wait_in_kernel(|| notifier.inval_inode(inode, offset, length))
 }
 
-/// Makes one system call under the name [`WAITING`], which waits for replies of this mount and uses nothing else: after a kill, the next daemon begins
-/// next to it.
-pub fn wait_in_kernel<T>(call: impl FnOnce() -> T) -> T {
-    sys::name_thread(WAITING);
-    let result = call();
-    let name = std::thread::current().name().and_then(|name| CString::new(name).ok());
-    sys::name_thread(name.as_deref().unwrap_or(c"zarrfs"));
-    result
+/// Makes one system call that waits for replies of this mount.
+pub fn wait_in_kernel<T>(call: impl Fn() -> T) -> T {
+    sys::call_on_other_process(WAITING, call)
 }
 
 /// Drops pages and waits for that. Only threads that serve neither reads nor writes call this.

@@ -3,8 +3,8 @@
 //! The kernel ends a mount when the last descriptor of its device is closed. The keeper has such a descriptor, so programs that use
 //! the mount wait while no daemon runs, and continue with the next one (`handshake.rs`, `fs/recovery/`). It is the parent of the
 //! daemon, has one thread, and does not open files. A new daemon is a copy of it, made by fork(2), with the command line already
-//! parsed. If nothing is left of a daemon but threads that wait for replies of the next one, its end is not waited for. After `zarrfs restart`, the next daemon runs the program on the disk instead, with the same command line; if that fails
-//! to start, the next daemon is a copy again.
+//! parsed. After `zarrfs restart`, the next daemon runs the program on the disk instead, with the same
+//! command line; if that fails to start, the next daemon is a copy again.
 //!
 //! When too many daemons have died, the mount ends, and programs get ENOTCONN. What they have written and the store does not have stays with the
 //! keeper, which starts daemons that only store it, until one has.
@@ -26,14 +26,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::mount::daemon::procfs::{MemoryKills, end_but_for, start_ticks};
+use crate::mount::daemon::procfs::{MemoryKills, start_ticks};
 use crate::mount::daemon::restart::call::{
     Call, Daemon, FirstCall, Keeper, LEFT, NextCall, READY, UNREADABLE, VARIABLE,
 };
 use crate::mount::daemon::restart::holder::{HeldFiles, MAX_HELD, OTHER_DESCRIPTORS};
 use crate::mount::daemon::restart::mark;
 use crate::mount::fs::KeeperInfo;
-use crate::mount::fuse::invalidate::WAITING;
 use crate::mount::journal::held::{DescriptorHolder, HeldDescriptors, SessionDescriptors, UNSTORED};
 use crate::mount::journal::record::{CRASH, MEMORY_KILL};
 use crate::mount::options::Options;
@@ -47,8 +46,6 @@ const SECONDS_FOR_A_DEATH: f64 = 3.0;
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// How often the keeper looks whether threads of a dead daemon wait in the kernel. There is no signal before the last of them has ended.
-const LOOK_MS: i32 = 1000;
 /// The longest pause between two attempts to store what is left of a mount that has ended.
 const LONGEST_STORE_PAUSE: Duration = Duration::from_secs(60);
 
@@ -128,7 +125,6 @@ pub fn keep(mut report: PipeWriter, duties: LeavingDuties) -> Result<Daemon> {
         is_from_disk: false,
         duties,
         is_over: false,
-        former: Vec::new(),
     };
     let mut daemon = RunningDaemon { pid: child, since: Instant::now() };
     loop {
@@ -261,8 +257,6 @@ struct Kept {
     duties: LeavingDuties,
     /// The mount has ended: a daemon only stores what is left.
     is_over: bool,
-    /// Former daemons of which threads were left.
-    former: Vec<u32>,
 }
 
 impl Kept {
@@ -270,20 +264,7 @@ impl Kept {
     fn wait_for_death(&mut self, daemon: &RunningDaemon) {
         let mut is_planned = false;
         loop {
-            self.former.retain(|&pid| matches!(sys::child_end(pid, false), Ok(None)));
-            let end = match sys::child_end(daemon.pid, false) {
-                // A thread may wait for a page that a read has locked which only the next daemon replies to. Threads that wait for something else
-                // may still change the store.
-                Ok(None) => {
-                    let end = end_but_for(daemon.pid, &WAITING.to_string_lossy());
-                    // Otherwise it has ended the mount, and with it what the thread waits for.
-                    let end =
-                        end.filter(|end| matches!(end, ProcessEnd::Signalled(_) | ProcessEnd::Exited(LEFT)));
-                    Ok(end.inspect(|_| self.former.push(daemon.pid)))
-                }
-                end => end,
-            };
-            match end {
+            match sys::child_end(daemon.pid, false) {
                 Ok(Some(ProcessEnd::Signalled(signal))) => {
                     if is_planned {
                         return;
@@ -298,7 +279,7 @@ impl Kept {
                 Ok(Some(ProcessEnd::Exited(_))) | Err(_) => std::process::exit(0),
             }
             let files = [self.signal_file.as_fd(), self.held.socket()];
-            if sys::wait_any_readable(&files, LOOK_MS).is_err() {
+            if sys::wait_any_readable(&files).is_err() {
                 std::process::exit(1);
             }
             self.held.receive();
