@@ -3,6 +3,7 @@
 //!
 //! Invariant: the documents of a returned group are at most as old as the caller allows, or unchanged in the store.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,13 +12,16 @@ use parking_lot::Mutex;
 
 use super::documents::{self, Content, DocumentVersions, Documents, Reading};
 use super::lengths_record::{LengthsRecord, RECORD};
+use crate::error::Error;
 use crate::metadata::{GroupMetadata, ZarrFormat};
-use crate::store::{FileId, Store, join};
+use crate::store::{FileId, ObjectVersion, Store, join};
 
 /// The most folders in the cache.
 const MAX_FOLDERS: usize = 1024;
 /// The most memory that the documents in the cache take. A larger document is cached alone.
 const MAX_MEMORY_BYTES: usize = 64 << 20;
+/// The most records of lengths that are remembered as unusable.
+const MAX_UNUSABLE_RECORDS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
 #[derive(Clone)]
 struct CachedFolder {
@@ -74,12 +78,26 @@ pub(super) struct GroupCache {
     /// The last record of lengths, and the path of its group. A group has one only while a command changes lengths there, or after one that was
     /// killed.
     lengths: Mutex<Option<(String, Arc<LengthsRecord>)>>,
+    /// Records that cannot be used, by the path of their group. Each is reported once.
+    unusable_lengths: Mutex<LruCache<String, UnusableRecord>>,
+}
+
+/// A record of lengths that cannot be used.
+#[derive(Clone, Copy)]
+struct UnusableRecord {
+    version: ObjectVersion,
+    /// It is not a record of lengths, so it is not read again.
+    is_malformed: bool,
 }
 
 impl GroupCache {
     /// Returns an empty cache.
     pub fn new() -> Self {
-        GroupCache { folders: Mutex::new(LruCache::unbounded()), lengths: Mutex::default() }
+        GroupCache {
+            folders: Mutex::new(LruCache::unbounded()),
+            lengths: Mutex::default(),
+            unusable_lengths: Mutex::new(LruCache::new(MAX_UNUSABLE_RECORDS)),
+        }
     }
 
     /// As [`documents::read`], except that a cached group is not read again while it is current.
@@ -173,6 +191,7 @@ impl GroupCache {
     pub fn clear(&self) {
         self.folders.lock().clear();
         *self.lengths.lock() = None;
+        self.unusable_lengths.lock().clear();
     }
 
     /// Returns the record of a change of lengths in a group, if there is one. A record that cannot be read hides nothing.
@@ -185,10 +204,22 @@ impl GroupCache {
         {
             return Some(record);
         }
+        let version = info.version;
+        let unusable = self.unusable_lengths.lock().get(group).copied();
+        let unusable = unusable.filter(|unusable| unusable.version == version);
+        if unusable.is_some_and(|unusable| unusable.is_malformed) {
+            return None;
+        }
         let record = match LengthsRecord::read(store, group) {
             Ok(record) => Arc::new(record?),
             Err(error) => {
-                log::warn!("ignoring a record of lengths: {error}");
+                // Each array in the group asks for the record.
+                if unusable.is_none() {
+                    log::warn!("ignoring a record of lengths: {error}");
+                }
+                let is_malformed = matches!(error, Error::Metadata { .. });
+                let unusable = UnusableRecord { version, is_malformed };
+                self.unusable_lengths.lock().put(group.to_owned(), unusable);
                 return None;
             }
         };
@@ -239,5 +270,38 @@ impl GroupCache {
 impl From<CachedGroup> for Documents {
     fn from(kept: CachedGroup) -> Self {
         Documents { key: kept.key, content: Content::Group(kept.group), versions: kept.versions }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::store::DirectoryStore;
+
+    /// The bug: a record that cannot be used was read, and reported, for each array in its group.
+    #[test]
+    fn a_malformed_record_of_lengths_is_read_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = DirectoryStore::open(folder.path(), false).unwrap();
+        let (cache, path) = (GroupCache::new(), folder.path().join(RECORD));
+        let versions = || {
+            let all = cache.unusable_lengths.lock();
+            all.iter().map(|(_, record)| (record.version, record.is_malformed)).collect::<Vec<_>>()
+        };
+        std::fs::write(&path, "not a record").unwrap();
+        assert!(cache.lengths_record(&store, "").is_none());
+        let first = versions();
+        assert!(matches!(first.as_slice(), [(_, true)]));
+        assert!(cache.lengths_record(&store, "").is_none());
+        assert_eq!(versions(), first);
+        // Another version is read.
+        std::fs::write(&path, r#"{"documents": []}"#).unwrap();
+        assert!(cache.lengths_record(&store, "").is_some());
+        std::fs::write(&path, "not a record either").unwrap();
+        assert!(cache.lengths_record(&store, "").is_none());
+        assert!(versions() != first && versions().len() == 1);
+        cache.clear();
+        assert_eq!(versions(), []);
     }
 }
