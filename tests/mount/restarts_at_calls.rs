@@ -199,7 +199,7 @@ fn a_kill_at_any_call_of_a_request_is_noticed_by_nobody() {
     if !can_mount() {
         return;
     }
-    let kills = level::count("ZARRFS_CALL_KILLS", 2, 12);
+    let kills = level::count("ZARRFS_CALL_KILLS", 2, 6);
     for name in acts().filter(|name| level::is_in_sample(name, 3)) {
         if kill_at_calls(&killer, name, Kills::InFolder, kills).is_none() {
             return;
@@ -215,7 +215,7 @@ fn a_kill_at_any_call_of_a_request_to_an_object_store_is_noticed_by_nobody() {
     if !can_mount() {
         return;
     }
-    let kills = level::count("ZARRFS_CALL_KILLS", 3, 12);
+    let kills = level::count("ZARRFS_CALL_KILLS", 3, 6);
     // Objects have no other name.
     for name in acts().filter(|name| *name != "rename" && level::is_in_sample(&format!("{name} at S3"), 6)) {
         if kill_at_calls(&killer, name, Kills::InBucket, kills).is_none() {
@@ -236,7 +236,7 @@ fn acts() -> impl Iterator<Item = &'static str> {
 fn a_kill_at_any_call_of_the_next_daemon_is_noticed_by_nobody() {
     let Some(killer) = compiled("kill_at_call.c", &[], "kills at system calls") else { return };
     if can_mount() {
-        let kills = level::count("ZARRFS_CALL_KILLS", 4, 30);
+        let kills = level::count("ZARRFS_CALL_KILLS", 4, 15);
         let _ = kill_at_calls(&killer, "continue", Kills::NextInFolder, kills);
     }
 }

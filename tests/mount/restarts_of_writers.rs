@@ -213,14 +213,14 @@ impl Scene {
 #[test]
 fn programs_that_write_lose_nothing_by_a_kill() {
     if can_mount() {
-        Scene::new().kill_daemons(level::count("ZARRFS_KILLS", 12, 60));
+        Scene::new().kill_daemons(level::count("ZARRFS_KILLS", 12, 30));
     }
 }
 
 #[test]
 fn programs_over_an_overlay_lose_nothing_by_a_kill() {
     if can_mount() {
-        Scene::new().with_overlay().kill_daemons(level::count("ZARRFS_KILLS", 4, 20));
+        Scene::new().with_overlay().kill_daemons(level::count("ZARRFS_KILLS", 4, 10));
     }
 }
 
@@ -232,7 +232,7 @@ fn programs_notice_no_restart() {
     let scene = Scene::new();
     let Some(keeper) = scene.mount() else { return };
     let mountpoint = scene.place.mountpoint();
-    let daemon = scene.end_daemons(level::count("ZARRFS_RESTARTS", 4, 50), &|round, daemon| {
+    let daemon = scene.end_daemons(level::count("ZARRFS_RESTARTS", 4, 20), &|round, daemon| {
         std::thread::sleep(Duration::from_millis(some(0..500, round)));
         if round % 2 == 0 {
             let output = zarrfs(&["restart", mountpoint.to_str().unwrap()]);
@@ -307,7 +307,7 @@ mod object_stores {
         if can_mount() {
             let scene = Scene::new();
             let server = Server::start(Kind::S3s, &scene.place.store());
-            scene.in_bucket(&server).with_disk_cache().kill_daemons(level::count("ZARRFS_KILLS", 4, 20));
+            scene.in_bucket(&server).with_disk_cache().kill_daemons(level::count("ZARRFS_KILLS", 4, 10));
         }
     }
 
@@ -318,7 +318,7 @@ mod object_stores {
             let scene = Scene::new();
             let server = Server::start(Kind::S3s, &scene.place.store());
             let scene = scene.in_bucket(&server).with_disk_cache().with_overlay();
-            Scene { can_rename: true, ..scene }.kill_daemons(level::count("ZARRFS_KILLS", 4, 20));
+            Scene { can_rename: true, ..scene }.kill_daemons(level::count("ZARRFS_KILLS", 4, 10));
         }
     }
 }
@@ -331,7 +331,7 @@ fn a_long_write_at_the_moment_of_a_kill_comes_again() {
     let file = fs::File::options().read(true).write(true).open(place.path("still")).unwrap();
     let mut daemon = place.daemon();
     // A keeper gives up after more deaths in that time.
-    for round in 0..level::pick(10, 25u8) {
+    for round in 0..level::pick(10, 15u8) {
         // A daemon that dies soon after its start is followed after a pause of seconds.
         std::thread::sleep(Duration::from_secs(1));
         let bytes = vec![round; 50_000];

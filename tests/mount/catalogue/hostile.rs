@@ -296,7 +296,7 @@ fn daemons_that_die_while_members_come_and_go_lose_nothing() {
         zarrfs::sys::signal_process(process.as_fd(), signal).unwrap();
     };
     let (is_over, writes) = (AtomicBool::new(false), AtomicU64::new(0));
-    let rounds = level::pick(6, 18);
+    let rounds = level::pick(6, 12);
     let taken = std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let open = File::open(place.path("stays/g/a")).unwrap();
