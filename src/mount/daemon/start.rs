@@ -192,18 +192,7 @@ pub(super) fn start(
         }
     }
     fs.attributes(ROOT, Blocking::Yes).map_err(|failure| failure.into_error("the root of the store"))?;
-    let noting = fs.clone();
-    let is_catalogue = fs.members().exist();
-    let limits = Limits::new(options.threads, options.request_deadline);
-    let limits = if is_catalogue { limits.for_members() } else { limits };
-    let storing = fs.clone();
-    let progress = move || storing.stored_objects();
-    let executor = Executor::new(limits, progress, move |request| noting.log().record_overdue(request));
-    let mut executor = executor.map_err(cannot_begin)?;
-    if is_catalogue {
-        let described = fs.clone();
-        executor = executor.with_members(move |request| described.log().in_member(request));
-    }
+    let executor = executor(&fs, &options)?;
     let notifier = Arc::new(OnceLock::new());
     let may_register = mount_thread.run(|| has_capability(CAP_SYS_ADMIN)).unwrap_or(false);
     let registering = mount_thread.clone();
@@ -222,6 +211,22 @@ pub(super) fn start(
     };
     let _ = notifier.set(session.notifier());
     Ok(ReadySession { session, mount, is_continued })
+}
+
+/// Returns what serves requests. Each member of a catalogue has threads of its own, so that one that hangs holds up nobody else.
+fn executor(fs: &Arc<FileSystem>, options: &Options) -> Result<Executor> {
+    let is_catalogue = fs.members().exist();
+    let limits = Limits::new(options.threads, options.request_deadline);
+    let limits = if is_catalogue { limits.for_members() } else { limits };
+    let (storing, noting) = (fs.clone(), fs.clone());
+    let progress = move || storing.stored_objects();
+    let executor = Executor::new(limits, progress, move |request| noting.log().record_overdue(request));
+    let executor = executor.map_err(cannot_begin)?;
+    if !is_catalogue {
+        return Ok(executor);
+    }
+    let described = fs.clone();
+    Ok(executor.with_members(move |request| described.log().in_member(request)))
 }
 
 /// Stores the unstored bytes of a session that this version cannot continue. Returns the reason. Once everything is stored, the

@@ -408,7 +408,7 @@ impl Writer for DirectoryStore {
         let name = lock_name(&opened.metadata().map_err(lock_failed)?);
         let former = keeper.and_then(|keeper| keeper.take(&name)).map(File::from);
         let is_former = former.is_some();
-        // Of the same file, so it is locked already, and no other writer came between.
+        // The descriptor of the daemon before is of the same file, which is locked already: no other writer came between.
         let opened = former.unwrap_or(opened);
         let lock = match HeldLock::acquire(opened) {
             Ok(lock) => lock,
