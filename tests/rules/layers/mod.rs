@@ -28,9 +28,10 @@ const LAYERS: [&[&str]; 10] = [
     &["mount"],
     &["cli", "lib", "main"],
 ];
-const UNSAFE_FILES: [&str; 8] = [
+const UNSAFE_FILES: [&str; 9] = [
     "src/sys.rs",
     "src/sys/memory.rs",
+    "src/sys/other_process.rs",
     "src/sys/process.rs",
     "src/sys/processor.rs",
     "src/sys/shared_memory.rs",
