@@ -41,6 +41,12 @@ fn hdf5_files_are_read_as_xarray_reads_them() {
 }
 
 #[test]
+#[ignore = "full: needs h5py and hdf5plugin"]
+fn filters_of_hdf5_are_decoded() {
+    check("filters", "h5py hdf5plugin zarr");
+}
+
+#[test]
 #[ignore = "full: needs tifffile"]
 fn tiff_files_are_read_as_tifffile_reads_them() {
     check("tiff", "tifffile imagecodecs zarr");

@@ -257,6 +257,34 @@ def hdf5():
     assert "has no group or variable 'none'" in run("import", f"{file}:/none", store, "n", fails=True)
 
 
+def filters():
+    """Filters that are not in HDF5's library: h5py's own, and plugins. netCDF4 would have its own plugins loaded, which do not work in h5py."""
+    import h5py
+    import hdf5plugin
+    import zarr
+
+    values = np.random.default_rng(3).integers(0, 1000, (300, 200)).astype("i4")
+    filters = {
+        "lzf": {"compression": "lzf", "shuffle": True},
+        "blosc": hdf5plugin.Blosc(cname="lz4", clevel=5, shuffle=hdf5plugin.Blosc.SHUFFLE),
+        "blosc-zstd": hdf5plugin.Blosc(cname="zstd", shuffle=hdf5plugin.Blosc.BITSHUFFLE),
+        "zstd": hdf5plugin.Zstd(clevel=3),
+        "bzip2": hdf5plugin.BZip2(),
+        "lz4": hdf5plugin.LZ4(),
+    }
+    file = fresh(".h5")
+    with h5py.File(file, "w") as out:
+        for name, options in filters.items():
+            out.create_dataset(name, data=values, chunks=(64, 48), **options)
+        out.create_dataset("bitshuffle", data=values, chunks=(64, 48), **hdf5plugin.Bitshuffle())
+    said = run("import", file, fresh(".zarr"), fails=True)
+    assert "bitshuffle" in said and "32008" in said, said
+    store = fresh(".zarr")
+    run("import", "--exclude", "bitshuffle", file, store)
+    for name in filters:
+        np.testing.assert_array_equal(zarr.open_array(store, path=name)[...], values, err_msg=name)
+
+
 def tiff():
     import tifffile
     import zarr
@@ -597,5 +625,5 @@ def refused():
 
 
 for what in WHAT.split(","):
-    {"classic": classic, "hdf5": hdf5, "tiff": tiff, "sliced": sliced, "append": append, "programs": programs, "refused": refused}[what]()
+    {"classic": classic, "hdf5": hdf5, "filters": filters, "tiff": tiff, "sliced": sliced, "append": append, "programs": programs, "refused": refused}[what]()
 print(f"{count} files")

@@ -1,12 +1,13 @@
 //! HDF5 files, and netCDF-4, which is HDF5 with named dimensions.
 //!
 //! Spec: HDF5 File Format Specification; NetCDF-4 "HDF5 file format". Uses its neighbours, and the crate `hdf5-reader`. `dimensions.rs` finds the
-//! names of dimensions, `elements.rs` the types and the elements.
+//! names of dimensions, `elements.rs` the types and the elements, `filters.rs` decodes what the crate does not.
 //!
 //! Attributes with which netCDF-4 and the dimension scales keep their books do not become attributes.
 
 mod dimensions;
 mod elements;
+mod filters;
 mod found;
 
 use std::fs::File;
@@ -53,6 +54,7 @@ fn open_unguarded(file: File, name: &str, is_wanted: &dyn Fn(&str) -> bool) -> R
     let storage = Arc::new(FileStorage::from_file(file).map_err(failed)?);
     let options = OpenOptions { chunk_cache_bytes: CACHE_BYTES, ..OpenOptions::default() }
         .with_max_chunk_bytes(MAX_CHUNK_BYTES)
+        .with_filter_registry(filters::registered().map_err(|error| refused(name, error))?)
         .with_max_read_bytes(MAX_READ_BYTES);
     let file = Hdf5File::from_storage_with_options(storage, options).map_err(failed)?;
     let root = file.root_group().map_err(failed)?;
