@@ -48,7 +48,8 @@ fn run<C: Fn() -> T, T>(shared: &mut Call<C, T>) -> io::Result<()> {
     if child < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: takes numbers, and no pointer. The process has ended, so this does not wait.
+    // It no longer uses this memory, so it is about to end.
+    // SAFETY: takes numbers, and no pointer.
     unsafe { libc::waitpid(child, std::ptr::null_mut(), libc::__WALL) };
     Ok(())
 }
