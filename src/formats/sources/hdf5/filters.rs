@@ -5,7 +5,6 @@
 use hdf5_reader::filters::FilterRegistry;
 use serde_json::Value;
 
-use super::MAX_CHUNK_BYTES;
 use crate::codec::{Codec, CodecError, CodecInput, CodecResult, EncodedSize, registry};
 use crate::metadata::{CodecFamily, CodecSpec};
 
@@ -27,15 +26,15 @@ const FILTERS: [Filter; 4] = [
     Filter { number: 32015, codec: "zstd", configuration: &[] },
 ];
 
-/// Returns the filters with which a file is read.
-pub fn registered() -> CodecResult<FilterRegistry> {
+/// Returns the filters with which a file is read, for chunks of at most `limit_bytes`.
+pub fn registered(limit_bytes: usize) -> CodecResult<FilterRegistry> {
     let mut filters = FilterRegistry::new();
     for filter in &FILTERS {
         let codec = filter.codec;
-        let Codec::BytesToBytes(decoder) = registry::build(&filter.spec(), chunk())? else {
+        let Codec::BytesToBytes(decoder) = registry::build(&filter.spec(), chunk(limit_bytes))? else {
             return Err(CodecError::new(format_args!("codec \"{codec}\" does not take bytes")));
         };
-        let decode = move |encoded: &[u8]| match decoder.decode(encoded, MAX_CHUNK_BYTES) {
+        let decode = move |encoded: &[u8]| match decoder.decode(encoded, limit_bytes) {
             Ok(decoded) => Ok(decoded.into_owned()),
             Err(error) => Err(hdf5_reader::error::Error::FilterError(format!("{codec}: {error}"))),
         };
@@ -57,9 +56,9 @@ impl Filter {
     }
 }
 
-/// The bytes of any chunk.
-fn chunk() -> CodecInput<'static> {
-    CodecInput::Bytes { size: EncodedSize::AtMost(MAX_CHUNK_BYTES as u64), item_size: 1, items: None }
+/// The bytes of a chunk.
+fn chunk(limit_bytes: usize) -> CodecInput<'static> {
+    CodecInput::Bytes { size: EncodedSize::AtMost(limit_bytes as u64), item_size: 1, items: None }
 }
 
 #[cfg(test)]
@@ -70,10 +69,10 @@ mod tests {
 
     #[test]
     fn each_filter_has_a_codec_and_refuses_damage() {
-        let filters = registered().unwrap();
+        let filters = registered(4000).unwrap();
         for filter in &FILTERS {
             let codec = filter.codec;
-            let Codec::BytesToBytes(encoder) = registry::build(&filter.spec(), chunk()).unwrap() else {
+            let Codec::BytesToBytes(encoder) = registry::build(&filter.spec(), chunk(4000)).unwrap() else {
                 panic!("{codec}")
             };
             let chunk = vec![7; 4000];

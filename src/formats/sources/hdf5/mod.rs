@@ -54,7 +54,7 @@ fn open_unguarded(file: File, name: &str, is_wanted: &dyn Fn(&str) -> bool) -> R
     let storage = Arc::new(FileStorage::from_file(file).map_err(failed)?);
     let options = OpenOptions { chunk_cache_bytes: CACHE_BYTES, ..OpenOptions::default() }
         .with_max_chunk_bytes(MAX_CHUNK_BYTES)
-        .with_filter_registry(filters::registered().map_err(|error| refused(name, error))?)
+        .with_filter_registry(filters::registered(MAX_CHUNK_BYTES).map_err(|error| refused(name, error))?)
         .with_max_read_bytes(MAX_READ_BYTES);
     let file = Hdf5File::from_storage_with_options(storage, options).map_err(failed)?;
     let root = file.root_group().map_err(failed)?;
