@@ -290,7 +290,13 @@ impl InodeIndex {
         number
     }
 
-    fn add(&mut self, entity: Entity, source: &Arc<StateSource>) -> Arc<Inode> {
+    fn add(&mut self, mut entity: Entity, source: &Arc<StateSource>) -> Arc<Inode> {
+        // An array and its sidecar, which every listing finds together, share the path.
+        if entity.is_sidecar()
+            && let Some(ByEntity(array)) = self.by_entity.get(&Entity::array(None, entity.path.clone()))
+        {
+            entity.path = array.entity.path.clone();
+        }
         let (first, inodes) =
             if entity.is_sidecar() { (FIRST_SIDECAR, &mut self.sidecars) } else { (1, &mut self.by_number) };
         let inode = Inode::new(first + inodes.len() as u64, entity, source);
@@ -556,6 +562,7 @@ mod tests {
         let sidecar =
             table.get_or_add(&Entity::new(EntityKind::Companion(JSON, CompanionPlace::NextToNode), "a/t"));
         assert_ne!(array.number, sidecar.number);
+        assert!(Arc::ptr_eq(&array.entity.path, &sidecar.entity.path));
         assert_eq!(table.get_or_add(&Entity::new(EntityKind::Array, "a/t")).number, array.number);
         assert!(table.get(array.number).is_some_and(|found| found.entity == array.entity));
         assert!(table.get(0).is_none() && table.get(99).is_none());
