@@ -58,8 +58,9 @@ const TYPICAL_BYTES: usize = 4 << 10;
 fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
     let members = members(subject)?;
     let file = VirtualFile::from_bytes(text(&members));
-    // Another node may take the name of a companion, or be a coordinate or an array that rules it out.
+    // Another node may take the name of a companion, or be a coordinate or an array that rules it out. An error may be gone next time.
     let is_of_nodes = !subject.listed.is_empty()
+        || members.contains_key("error")
         || (reads_coordinates(subject) && (has_dimension_names(subject) || has_files_of_nodes(subject)));
     Ok(if is_of_nodes { CompanionContent::OfNodes(file) } else { CompanionContent::Ready(file) })
 }
