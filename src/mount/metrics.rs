@@ -56,6 +56,7 @@ pub struct Metrics {
     reads: AtomicU64,
     read_bytes: AtomicU64,
     xattrs: AtomicU64,
+    companions: AtomicU64,
     errors: [AtomicU64; ERROR_KINDS.len()],
 }
 
@@ -102,6 +103,11 @@ impl Metrics {
         self.xattrs.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts one companion file that is made.
+    pub fn record_companion(&self) {
+        self.companions.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts one failed request.
     pub fn record_error(&self, error: &Error) {
         if let Some(counter) = self.errors.get(error_kind(error)) {
@@ -125,6 +131,12 @@ impl Metrics {
             "zarrfs_getxattrs_total",
             "Requests for extended attributes.",
             total(&self.xattrs),
+        );
+        counter(
+            &mut text,
+            "zarrfs_companions_made_total",
+            "Companion files made, sidecars among them.",
+            total(&self.companions),
         );
         counter(
             &mut text,

@@ -480,7 +480,7 @@ mod tests {
     #[test]
     fn the_text_is_json_with_a_line_per_member() {
         let sidecar = describe(PLACE, &v3(json!({})), Layout::default(), SERVED);
-        let text = text(&sidecar);
+        let text = String::from_utf8(text(&sidecar)).unwrap();
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), Value::Object(sidecar));
         assert!(text.lines().any(|line| line == " \"fill_value_hex\": \"003c1cc6\","));
     }

@@ -18,6 +18,7 @@ mod companions;
 mod location;
 pub mod snippets;
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::documents::documents_info;
@@ -51,10 +52,15 @@ pub use crate::metadata::author::LIFTED_ATTRIBUTES;
 /// The members that are written with a line for each of their own members.
 const LISTS: [&str; 5] = ["snippets", "companions", "absent", "left_out", "views"];
 
+/// The length of most sidecars: a text of this length is written without being moved.
+const TYPICAL_BYTES: usize = 4 << 10;
+
 fn open(subject: &Subject<'_>) -> Result<CompanionContent> {
-    let file = VirtualFile::from_bytes(text(&members(subject)?).into_bytes());
-    // Another node may take the name of a companion, or be a coordinate or an array that rules it out.
+    let members = members(subject)?;
+    let file = VirtualFile::from_bytes(text(&members));
+    // Another node may take the name of a companion, or be a coordinate or an array that rules it out. An error may be gone next time.
     let is_of_nodes = !subject.listed.is_empty()
+        || members.contains_key("error")
         || (reads_coordinates(subject) && (has_dimension_names(subject) || has_files_of_nodes(subject)));
     Ok(if is_of_nodes { CompanionContent::OfNodes(file) } else { CompanionContent::Ready(file) })
 }
@@ -124,26 +130,34 @@ fn describe_group(path: &str, store: &str, metadata: &GroupMetadata) -> Map<Stri
 }
 
 /// Returns the text of a sidecar: one line per member, so that it can be read and compared.
-pub fn text(sidecar: &Map<String, Value>) -> String {
-    let mut text = String::from("{");
+pub fn text(sidecar: &Map<String, Value>) -> Vec<u8> {
+    let mut text = Vec::with_capacity(TYPICAL_BYTES);
+    text.push(b'{');
     for (index, (name, value)) in sidecar.iter().enumerate() {
-        let separator = if index == 0 { "\n " } else { ",\n " };
-        text.push_str(separator);
-        text.push_str(&format!("{}: ", Value::String(name.clone())));
+        text.extend_from_slice(if index == 0 { b"\n " } else { b",\n " });
+        append(&mut text, name);
+        text.extend_from_slice(b": ");
         match value {
             Value::Object(members) if LISTS.contains(&name.as_str()) => {
-                text.push('{');
+                text.push(b'{');
                 for (index, (name, value)) in members.iter().enumerate() {
-                    let separator = if index == 0 { "\n  " } else { ",\n  " };
-                    text.push_str(&format!("{separator}{}: {value}", Value::String(name.clone())));
+                    text.extend_from_slice(if index == 0 { b"\n  " } else { b",\n  " });
+                    append(&mut text, name);
+                    text.extend_from_slice(b": ");
+                    append(&mut text, value);
                 }
-                text.push('}');
+                text.push(b'}');
             }
-            value => text.push_str(&value.to_string()),
+            value => append(&mut text, value),
         }
     }
-    text.push_str("\n}\n");
+    text.extend_from_slice(b"\n}\n");
     text
+}
+
+fn append(text: &mut Vec<u8>, value: &impl Serialize) {
+    // Writing to memory does not fail, and the keys of JSON are texts.
+    let _ = serde_json::to_writer(text, value);
 }
 
 #[cfg(test)]

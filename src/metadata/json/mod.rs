@@ -24,23 +24,35 @@ pub const MAX_VALUES: usize = 2 << 20;
 /// The longest name (of a field, a dimension, a codec) that is accepted, in bytes.
 pub const MAX_NAME_BYTES: usize = 4096;
 
-/// Estimates the memory that a parsed object takes.
+/// Estimates the memory that a parsed object takes, with the room that it keeps for further members.
 pub fn memory_bytes(members: &Map<String, Value>) -> usize {
-    /// A member's entries in the table and in the list of an object, and the allocator's overhead.
-    const MEMBER_BYTES: usize = 128;
-    /// The pointer to a string, and the allocator's overhead.
-    const STRING_BYTES: usize = 16;
+    /// A member in the list of an object (hash, name, value), and its place in the table of hashes.
+    const MEMBER_BYTES: usize = 2 * size_of::<u64>() + size_of::<String>() + size_of::<Value>();
     // Documents are at most MAX_DEPTH deep.
     fn value_bytes(value: &Value) -> usize {
         match value {
             Value::Null | Value::Bool(_) => 0,
-            Value::Number(number) => STRING_BYTES + number.to_string().len(),
-            Value::String(text) => STRING_BYTES + text.len(),
-            Value::Array(values) => values.iter().map(|value| size_of::<Value>() + value_bytes(value)).sum(),
+            Value::Number(number) => text_bytes(number.to_string().len()),
+            Value::String(text) => text_bytes(text.len()),
+            Value::Array(values) => {
+                values.capacity() * size_of::<Value>() + values.iter().map(value_bytes).sum::<usize>()
+            }
             Value::Object(members) => memory_bytes(members),
         }
     }
-    members.iter().map(|(name, value)| MEMBER_BYTES + name.len() + value_bytes(value)).sum()
+    if members.is_empty() {
+        return 0;
+    }
+    // A table has a power of two of places, and one eighth of them is free.
+    let places = (members.len() * 8).div_ceil(7).next_power_of_two().max(4);
+    let room = places - places.div_ceil(8);
+    let content = members.iter().map(|(name, value)| text_bytes(name.len()) + value_bytes(value));
+    room * MEMBER_BYTES + content.sum::<usize>()
+}
+
+/// Returns the memory that the characters of a text take, with what the allocator adds.
+fn text_bytes(length: usize) -> usize {
+    (length + 2 * size_of::<usize>()).max(4 * size_of::<usize>())
 }
 
 /// Parses a whole document.

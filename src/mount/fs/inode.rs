@@ -10,7 +10,7 @@
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
-use std::hash::{Hash, Hasher};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -27,6 +27,7 @@ use crate::mount::fs::page_cache::cache_mode::PageCacheUsers;
 use crate::mount::fs::recovery::array_identity::ArrayIdentity;
 use crate::mount::journal::record::WrittenEndRecord;
 use crate::mount::metrics::ArrayCounters;
+use crate::store::ObjectVersion;
 
 /// The inode of the mount's root.
 pub const ROOT: u64 = 1;
@@ -42,6 +43,9 @@ pub struct Inode {
     pub entity: Entity,
     /// For companion files: the size that the kernel has got last, `u64::MAX` if none.
     known_size: AtomicU64,
+    /// For sidecars: a hash of this size and of the version of the documents that it follows from; 0 if that is unknown. A node is
+    /// read again more often than its sidecar gets another length.
+    size_origin: AtomicU64,
     /// Lookups find another inode of its entity, and no file of it is opened any more. The open ones are served.
     pub is_closed_to_opens: AtomicBool,
     /// A daemon before gave its number to the kernel.
@@ -84,6 +88,7 @@ impl Inode {
             number,
             entity,
             known_size: AtomicU64::new(u64::MAX),
+            size_origin: AtomicU64::new(0),
             is_closed_to_opens: AtomicBool::new(false),
             is_former: AtomicBool::new(false),
             state: OnceLock::new(),
@@ -148,6 +153,18 @@ impl Inode {
         Some(self.known_size.load(Ordering::Acquire)).filter(|&size| size != u64::MAX)
     }
 
+    /// Returns the size that the kernel has got last of a sidecar, if it follows from this version of the node's documents.
+    pub fn known_size_of(&self, version: &ObjectVersion) -> Option<u64> {
+        let origin = self.size_origin.load(Ordering::Acquire);
+        // Another thread may be recording another size: then the hash is not that of both.
+        self.known_size().filter(|&size_bytes| origin == size_origin(size_bytes, version))
+    }
+
+    /// Records the version of the documents that a size of a sidecar follows from. The size itself is recorded when the kernel gets it.
+    pub fn record_size_origin(&self, size_bytes: u64, version: &ObjectVersion) {
+        self.size_origin.store(size_origin(size_bytes, version), Ordering::Release);
+    }
+
     /// Returns whether another array has taken its place. Every use of a stale inode is ESTALE.
     pub fn is_stale(&self) -> bool {
         self.known_state().and_then(|state| state.shared.as_ref()).is_some_and(|shared| shared.is_stale())
@@ -191,6 +208,12 @@ impl Inode {
         }
         Ok(opening)
     }
+}
+
+fn size_origin(size_bytes: u64, version: &ObjectVersion) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (size_bytes, version).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The inodes of a mount.
@@ -290,7 +313,13 @@ impl InodeIndex {
         number
     }
 
-    fn add(&mut self, entity: Entity, source: &Arc<StateSource>) -> Arc<Inode> {
+    fn add(&mut self, mut entity: Entity, source: &Arc<StateSource>) -> Arc<Inode> {
+        // An array and its sidecar, which every listing finds together, share the path.
+        if entity.is_sidecar()
+            && let Some(ByEntity(array)) = self.by_entity.get(&Entity::array(None, entity.path.clone()))
+        {
+            entity.path = array.entity.path.clone();
+        }
         let (first, inodes) =
             if entity.is_sidecar() { (FIRST_SIDECAR, &mut self.sidecars) } else { (1, &mut self.by_number) };
         let inode = Inode::new(first + inodes.len() as u64, entity, source);
@@ -556,6 +585,7 @@ mod tests {
         let sidecar =
             table.get_or_add(&Entity::new(EntityKind::Companion(JSON, CompanionPlace::NextToNode), "a/t"));
         assert_ne!(array.number, sidecar.number);
+        assert!(Arc::ptr_eq(&array.entity.path, &sidecar.entity.path));
         assert_eq!(table.get_or_add(&Entity::new(EntityKind::Array, "a/t")).number, array.number);
         assert!(table.get(array.number).is_some_and(|found| found.entity == array.entity));
         assert!(table.get(0).is_none() && table.get(99).is_none());

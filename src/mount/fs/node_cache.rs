@@ -52,6 +52,11 @@ impl CachedNode {
         NodeState { node: self.node.as_deref(), version: self.version, read_at: self.read_at }
     }
 
+    /// Returns the version of its documents, if the same version later means the same node.
+    pub fn settled_version(&self) -> Option<ObjectVersion> {
+        self.version.filter(|_| self.is_settled && !self.is_failure)
+    }
+
     /// Returns whether the node is shown as a file.
     pub fn is_array(&self) -> bool {
         matches!(self.node.as_deref(), Some(Node::Array { .. } | Node::Broken { .. }))

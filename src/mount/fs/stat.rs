@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::formats::Role;
-use crate::hierarchy::{Node, OpenArrays, View};
+use crate::hierarchy::{Node, View};
 use crate::mount::fs::arrays::ServedArrays;
 use crate::mount::fs::attributes::permissions::{Permissions, daemon_owned_info};
 use crate::mount::fs::attributes::{Attributes, Stat};
@@ -15,7 +15,7 @@ use crate::mount::fs::names::table::NameTable;
 use crate::mount::fs::node_cache::{CachedNode, NodeCache};
 use crate::mount::fs::parts::MountParts;
 use crate::mount::fs::virtual_files::companion_names::CompanionNames;
-use crate::mount::fs::virtual_files::companions::{Companions, expressed};
+use crate::mount::fs::virtual_files::companions::Companions;
 use crate::mount::fs::virtual_files::generated::GeneratedFiles;
 use crate::mount::fs::virtual_files::internals::InternalFiles;
 use crate::mount::fs::virtual_files::sidecar_edit::Drafts;
@@ -27,7 +27,6 @@ pub struct FileAttributes {
     options: Arc<Options>,
     nodes: Arc<NodeCache>,
     inodes: Arc<InodeTable>,
-    arrays: Arc<OpenArrays>,
     served: Arc<ServedArrays>,
     permissions: Arc<Permissions>,
     names: Arc<NameTable>,
@@ -51,7 +50,6 @@ impl FileAttributes {
             options: parts.options.clone(),
             nodes: parts.nodes.clone(),
             inodes: parts.inodes.clone(),
-            arrays: parts.arrays.clone(),
             served: parts.served.clone(),
             permissions: parts.permissions.clone(),
             names,
@@ -175,7 +173,7 @@ impl FileAttributes {
     /// Returns owner, mode, time and size of an entity.
     fn facts(&self, entity: &Entity, cached: &CachedNode, blocking: Blocking) -> FsResult<(Info, u64)> {
         const GONE: Failure = Failure::Errno(libc::ENOENT);
-        let FileAttributes { arrays, served, companion_names, companions, internal_files, .. } = self;
+        let FileAttributes { served, companion_names, companions, internal_files, .. } = self;
         match entity.kind {
             EntityKind::Group | EntityKind::FormatFolder(_) => match cached.node.as_deref() {
                 Some(Node::Group { info, .. }) => Ok((*info, 0)),
@@ -194,8 +192,8 @@ impl FileAttributes {
                 _ => Err(GONE),
             },
             EntityKind::Companion(format, place) => {
-                let node = expressed(format, entity.view.as_ref(), cached, arrays).ok_or(GONE)?;
-                let (info, size) = companions.stat(entity, format, place, node, blocking)?;
+                let (info, size) = companions.stat(entity, format, place, cached, blocking)?;
+                let node = cached.node.as_deref().ok_or(GONE)?;
                 let info = match (info, format.role) {
                     (Some(info), Role::Sidecar) => info,
                     (info, _) => served.with_time_of_chunks(entity, node, info.unwrap_or(*node.info())),

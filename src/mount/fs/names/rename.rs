@@ -251,7 +251,7 @@ impl NameChanges {
         let text = self.drafts.text(source, &cached)?;
         let Attributes { mode, uid, gid, .. } = self.attributes.get(source, Blocking::Yes)?.attributes;
         let file = self.table.new_file(mode.into(), Caller { uid, gid, thread: 0, request: 0 });
-        file.fill(text.as_bytes())?;
+        file.fill(&text)?;
         self.table.insert_file(to.group, to.name, file);
         self.table.vacate(from.group, from.name, source);
         Ok(())

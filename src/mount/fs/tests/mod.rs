@@ -12,6 +12,7 @@ mod members;
 mod names;
 mod page_drops;
 mod remote;
+mod sidecars;
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! Companion files as the mount shows them: sidecars next to their nodes, and every format of `formats` below `__formats__/`.
 //!
 //! A lookup makes the file, so that its size is right, and keeps the size. The last file that was made from elements is kept for
-//! the open that follows, unless it takes much of the cache. A file that cannot be made is shown empty, and its open fails.
+//! the open that follows, unless it takes much of the cache. A file that cannot be made is shown empty, and its open fails. The inode of
+//! a sidecar keeps the size longer than the caches keep the node, so that a listing of many nodes makes each sidecar once.
 //!
 //! Invariants: a file is made at most once at a time; a handle reads a snapshot; a file fits into the cache's limit; all handles of
 //! an inode read the same snapshot, because they share the kernel's pages. If the file changes while handles are open, the next
@@ -22,6 +23,7 @@ use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{Inode, InodeTable};
 use crate::mount::fs::node_cache::{CachedNode, NodeCache};
 use crate::mount::fs::parts::MountParts;
+use crate::mount::fs::request::RequestLog;
 use crate::mount::fs::virtual_files::subjects::{Freshness, Subjects};
 use crate::store::Info;
 
@@ -31,6 +33,7 @@ pub struct Companions {
     arrays: Arc<OpenArrays>,
     inodes: Arc<InodeTable>,
     subjects: Arc<Subjects>,
+    log: Arc<RequestLog>,
     /// A file that takes more memory is not kept.
     kept_limit_bytes: u64,
     slots: Mutex<CompanionSlots>,
@@ -122,6 +125,7 @@ impl Companions {
             arrays: parts.arrays.clone(),
             inodes: parts.inodes.clone(),
             subjects,
+            log: parts.log.clone(),
             kept_limit_bytes: parts.options.cache_limit_bytes / KEPT_FRACTION,
             slots: Mutex::default(),
             latest: Mutex::default(),
@@ -143,15 +147,17 @@ impl Companions {
     }
 
     /// Returns the size of a companion file, and its owner, mode and time if they differ from those of the node's own file. Makes
-    /// the file if that is needed.
+    /// the file if that is needed. ENOENT if the format cannot express the node.
     pub fn stat(
         &self,
         entity: &Entity,
         format: &'static Format,
         place: CompanionPlace,
-        node: &Arc<Node>,
+        cached: &CachedNode,
         blocking: Blocking,
     ) -> FsResult<(Option<Info>, u64)> {
+        const GONE: Failure = Failure::Errno(libc::ENOENT);
+        let node = expressed(format, entity.view.as_ref(), cached, &self.arrays).ok_or(GONE)?;
         let revalidate = self.nodes.revalidate(&entity.path);
         let slot = self.slot(entity);
         let mut state = match blocking {
@@ -165,7 +171,7 @@ impl Companions {
         if blocking == Blocking::No {
             return Err(Failure::WouldBlock);
         }
-        let shown = self.arrays.shown(entity.view.as_ref(), node).ok_or(Failure::Errno(libc::ENOENT))?;
+        let shown = self.arrays.shown(entity.view.as_ref(), node).ok_or(GONE)?;
         let subject = self.subjects.for_entity(entity, place, node, &shown, Freshness::Recent);
         let info = match (format.info, state.as_ref().and_then(|state| state.info_of(revalidate, node))) {
             (Some(read), None) => Some(read(&subject)?),
@@ -176,14 +182,38 @@ impl Companions {
             Some(state) if state.unchanged(format, &subject, node).is_some() => {
                 state.checked_at = subject.surroundings.oldest_checked_at().unwrap_or_else(Instant::now);
             }
-            state => {
-                let file = self.make(format, &subject, node, state);
-                self.retire_changed(entity, file.ok().as_deref());
-            }
+            state => match self.known_sidecar_size(entity, cached) {
+                Some(size_bytes) => {
+                    let outcome = Ok(CompanionInfo { size_bytes, is_of_nodes: false, made: None });
+                    let (node, checked_at) = (Arc::downgrade(node), cached.read_at);
+                    *state = Some(CompanionState { node, checked_at, info, outcome });
+                }
+                None => {
+                    let file = self.make(format, &subject, node, state);
+                    self.retire_changed(entity, file.ok().as_deref());
+                    self.record_sidecar_size(entity, cached, state.as_ref());
+                }
+            },
         }
         let Some(state) = &mut *state else { return Ok((info, 0)) };
         state.info = info;
         Ok((info, state.shown_size()))
+    }
+
+    /// Returns the size of a sidecar that was made of the same documents, perhaps of a node that the cache does not have any more.
+    fn known_sidecar_size(&self, entity: &Entity, cached: &CachedNode) -> Option<u64> {
+        let version = cached.settled_version().filter(|_| entity.is_sidecar())?;
+        self.inodes.find(entity)?.known_size_of(&version)
+    }
+
+    /// Records the size of a sidecar that follows from the documents of its node alone.
+    fn record_sidecar_size(&self, entity: &Entity, cached: &CachedNode, state: Option<&CompanionState>) {
+        let info = state.and_then(|state| state.outcome.as_ref().ok()).filter(|info| !info.is_of_nodes);
+        if entity.is_sidecar()
+            && let (Some(version), Some(info)) = (cached.settled_version(), info)
+        {
+            self.inodes.get_or_add(entity).record_size_origin(info.size_bytes, &version);
+        }
     }
 
     /// Returns the content of a companion file for open(2) of this inode. Blocks on the store.
@@ -271,6 +301,7 @@ impl Companions {
         node: &Arc<Node>,
         state: &mut Option<CompanionState>,
     ) -> Result<Arc<VirtualFile>, Error> {
+        self.log.metrics().record_companion();
         let revalidate = self.nodes.revalidate(subject.path);
         let info = state.take().and_then(|state| state.info_of(revalidate, node));
         let made = (format.open)(subject).and_then(|content| match content {

@@ -124,7 +124,7 @@ impl Drafts {
         {
             let mut state = draft.state.lock();
             if !state.is_modified {
-                state.content = text.into_bytes();
+                state.content = text;
             }
             for change in self.former.lock().remove(&inode.number).unwrap_or_default() {
                 state.change(&change)?;
@@ -256,7 +256,7 @@ impl Drafts {
     }
 
     /// Returns the text of a sidecar as it is served.
-    pub fn text(&self, entity: &Entity, cached: &CachedNode) -> FsResult<String> {
+    pub fn text(&self, entity: &Entity, cached: &CachedNode) -> FsResult<Vec<u8>> {
         Ok(sidecar::text(&self.members(entity, cached)?))
     }
 
