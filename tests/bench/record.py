@@ -1,6 +1,6 @@
-"""The record of one run of scripts/bench in docs/benchmarks.md: the machine, the versions, and every ratio with its bound.
+"""The record of scripts/bench in docs/benchmarks.md: the machine, the versions, and every ratio with its bound.
 
-A record is of one run of one commit, so that the page never mixes the figures of several versions.
+A record is of one program, so that the page never mixes the figures of several versions.
 """
 
 import importlib.metadata
@@ -74,6 +74,7 @@ def text(root, program, table, missing):
         f"- machine: {machine}; load {table.load_before:.1f} before",
         f"- versions: {', '.join(versions(program))}",
         f"- each time is a median of {runs} at most, with the fastest and the slowest; {table.repeated} measurements were repeated because of the host",
+        f"- measured in {table.parts} part{'s' if table.parts > 1 else ''}, each after the last one, of the same program",
     ]
     if missing:
         parts.append(f"- not measured in this run: {', '.join(missing)}")

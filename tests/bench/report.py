@@ -1,5 +1,6 @@
 """The report of scripts/bench: a table on standard output, a JSON file, and a plot of the ratios."""
 
+import hashlib
 import html
 import json
 import os
@@ -11,12 +12,30 @@ import time
 class Table:
     """A table with one row per measurement: the median of a method, and that of what it is compared with."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, program, settings, former=None):
+        """Begins a table of the zarrfs in the file `program`, or goes on with the one in the JSON file `former`."""
         os.makedirs(folder, exist_ok=True)
         self.stem = os.path.join(folder, time.strftime("%Y%m%d-%H%M%S"))
         self.load_before = os.getloadavg()[0]
-        self.rows, self.peaks, self.repeated = [], {}, 0
+        with open(program, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        self.measured = {"machine": platform.machine(), "cores": os.cpu_count(), "program": digest, **settings}
+        self.rows, self.peaks, self.repeated, self.parts, self.ended = [], {}, 0, 1, []
+        if former:
+            self.go_on(former)
         print(f"{platform.machine()}, {os.cpu_count()} cores, load {self.load_before:.1f} before")
+
+    def go_on(self, former):
+        """Takes over the cases that ended in another run of the same program, with the same settings, on the same machine."""
+        with open(former) as file:
+            kept = json.load(file)
+        for name, value in self.measured.items():
+            if kept.get(name) != value:
+                raise SystemExit(f"{former} is of another measurement: {name} was {kept.get(name)}, and is {value}")
+        self.stem = os.path.splitext(former)[0]
+        self.rows, self.peaks, self.ended, self.repeated = kept["rows"], kept["peaks"], kept["ended"], kept["repeated"]
+        self.parts = kept["parts"] + 1
+        self.load_before = max(self.load_before, kept["load_before"])
 
     def add(self, case, seconds, size_bytes, ours=("zarrfs",), notes=None):
         """Adds the `seconds` of each method, by name. Our ratio is the fastest other method's time over our time: 2 is twice as fast."""
@@ -36,21 +55,25 @@ class Table:
 
     def memory(self, peaks):
         """Adds the peak memory of the daemons in KiB, by their options, and the store that it was measured with."""
-        self.peaks = {options: {"MiB": round(kib / 1024), "store": store} for options, (kib, store) in peaks.items()}
+        for options, (kib, store) in peaks.items():
+            if round(kib / 1024) > self.peaks.get(options, {"MiB": 0})["MiB"]:
+                self.peaks[options] = {"MiB": round(kib / 1024), "store": store}
 
-    def end(self, repeated):
-        self.repeated = repeated
+    def end(self):
         print("\npeak memory of the daemon")
         for options, peak in sorted(self.peaks.items()):
             print(f"  {options or 'no options':24} {peak['MiB']:9} MiB, of {peak['store']}")
-        if repeated:
-            print(f"\ntimed again, since the host had taken the processor meanwhile: {repeated}")
+        if self.repeated:
+            print(f"\ntimed again, since the host had taken the processor meanwhile: {self.repeated}")
         print(f"\nkept as {self.stem}.json and {self.stem}.svg")
 
-    def keep(self):
-        """Saves the rows so far, as JSON and as a plot."""
+    def keep(self, ended, repeated):
+        """Saves the rows so far, as JSON and as a plot, when a case has ended with this many repeated measurements."""
+        self.ended.append(ended)
+        self.repeated += repeated
+        kept = {"load_before": self.load_before, "parts": self.parts, "ended": self.ended, "repeated": self.repeated}
         with open(self.stem + ".json", "w") as f:
-            json.dump({"machine": platform.machine(), "cores": os.cpu_count(), "load_before": self.load_before, "rows": self.rows, "peaks": self.peaks}, f, indent=1)
+            json.dump({**self.measured, **kept, "rows": self.rows, "peaks": self.peaks}, f, indent=1)
         with open(self.stem + ".svg", "w") as f:
             f.write(plot(self.rows))
 
