@@ -5,9 +5,9 @@
 //! continues. `record.rs` has the records, `encoding.rs` their bytes, `state.rs` the state that they add up to, `intents.rs` the
 //! changes of names that have begun, and `held.rs` the descriptors that outlive a daemon. Uses neither `fs` nor `fuse`.
 //!
-//! Layout: a header with the format's name and the place of the current part; then that part, one record after the other. When the
-//! part has grown to twice its size, the records that still count are written after it as a new part. Then the header names the new
-//! part, and the old one is freed.
+//! Layout: a header with the format's name and the place of the current part; then that part, one record after the other. When half
+//! of the part may no longer count, the records that do are written after it as a new part. Then the header names the new part, and
+//! the old one is freed.
 //!
 //! Invariants: a record counts when it is complete, which its checksum proves, so a daemon may die at any instruction. Only the
 //! last record can be torn, and no reply that depends on it was sent. If a record cannot be written, the header says so, and the
@@ -40,8 +40,10 @@ const START_AT: u64 = 16;
 const HEADER_BYTES: u64 = 4096;
 /// The length and the checksum before each record.
 const PREFIX_BYTES: usize = 8;
-/// A part is not rewritten before it is this long.
+/// A part is not rewritten before so much of it may no longer count.
 const SMALLEST_REWRITE: u64 = 1 << 20;
+/// The length of most records of inodes.
+const TYPICAL_INODE_BYTES: u64 = 64;
 /// The longest part: with about 100 bytes for an inode, more than a million of them.
 const LIMIT_BYTES: u64 = 256 << 20;
 /// So much of a part is mapped at one time.
@@ -59,16 +61,22 @@ pub struct Journal {
 struct Part {
     start: u64,
     end: u64,
-    /// It is rewritten at this length.
-    rewrite_at: u64,
+    /// The bytes of it that may no longer count.
+    superseded_bytes: u64,
     is_broken: bool,
     /// The memory for the next records.
     window: Option<SharedMemory>,
 }
 
 impl Part {
-    fn new(start: u64, end: u64, rewrite_at: u64) -> Self {
-        Part { start, end, rewrite_at, is_broken: false, window: None }
+    fn new(start: u64, end: u64, superseded_bytes: u64) -> Self {
+        Part { start, end, superseded_bytes, is_broken: false, window: None }
+    }
+
+    /// Returns whether it is worth the time and the memory to drop what no longer counts.
+    fn is_to_be_rewritten(&self) -> bool {
+        let length = self.end - self.start;
+        self.superseded_bytes > SMALLEST_REWRITE.max(length / 2) || length > 2 * LIMIT_BYTES
     }
 
     /// Copies a record to the end. Each open file and each name adds one, so there is no system call.
@@ -97,7 +105,7 @@ impl Journal {
     pub fn create(file: File) -> io::Result<Journal> {
         file.write_all_at(&HEADER_BYTES.to_le_bytes(), START_AT)?;
         file.write_all_at(FORMAT, 0)?;
-        let part = Part::new(HEADER_BYTES, HEADER_BYTES, SMALLEST_REWRITE);
+        let part = Part::new(HEADER_BYTES, HEADER_BYTES, 0);
         Ok(Journal { file, part: Mutex::new(part) })
     }
 
@@ -116,11 +124,10 @@ impl Journal {
             )));
         }
         let start = start.try_into().map(u64::from_le_bytes).unwrap_or(HEADER_BYTES);
-        let (state, end) = read(&file, start).map_err(failed)?;
-        let rewrite_at = SMALLEST_REWRITE.max(2 * (end - start));
+        let Records { state, end, superseded_bytes } = read(&file, start).map_err(failed)?;
         // A torn record would hide those that come after it.
         file.set_len(end).map_err(failed)?;
-        let part = Part::new(start, end, rewrite_at);
+        let part = Part::new(start, end, superseded_bytes);
         Ok((Journal { file, part: Mutex::new(part) }, state))
     }
 
@@ -132,7 +139,8 @@ impl Journal {
         }
         let bytes = framed(record);
         let appended = part.add(&self.file, &bytes).and_then(|()| {
-            if part.end - part.start > part.rewrite_at { self.rewrite(&mut part) } else { Ok(()) }
+            part.superseded_bytes += superseded_bytes(record, bytes.len());
+            if part.is_to_be_rewritten() { self.rewrite(&mut part) } else { Ok(()) }
         });
         if let Err(error) = appended {
             part.is_broken = true;
@@ -143,9 +151,8 @@ impl Journal {
 
     /// Writes what still counts behind the current part, and frees that.
     fn rewrite(&self, part: &mut Part) -> io::Result<()> {
-        let (state, _) = read(&self.file, part.start)?;
         let mut bytes = Vec::new();
-        for record in state.records() {
+        for record in read(&self.file, part.start)?.state.records() {
             bytes.extend(framed(&record));
         }
         let length = bytes.len() as u64;
@@ -158,8 +165,7 @@ impl Journal {
         // The kernel copies these few bytes as a whole, or not at all.
         self.file.write_all_at(&start.to_le_bytes(), START_AT)?;
         sys::free_range(&self.file, part.start, start - part.start)?;
-        (part.start, part.end) = (start, start + length);
-        part.rewrite_at = SMALLEST_REWRITE.max(2 * length);
+        (part.start, part.end, part.superseded_bytes) = (start, start + length, 0);
         Ok(())
     }
 }
@@ -188,20 +194,41 @@ fn checksum(length: &[u8], body: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Reads the records from `start` on. Returns their state, and where the last complete one ends. Fails at a record that this version does
-/// not know.
-fn read(file: &File, start: u64) -> io::Result<(SessionState, u64)> {
+/// Returns how many bytes may no longer count when a record comes: its own ones later, if another one takes its place, and those of an inode that
+/// is forgotten. Most inodes are never forgotten, and a part that has nothing else is not rewritten.
+fn superseded_bytes(record: &Record, length: usize) -> u64 {
+    match record {
+        Record::Inode { .. } => 0,
+        Record::Forgotten { .. } => length as u64 + TYPICAL_INODE_BYTES,
+        _ => length as u64,
+    }
+}
+
+/// What is read from a part.
+struct Records {
+    /// What its complete records amount to.
+    state: SessionState,
+    /// Where the last complete one ends.
+    end: u64,
+    /// As [`Part::superseded_bytes`].
+    superseded_bytes: u64,
+}
+
+/// Reads the records from `start` on. Fails at a record that this version does not know.
+fn read(file: &File, start: u64) -> io::Result<Records> {
     let length = file.metadata()?.len().saturating_sub(start).min(4 * LIMIT_BYTES);
     let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
     file.read_exact_at(&mut bytes, start)?;
-    let (mut state, mut rest) = (SessionState::default(), bytes.as_slice());
+    let (mut state, mut superseded, mut rest) = (SessionState::default(), 0, bytes.as_slice());
     while let Some((bytes, after)) = first_complete(rest) {
         // A session without what this record says would be another one, so it must not be continued.
         let unknown = || io::Error::other("it has a record of another version of this program");
-        state.apply(Record::read(bytes).ok_or_else(unknown)?);
+        let record = Record::read(bytes).ok_or_else(unknown)?;
+        superseded += superseded_bytes(&record, bytes.len() + PREFIX_BYTES);
+        state.apply(record);
         rest = after;
     }
-    Ok((state, start + length - rest.len() as u64))
+    Ok(Records { state, end: start + length - rest.len() as u64, superseded_bytes: superseded })
 }
 
 /// Splits the bytes of the first record off; `None` if it is torn or missing.
@@ -301,6 +328,28 @@ mod tests {
         let error = Journal::open(file.try_clone().unwrap()).err().unwrap().to_string();
         assert!(error.contains("another version"), "{error}");
         assert_eq!(file.metadata().unwrap().len(), length, "it is left to the version that wrote it");
+    }
+
+    /// A listing of many files made a daemon read its journal at each doubling, and drop nothing from it.
+    #[test]
+    fn a_journal_of_inodes_is_not_rewritten_before_they_are_forgotten() {
+        let file = empty();
+        let journal = Journal::create(file.try_clone().unwrap()).unwrap();
+        let numbers = 2..60_000;
+        for number in numbers.clone() {
+            journal.append(&inode(number, &format!("group/array-{number}")));
+            journal.append(&Record::Lookups { number, count: 1 });
+        }
+        assert_eq!(journal.part.lock().start, HEADER_BYTES);
+        assert!(journal.part.lock().end > 3 * SMALLEST_REWRITE);
+        drop(journal);
+        let (journal, state) = Journal::open(file.try_clone().unwrap()).unwrap();
+        assert_eq!(state.inodes.len(), numbers.clone().count());
+        for number in numbers {
+            journal.append(&Record::Forgotten { number, count: 1 });
+        }
+        let part = journal.part.lock();
+        assert!(part.start > HEADER_BYTES && part.end - part.start < 3 * SMALLEST_REWRITE);
     }
 
     #[test]
