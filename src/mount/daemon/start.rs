@@ -213,7 +213,7 @@ pub(super) fn start(
     Ok(ReadySession { session, mount, is_continued })
 }
 
-/// Returns what serves requests. Each member of a catalogue has threads of its own, so that one that hangs holds up nobody else.
+/// Returns what serves requests. Each member of a catalogue has threads of its own, so one that hangs does not hold up the others.
 fn executor(fs: &Arc<FileSystem>, options: &Options) -> Result<Executor> {
     let is_catalogue = fs.members().exist();
     let limits = Limits::new(options.threads, options.request_deadline);

@@ -1,6 +1,6 @@
 //! Filters of HDF5 that are not in its library: h5py's LZF, and those of the plugins for which Zarr has a codec.
 //!
-//! Spec: the HDF Group's list of registered filters. Each of these stores what the codec stores, so the codec decodes it. Uses `codec`.
+//! Spec: the HDF Group's list of registered filters. Each filter stores what the codec stores, so the codec decodes it. Uses `codec`.
 
 use hdf5_reader::filters::FilterRegistry;
 use serde_json::Value;
