@@ -8,8 +8,8 @@ use std::time::SystemTime;
 use super::*;
 use crate::store::DirectoryStore;
 
-/// Writes the document of an array with these attributes, an hour ago: so recent a document as one of now may change again without
-/// another version.
+/// Writes the document of an array with these attributes, with a time of an hour ago: a document of this moment may change again without
+/// getting another version.
 fn write_array(folder: &Path, attributes: &Value) {
     let mut document = array(&[12], 9);
     document["attributes"] = attributes.clone();
@@ -58,7 +58,7 @@ fn a_listing_makes_each_sidecar_once() {
     }
     assert_eq!(made(&mount), 2, "the cache of nodes has read the documents again");
     assert_eq!(mount.read("t.json").unwrap().len() as u64, size_bytes);
-    // A document of now may change again without another version.
+    // A document of this moment may change again without getting another version.
     let document = array(&[12], 9).to_string();
     fs::write(folder.path().join("t/zarr.json"), document).unwrap();
     let before = made(&mount);
