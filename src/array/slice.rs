@@ -417,6 +417,59 @@ mod tests {
         array.writer().close_for_writing();
     }
 
+    /// A plane across the fastest axis has one element in each row of a chunk, and the next plane has its neighbours.
+    #[test]
+    fn uncompressed_chunks_are_loaded_when_their_elements_have_cost_as_much() {
+        const CHUNK_BYTES: u64 = 32 * 8192;
+        let document = json!({"zarr_format": 3, "node_type": "array", "shape": [64, 16384], "data_type": "uint8", "fill_value": 0,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [32, 8192]}},
+            "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes"}]});
+        let store = MemoryStore::new();
+        store.put("zarr.json", document.to_string().into_bytes()).unwrap();
+        let value = |row: u64, column: u64| (row * 31 + column * 7 + 1) as u8;
+        for (row, column) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let rows = row * 32..row * 32 + 32;
+            let columns = column * 8192..column * 8192 + 8192;
+            let chunk: Vec<u8> =
+                rows.flat_map(|row| columns.clone().map(move |column| value(row, column))).collect();
+            store.put(&format!("c/{row}/{column}"), chunk).unwrap();
+        }
+        let store: Arc<dyn Store> = Arc::new(store);
+        let read_column = |array: &Arc<Array>, column: u64| {
+            let selection = [every(1, 64), AxisSelection { start: column, step: 1, count: 1 }];
+            let mut out = vec![0; 64];
+            let never = Cancellation::never();
+            assert!(array.read_slice_at(&selection, 0, &mut out, Blocking::Yes, &never).unwrap());
+            assert_eq!(out, (0..64).map(|row| value(row, column)).collect::<Vec<u8>>(), "{column}");
+        };
+        let (engine, array) = open(&store, 8 * CHUNK_BYTES);
+        let loaded = || engine.counters().decoded_chunks;
+        // 64 system calls are worth an eighth of two chunks.
+        (0..7).for_each(|column| read_column(&array, column));
+        assert_eq!(loaded(), 0);
+        (7..100).for_each(|column| read_column(&array, column));
+        assert_eq!(loaded(), 2);
+        // Reading elsewhere has to cost as much again.
+        (16_000..16_007).for_each(|column| read_column(&array, column));
+        assert_eq!(loaded(), 2);
+        (16_000..16_100).for_each(|column| read_column(&array, column));
+        assert_eq!(loaded(), 4);
+        // What is written is not hidden by what was loaded.
+        array.writer().open_for_writing().unwrap();
+        array.writer().write_at(5, &[200]).unwrap();
+        array.writer().flush().unwrap();
+        array.writer().close_for_writing();
+        let column = [every(1, 1), AxisSelection { start: 5, step: 1, count: 1 }];
+        assert_eq!(read(&array, &column), [200]);
+        let mut out = [0];
+        assert!(array.read_slice_at(&column, 0, &mut out, Blocking::Yes, &Cancellation::never()).unwrap());
+        assert_eq!(out, [200]);
+        // A cache without room for them does not get them.
+        let (engine, array) = open(&store, 4 * CHUNK_BYTES);
+        (10..100).for_each(|column| read_column(&array, column));
+        assert_eq!(engine.counters().decoded_chunks, 0);
+    }
+
     #[test]
     fn a_slice_outside_is_refused() {
         let (_, array) = open(&store(), 1 << 20);

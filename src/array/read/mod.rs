@@ -13,6 +13,7 @@ pub mod holes;
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod large_tests;
 pub mod plan;
+pub mod range_cost;
 pub mod reply_buffer;
 pub mod revalidate;
 pub mod slices;
@@ -27,6 +28,7 @@ use crate::array::geometry::strided_copy::CopyBatch;
 use crate::array::geometry::strips::Strips;
 use crate::array::read::access::{Blocking, ReadAccess};
 use crate::array::read::plan::ReadPlan;
+use crate::array::read::range_cost::RangeCost;
 use crate::array::read::reply_buffer::CachedSlice;
 use crate::array::read::uncompressed::RangeReader;
 use crate::array::served::ServedArray;
@@ -42,13 +44,15 @@ pub struct ArrayReader {
     strips: Arc<StripCache>,
     dirty: Arc<DirtyChunks>,
     ranges: RangeReader,
+    range_cost: RangeCost,
 }
 
 impl ArrayReader {
     /// Creates a reader of an array with these strips and dirty chunks.
     pub fn new(strips: &Arc<StripCache>, dirty: &Arc<DirtyChunks>) -> Self {
         let ranges = RangeReader::new(strips.served());
-        ArrayReader { strips: Arc::clone(strips), dirty: Arc::clone(dirty), ranges }
+        let range_cost = RangeCost::default();
+        ArrayReader { strips: Arc::clone(strips), dirty: Arc::clone(dirty), ranges, range_cost }
     }
 
     /// Returns the array.
@@ -64,6 +68,11 @@ impl ArrayReader {
     /// Returns the dirty chunks of the array.
     pub fn dirty(&self) -> &Arc<DirtyChunks> {
         &self.dirty
+    }
+
+    /// Returns what ranges for slices have cost.
+    pub fn range_cost(&self) -> &RangeCost {
+        &self.range_cost
     }
 
     /// Returns the reader of uncompressed chunks.

@@ -4,9 +4,12 @@
 //! and bypasses the cache. This file is for reads of mounted files: a read can begin anywhere, needs only its own chunks, and uses
 //! the same cache as reads of the array.
 //!
+//! Elements of uncompressed chunks are read from the objects, without the cache, until that has cost as much as loading the chunks
+//! would have (`range_cost.rs`).
+//!
 //! Invariants: those of `read/`. A chunk is looked up only if the range has a selected element in it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use crate::array::cache::CachedContent;
@@ -14,12 +17,16 @@ use crate::array::geometry::selection::{AxisSelection, GridSelection, Piece, Sel
 use crate::array::geometry::strided_copy::fill_items;
 use crate::array::geometry::strips::Strips;
 use crate::array::read::access::{Blocking, ReadAccess};
+use crate::array::read::uncompressed::RangeReader;
 use crate::array::read::{ArrayReader, FoundStrips};
 use crate::array::write::dirty_chunks::ChunkSource;
 use crate::error::{Error, Result};
 
 /// The maximum number of pieces in a batch.
 const MAX_PIECES: usize = 4096;
+
+/// The share of the cache that one read may fill with uncompressed chunks.
+const LOADED_SHARE: u64 = 4;
 
 /// A slice of an array, as its file shows it.
 #[derive(Clone, Copy)]
@@ -95,20 +102,18 @@ impl ArrayReader {
         let item = self.served().grid().item_bytes();
         let elements = slice.offset / item..end.div_ceil(item);
         let blocks = whole.blocks_of(elements.clone());
-        let selection = match (is_uncompressed, access.blocking, self.strips().strips()) {
-            (true, ..) => whole,
-            (false, Blocking::No, None) => return Ok(false),
-            (false, _, _) => {
-                let first = blocks.first().map_or(0, |block| whole.file_offset(block));
-                GridSelection::new(self.strips().strips_at(first).grid(), slice.axes.to_vec())
-            }
-        };
+        if access.blocking == Blocking::No && self.strips().strips().is_none() {
+            return Ok(false);
+        }
+        let first = blocks.first().map_or(0, |block| whole.file_offset(block));
+        let of_strips = GridSelection::new(self.strips().strips_at(first).grid(), slice.axes.to_vec());
+        let of_strips = SelectedBlocks { selection: &of_strips, blocks: &blocks };
+        let of_chunks = SelectedBlocks { selection: &whole, blocks: &blocks };
         let read = |out: &mut [u8]| {
-            let blocks = SelectedBlocks { selection: &selection, blocks: &blocks };
-            if is_uncompressed {
-                self.read_from_objects(blocks, out, access)
+            if is_uncompressed && !self.prefers_strips(of_chunks, of_strips) {
+                self.read_from_objects(of_chunks, out, access)
             } else {
-                self.read_from_strips(blocks, out, access)
+                self.read_from_strips(of_strips, out, access)
             }
         };
         let begins_inside = (slice.offset % item) as usize;
@@ -132,6 +137,27 @@ impl ArrayReader {
             return None;
         }
         Some(!self.dirty().is_written() || !self.dirty().is_dirty())
+    }
+
+    /// Returns whether to read blocks of uncompressed chunks through the cache.
+    fn prefers_strips(&self, of_chunks: SelectedBlocks<'_>, of_strips: SelectedBlocks<'_>) -> bool {
+        // A composed store reads ranges through the cache itself.
+        if self.served().store().composed().is_some() {
+            return false;
+        }
+        let epoch = self.served().epoch();
+        let strips: HashSet<u64> = of_strips.pieces().map(|(piece, _)| piece.chunk).collect();
+        let missing = strips.iter().filter(|&&strip| !self.strips().is_known(strip, epoch)).count();
+        let missing_bytes = (missing as u64).saturating_mul(self.strips().strip_bytes());
+        if missing == 0 {
+            return true;
+        }
+        // A chunk that is not compressed may have any size.
+        if missing_bytes > self.strips().cache_limit_bytes() / LOADED_SHARE {
+            return false;
+        }
+        let range_bytes = of_chunks.pieces().map(|(piece, _)| RangeReader::cost_bytes(&piece)).sum();
+        self.range_cost().prefers_loading(range_bytes, missing_bytes)
     }
 
     /// Reads blocks from strips, a batch of pieces at a time.
