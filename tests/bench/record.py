@@ -65,7 +65,7 @@ def lines_of(row):
 
 def text(root, program, table, missing):
     """Returns the record as Markdown."""
-    runs = max((len(times) for row in table.rows for times in row["seconds"].values()), default=0)
+    runs = {len(times) for row in table.rows for times in row["seconds"].values()}
     memory = int(first_match("/proc/meminfo", r"^MemTotal:\s+(\d+)")) >> 20
     machine = f"{first_match('/proc/cpuinfo', r'^model name.*: (.*)')}, {os.cpu_count()} cores, {memory} GiB, Linux {platform.release()}"
     parts = [
@@ -73,7 +73,7 @@ def text(root, program, table, missing):
         f"- commit: `{commit(root)}`",
         f"- machine: {machine}; load {table.load_before:.1f} before",
         f"- versions: {', '.join(versions(program))}",
-        f"- each time is a median of {runs} at most, with the fastest and the slowest; {table.repeated} measurements were repeated because of the host",
+        f"- each time is a median of {min(runs)} to {max(runs)}, with the fastest and the slowest; {table.repeated} measurements were repeated because of the host",
         f"- measured in {table.parts} part{'s' if table.parts > 1 else ''}, each after the last one, of the same program",
     ]
     if missing:

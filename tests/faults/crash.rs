@@ -357,7 +357,7 @@ fn killed_between_synchronous_writes() {
 #[test]
 fn a_daemon_that_is_killed_as_soon_as_it_is_mounted_is_gone() {
     let Some(place) = Place::mountable_demo() else { return };
-    for round in (0..100_u64).step_by(level::pick(10, 1)) {
+    for round in (0..100_u64).step_by(level::pick(20, 1)) {
         let mut daemon = place.mount_command(&["--foreground"]).stderr(Stdio::null()).spawn().unwrap();
         while !is_mounted(&place.mountpoint()) {
             assert!(daemon.try_wait().unwrap().is_none(), "nothing is mounted");

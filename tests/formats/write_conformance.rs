@@ -77,7 +77,7 @@ fn is_whole_matrix() -> bool {
 
 /// Returns how many pairs that are written to a folder come on each pair that is written to a server.
 fn served_share() -> usize {
-    level::pick(24, 4)
+    level::pick(96, 4)
 }
 
 /// Returns the arrays that have a document of their own; only these can be written.

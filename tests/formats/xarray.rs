@@ -6,13 +6,15 @@ use crate::support::fixtures::{has_modules, python};
 use crate::support::mounted::Mount;
 use crate::support::{say, skip};
 
-/// Arguments: version of Zarr, store.
+const VERSIONS: [&str; 2] = ["2", "3"];
+
+/// Arguments: folder, which gets a store for each version of Zarr.
 const WRITE: &str = r#"
 import sys
 import numpy as np, xarray as xr
-version, store = int(sys.argv[1]), sys.argv[2]
 field = xr.DataArray(np.ones((3, 4), "f4"), dims=("lat", "lon"), coords={"lat": [1.0, 2.0, 3.0], "lon": [0.0, 1.0, 2.0, 3.0]})
-xr.Dataset({"field": field}).to_zarr(store, zarr_format=version)
+for version in (2, 3):
+    xr.Dataset({"field": field}).to_zarr(f"{sys.argv[1]}/{version}.zarr", zarr_format=version)
 "#;
 
 /// Arguments: store, mount, program.
@@ -45,14 +47,14 @@ for dtype in ("i2", "f4", "?"):
     assert done.returncode == 0 and done.stderr == "", done.stderr
 "#;
 
-/// Arguments: store.
+/// Arguments: stores.
 const CHECK: &str = r#"
 import sys, warnings
 warnings.simplefilter("ignore")
 import numpy as np, xarray as xr
 found = []
-for options in ({}, {"consolidated": False}):
-    for opened in (xr.open_zarr(sys.argv[1], **options), xr.open_dataset(sys.argv[1], engine="zarr", **options)):
+for store, options in [(store, options) for store in sys.argv[1:] for options in ({}, {"consolidated": False})]:
+    for opened in (xr.open_zarr(store, **options), xr.open_dataset(store, engine="zarr", **options)):
         for name, values in opened.variables.items():
             values = np.asarray(values.values)
             if name in ("lat", "lon", "field"):
@@ -77,26 +79,34 @@ fn added_arrays_keep_their_zeros() {
     if !has_modules(&python, "xarray") {
         return skip(what, "the interpreter has no xarray", false);
     }
-    for version in ["2", "3"] {
-        let folder = tempfile::tempdir().unwrap();
-        let (store, file) = (folder.path().join("x.zarr"), folder.path().join("elements.npy"));
-        let run = |program: &str, arguments: &[&str]| {
-            let output = Command::new(&python).arg("-c").arg(program).args(arguments).output().unwrap();
-            assert!(output.status.success(), "v{version}: {}", String::from_utf8_lossy(&output.stderr));
-            String::from_utf8_lossy(&output.stdout).into_owned()
-        };
-        let (store, file) = (store.to_str().unwrap(), file.to_str().unwrap());
-        let zarrfs = env!("CARGO_BIN_EXE_zarrfs");
-        run(WRITE, &[version, store]);
-        run(IMPORT, &[store, file, zarrfs]);
-        let Some(mount) = Mount::new(store.as_ref(), &["--create"], what) else { return };
-        run(ADD, &[store, mount.point().to_str().unwrap(), zarrfs]);
+    let folder = tempfile::tempdir().unwrap();
+    let run = |program: &str, arguments: &[&str]| {
+        let output = Command::new(&python).arg("-c").arg(program).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    run(WRITE, &[folder.path().to_str().unwrap()]);
+    let stores = VERSIONS.map(|version| folder.path().join(format!("{version}.zarr")));
+    let file = folder.path().join("elements.npy");
+    let zarrfs = env!("CARGO_BIN_EXE_zarrfs");
+    for store in &stores {
+        let path = store.to_str().unwrap();
+        run(IMPORT, &[path, file.to_str().unwrap(), zarrfs]);
+        let Some(mount) = Mount::new(store, &["--create"], what) else { return };
+        run(ADD, &[path, mount.point().to_str().unwrap(), zarrfs]);
         mount.unmount();
-        say(format!("{what}, v{version}: variables {}", run(CHECK, &[store]).trim()));
-        // Without names there is a warning, since xarray does not open the group any more.
+    }
+    let found = run(CHECK, &stores.each_ref().map(|store| store.to_str().unwrap()));
+    say(format!("{what}: variables {}", found.trim()));
+    // Without names there is a warning, since xarray does not open the group any more.
+    for store in &stores {
         let mut command = Command::new(zarrfs);
-        let output =
-            command.args(["create", store, "bare", "--shape", "3", "--dtype", "i2"]).output().unwrap();
+        let output = command
+            .arg("create")
+            .arg(store)
+            .args(["bare", "--shape", "3", "--dtype", "i2"])
+            .output()
+            .unwrap();
         let warning = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && warning.contains("'bare' has no dimension names"), "{warning}");
     }

@@ -204,7 +204,7 @@ fn programs_that_read_notice_no_kill() {
     );
     let readers = READERS.map(|(name, script)| (name, start_reader(&place, script)));
     let (mut daemon, mut waits) = (place.daemon(), Vec::new());
-    for round in 0..level::pick(20, 30) {
+    for round in 0..level::pick(10, 30) {
         // A daemon that dies soon makes the next one wait, and a keeper gives up where they die faster than this.
         let least = if round > 20 { 3000 } else { round % 2 * 1000 };
         let pause = least + some(0..400, round);

@@ -213,7 +213,7 @@ impl Scene {
 #[test]
 fn programs_that_write_lose_nothing_by_a_kill() {
     if can_mount() {
-        Scene::new().kill_daemons(level::count("ZARRFS_KILLS", 12, 30));
+        Scene::new().kill_daemons(level::count("ZARRFS_KILLS", 6, 30));
     }
 }
 
@@ -331,7 +331,7 @@ fn a_long_write_at_the_moment_of_a_kill_comes_again() {
     let file = fs::File::options().read(true).write(true).open(place.path("still")).unwrap();
     let mut daemon = place.daemon();
     // A keeper gives up after more deaths in that time.
-    for round in 0..level::pick(10, 15u8) {
+    for round in 0..level::pick(6, 15u8) {
         // A daemon that dies soon after its start is followed after a pause of seconds.
         std::thread::sleep(Duration::from_secs(1));
         let bytes = vec![round; 50_000];

@@ -16,7 +16,7 @@ const GROUPS: usize = 100;
 
 /// Returns 100 at the full level.
 fn arrays_per_group() -> usize {
-    level::pick(20, 100)
+    level::pick(14, 100)
 }
 
 /// Groups `g00` to `g99` of arrays `a00` to `a99`, half of them v2, half v3.

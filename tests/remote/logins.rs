@@ -219,6 +219,8 @@ impl Drop for Listing {
 fn python_server(folder: &Path) -> Option<Listing> {
     const SCRIPT: &str = "import functools, http.server, sys\n\
         handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=sys.argv[1])\n\
+        # Five connections that wait are too few: each other one comes again after a second.\n\
+        http.server.ThreadingHTTPServer.request_queue_size = 128\n\
         server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler)\n\
         print(server.server_port, flush=True)\n\
         server.serve_forever()";

@@ -222,7 +222,7 @@ fn check(group: &str, reader: &Program, known: &[Known]) -> std::result::Result<
 
 #[test]
 fn what_two_programs_stored_is_there() {
-    let sequences = pick(800, 10_000);
+    let sequences = pick(500, 10_000);
     let next = AtomicU64::new(1);
     let all = [AtomicU64::new(0), AtomicU64::new(0)];
     std::thread::scope(|scope| {

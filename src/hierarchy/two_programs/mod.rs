@@ -217,7 +217,7 @@ fn leave_junk(objects: &mut Objects, numbers: &mut Numbers, length: u64) {
 
 #[test]
 fn nothing_of_two_programs_is_lost_or_stale() {
-    let cases = test_level::count("ZARRFS_TWO_PROGRAMS_CASES", 40, 1000);
+    let cases = test_level::count("ZARRFS_TWO_PROGRAMS_CASES", 25, 1000);
     let first: u64 = std::env::var("ZARRFS_TWO_PROGRAMS_FIRST").map_or(1, |first| first.parse().unwrap());
     let mut all = Counts::default();
     for seed in first..first + cases {

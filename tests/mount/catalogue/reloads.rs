@@ -34,7 +34,7 @@ fn reloads_leave_the_other_members_alone() {
                 }
             });
         }
-        for round in 0..level::pick(20, 100) {
+        for round in 0..level::pick(10, 100) {
             let mut members = base.to_vec();
             match round % 4 {
                 0 => members.push(("new", host.at("comes.zarr"))),
@@ -173,7 +173,7 @@ fn writers_of_a_member_that_comes_and_goes_lose_nothing() {
                 })
             })
             .collect();
-        for round in 1..level::pick(12, 100) {
+        for round in 1..level::pick(8, 100) {
             let before = rounds.load(Ordering::Relaxed);
             host.define(&if round % 3 == 0 { vec![] } else { vec![member(round)] });
             signal(mount.pid(), "HUP");

@@ -1,7 +1,6 @@
 //! What the service does if nothing goes wrong: objects and listings.
 
 use std::fs::{self, File};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -63,10 +62,11 @@ impl Shared {
     fn open(&self, path: &Path) -> Option<(Vec<u8>, SystemTime, String)> {
         let (mut file, mut bytes) = (File::open(path).ok()?, Vec::new());
         file.read_to_end(&mut bytes).ok()?;
-        let mut hasher = DefaultHasher::new();
-        (self.generation.load(Ordering::SeqCst), &bytes).hash(&mut hasher);
+        let generation = self.generation.load(Ordering::SeqCst);
+        // The standard library's hasher takes half of the time of all tests of remote stores, since it is not optimized in them.
+        let tag = format!("\"{generation:x}-{:x}-{:08x}\"", bytes.len(), crc32c::crc32c(&bytes));
         let modified = file.metadata().unwrap().modified().unwrap();
-        Some((bytes, modified, format!("\"{:016x}\"", hasher.finish())))
+        Some((bytes, modified, tag))
     }
 
     fn get(&self, asked: &Asked, path: &Path) -> Answer {

@@ -212,7 +212,7 @@ fn run(case: &Case, steps: &[Step]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(crate::test_level::pick(300, 1000)))]
+    #![proptest_config(ProptestConfig::with_cases(crate::test_level::pick(150, 1000)))]
 
     #[test]
     fn random_steps_match_a_byte_vector(case in case(), steps in proptest::collection::vec(step(), 1..40)) {

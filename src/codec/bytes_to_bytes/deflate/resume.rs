@@ -105,6 +105,8 @@ mod tests {
     use super::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(crate::test_level::pick(64, 256)))]
+
         #[test]
         fn the_parts_make_the_whole(
             data in prop::collection::vec(0u8..40, 1..200_000),

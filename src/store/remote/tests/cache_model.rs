@@ -285,7 +285,7 @@ impl World {
 /// `ZARRFS_MODEL_CASES=10000 cargo test --lib cache_model::` is a long run.
 #[test]
 fn offline_reads_are_never_older_than_earlier_ones() {
-    let cases = test_level::count("ZARRFS_MODEL_CASES", 200, 1500);
+    let cases = test_level::count("ZARRFS_MODEL_CASES", 100, 1500);
     for seed in 0..cases {
         let mut world = World::new(seed + 1);
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

@@ -253,7 +253,10 @@ mod tests {
     #[test]
     fn hostile_pages_end() {
         for piece in ["<", "<a", "<a href=", "<a href=\"", "&", "&#", "<title", "<a href=x>", "\u{0}"] {
-            let page = format!("<title>Index of /</title>{}", piece.repeat(300_000));
+            let page = format!(
+                "<title>Index of /</title>{}",
+                piece.repeat(crate::test_level::pick(50_000, 300_000))
+            );
             assert!(listed("http://h/", &page).is_some_and(|names| names.len() <= 1), "{piece}");
         }
         let names: String = (0..=MAX_NAMES).map(|number| format!("<a href={number}>")).collect();
