@@ -29,7 +29,7 @@ fn place() -> Place {
 }
 
 fn config(place: &Place) -> serde_json::Value {
-    serde_json::from_str(&fs::read_to_string(place.path("__zarrfs__/config.json")).unwrap()).unwrap()
+    crate::support::place::config(&place.mountpoint())
 }
 
 pub fn keeper(place: &Place) -> Option<u32> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::place::{PROGRAM, Place, copy_demo, signal, wait_for};
+use crate::support::place::{PROGRAM, Place, config, copy_demo, signal, wait_for};
 use crate::support::say;
 use crate::support::servers::{KINDS, Kind, Server};
 
@@ -86,7 +86,7 @@ impl Scene {
     }
 
     fn config(&self) -> Value {
-        serde_json::from_slice(&fs::read(self.place.path("__zarrfs__/config.json")).unwrap()).unwrap()
+        config(&self.place.mountpoint())
     }
 
     fn path(&self, kind: Kind, array: &str) -> PathBuf {

@@ -179,10 +179,21 @@ impl Place {
     }
 
     pub fn daemon(&self) -> u32 {
-        let config = fs::read_to_string(self.path("__zarrfs__/config.json")).unwrap();
-        let config: serde_json::Value = serde_json::from_str(&config).unwrap();
-        config["pid"].as_u64().unwrap().try_into().unwrap()
+        config(&self.mountpoint())["pid"].as_u64().unwrap().try_into().unwrap()
     }
+}
+
+/// Returns what a mount says of itself.
+pub fn config(mountpoint: &Path) -> serde_json::Value {
+    let path = mountpoint.join("__zarrfs__/config.json");
+    let text = loop {
+        match fs::read_to_string(&path) {
+            // Another daemon has come between the open and the read.
+            Err(error) if error.raw_os_error() == Some(libc::ESTALE) => {}
+            read => break read.unwrap(),
+        }
+    };
+    serde_json::from_str(&text).unwrap()
 }
 
 pub fn wait_for(mut condition: impl FnMut() -> bool) {

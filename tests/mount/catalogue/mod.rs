@@ -13,8 +13,9 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
+pub use crate::support::place::config;
 use crate::support::uneven::v3;
 
 pub const SECONDS: &[&str] = &["-o", "revalidate=0"];
@@ -91,10 +92,6 @@ pub fn names(folder: &Path) -> Vec<String> {
 
 pub fn errno(result: std::io::Result<impl Sized>) -> i32 {
     result.err().expect("it must fail").raw_os_error().unwrap()
-}
-
-pub fn config(point: &Path) -> Value {
-    serde_json::from_str(&fs::read_to_string(point.join("__zarrfs__/config.json")).unwrap()).unwrap()
 }
 
 pub fn state_of(point: &Path, name: &str) -> String {
