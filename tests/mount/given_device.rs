@@ -83,7 +83,9 @@ fn a_server_without_rights_serves_another_namespace() {
         return;
     }
     let place = Place::demo();
-    fs::copy(PROGRAM, place.folder.path().join("program")).unwrap();
+    // Not by this process: a program that another test starts meanwhile would have the file open for writing (ETXTBSY).
+    let copied = Command::new("cp").arg(PROGRAM).arg(place.folder.path().join("program")).status().unwrap();
+    assert!(copied.success());
     fs::set_permissions(place.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let script = r#"
         unshare --mount --propagation private sleep 60 & pod=$!
