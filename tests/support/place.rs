@@ -186,10 +186,11 @@ impl Place {
 /// Returns what a mount says of itself.
 pub fn config(mountpoint: &Path) -> serde_json::Value {
     let path = mountpoint.join("__zarrfs__/config.json");
+    let started = Instant::now();
     let text = loop {
         match fs::read_to_string(&path) {
             // Another daemon has come between the open and the read.
-            Err(error) if error.raw_os_error() == Some(libc::ESTALE) => {}
+            Err(error) if error.raw_os_error() == Some(libc::ESTALE) && started.elapsed() < PATIENCE => {}
             read => break read.unwrap(),
         }
     };

@@ -93,22 +93,22 @@ impl ArrayReader {
             return Ok(true);
         }
         let Some(is_uncompressed) = self.takes_ranges(access.blocking) else { return Ok(false) };
-        let whole = GridSelection::new(self.served().grid(), slice.axes.to_vec());
+        let selection = GridSelection::new(self.served().grid(), slice.axes.to_vec());
         let end = slice.offset.saturating_add(out.len() as u64);
-        if end > whole.size_bytes() {
+        if end > selection.size_bytes() {
             let reason = format!("{}: a read past the end of the slice", self.served().path());
             return Err(Error::InvalidValue(reason));
         }
         let item = self.served().grid().item_bytes();
         let elements = slice.offset / item..end.div_ceil(item);
-        let blocks = whole.blocks_of(elements.clone());
+        let blocks = selection.blocks_of(elements.clone());
         if access.blocking == Blocking::No && self.strips().strips().is_none() {
             return Ok(false);
         }
-        let first = blocks.first().map_or(0, |block| whole.file_offset(block));
+        let first = blocks.first().map_or(0, |block| selection.file_offset(block));
         let of_strips = GridSelection::new(self.strips().strips_at(first).grid(), slice.axes.to_vec());
         let of_strips = SelectedBlocks { selection: &of_strips, blocks: &blocks };
-        let of_chunks = SelectedBlocks { selection: &whole, blocks: &blocks };
+        let of_chunks = SelectedBlocks { selection: &selection, blocks: &blocks };
         let read = |out: &mut [u8]| {
             if is_uncompressed && !self.prefers_strips(of_chunks, of_strips) {
                 self.read_from_objects(of_chunks, out, access)
