@@ -65,8 +65,8 @@
 //! - Idle long memory has one limit for all threads, arrays and codecs together.
 //! - No secret is taken from a command line, and none is shown.
 //! - No panics: `unwrap`, `expect` and `panic` are denied outside tests. A panic in a library costs one request.
-//! - Unsafe code is in `sys` with its parts, and in
-//!   `codec/bytes_to_bytes/blosc/c_blosc.rs` only. Each block gives its reason.
+//! - Unsafe code is in `sys` with its parts, in `codec/bytes_to_bytes/blosc/c_blosc.rs`, and in `mount/fuse/passthrough.rs` only. Each
+//!   block gives its reason.
 //!
 //! # What is checked how
 //!

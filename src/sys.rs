@@ -1,6 +1,6 @@
 //! System calls that the standard library does not have, each as a safe function.
 //!
-//! The only unsafe code besides `codec/bytes_to_bytes/blosc/mod.rs`. Every layer may use it; it uses nothing of the crate.
+//! The only unsafe code apart from the two files that `lib.rs` names. Every layer may use it; it uses nothing of the crate.
 //! Files are here, and their locks in `held_lock.rs`; `process.rs` has processes, signals and mounts, `socket.rs` messages, `memory.rs`
 //! memory, `shared_memory.rs` memory that outlives the process, `other_process.rs` calls that a killed process must not wait for, `processor.rs` wide registers, `terminal.rs` terminals. Manual
 //! pages: openat2(2), readdir(3), xattr(7), statvfs(3).
@@ -31,10 +31,11 @@ pub use process::group_number;
 pub use process::send_urgently;
 pub use process::{
     Capabilities, Fork, ProcessEnd, SignalSet, adopt_descriptor, capabilities, child_end, effective_ids,
-    exit_at_once, fork, has_ended, inherited_descriptors, keep_on_exec, keep_only, leave_descriptors,
-    leave_session, log_to_system, make_room_for_descriptors, mount, name_thread, never_wait, open_process,
-    raise_descriptor_limit, real_ids, record_faults, redirect, replace_descriptor, set_capabilities,
-    signal_child, signal_process, umask, unmount, wait_any_readable, wait_for_event, wait_readable,
+    exit_at_once, forget_backing, fork, has_ended, inherited_descriptors, keep_on_exec, keep_only,
+    leave_descriptors, leave_session, log_to_system, make_room_for_descriptors, mount, name_thread,
+    never_wait, open_process, raise_descriptor_limit, real_ids, record_faults, redirect, replace_descriptor,
+    set_capabilities, signal_child, signal_process, umask, unmount, wait_any_readable, wait_for_event,
+    wait_readable,
 };
 pub use processor::{has_wide_registers, wide};
 pub use shared_memory::{SharedBytes, SharedMemory};

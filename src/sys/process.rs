@@ -285,6 +285,15 @@ pub fn make_room_for_descriptors(file: BorrowedFd<'_>, count: i32) -> io::Result
     Ok(())
 }
 
+/// Makes the kernel forget an object that it reads by itself for a session of FUSE, by the number that it has given the object
+/// (FUSE_DEV_IOC_BACKING_CLOSE, Linux 6.9). Needs CAP_SYS_ADMIN.
+pub fn forget_backing(device: BorrowedFd<'_>, id: u32) -> io::Result<()> {
+    /// _IOW(229, 2, uint32_t)
+    const BACKING_CLOSE: libc::Ioctl = 0x4004_e502;
+    // SAFETY: the kernel reads four bytes at the pointer.
+    check(unsafe { libc::ioctl(device.as_raw_fd(), BACKING_CLOSE, &raw const id) })
+}
+
 /// Real user and group of this process.
 pub fn real_ids() -> (u32, u32) {
     // SAFETY: these calls take nothing and cannot fail.

@@ -301,6 +301,46 @@ fn inodes_and_open_planes_keep_their_numbers() {
     end(&place, &[daemon, keeper(&place).unwrap_or(daemon)]);
 }
 
+/// Only the kernel holds the object then, and a lease of it is refused as long as anybody does (fcntl(2), F_SETLEASE).
+#[test]
+fn an_object_that_the_kernel_reads_is_let_go_after_the_last_close() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let place = place();
+    place.mount(&["--keeper"]);
+    if !has_keepers(&place) {
+        return;
+    }
+    let ask = "import fcntl, sys; fcntl.fcntl(open(sys.argv[1]), fcntl.F_SETLEASE, fcntl.F_WRLCK)";
+    let is_held = || {
+        let object = place.store().join("single/c/0/0");
+        let output = Command::new("python3").args(["-c", ask]).arg(object).output().unwrap();
+        !output.status.success()
+    };
+    let open = || File::open(place.path("single")).unwrap();
+    // It is closed at the daemon that has opened it, at the next one without another open, and at one with.
+    for (kills, opens) in [(0, 1), (1, 0), (1, 1), (2, 1)] {
+        let first = open();
+        for _ in 0..kills {
+            let daemon = place.daemon();
+            signal(daemon, "KILL");
+            next_daemon(&place, daemon);
+        }
+        let others: Vec<File> = (0..opens).map(|_| open()).collect();
+        drop(others);
+        let mut bytes = [0; 10];
+        first.read_exact_at(&mut bytes, 500).unwrap();
+        // The daemon itself keeps objects open for later reads.
+        assert!(zarrfs(&["restart", place.mountpoint().to_str().unwrap()]).status.success());
+        assert!(is_held(), "{kills} kills, {opens} opens: the file is open");
+        drop(first);
+        wait_for(|| !is_held());
+    }
+    let daemon = place.daemon();
+    end(&place, &[daemon, keeper(&place).unwrap_or(daemon)]);
+}
+
 #[test]
 fn without_its_keeper_a_mount_ends_with_its_daemon() {
     if !can_mount() {

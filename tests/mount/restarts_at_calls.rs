@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use crate::restarts::{end, has_keepers, keeper, some};
+use crate::restarts::{end, has_keepers, keeper, next_daemon, some};
 use crate::support::faulty::compiled;
 use crate::support::misbehaving::{BUCKET, Service};
 use crate::support::place::*;
@@ -34,6 +34,8 @@ fn place() -> Place {
         });
         place.put(&format!("rows/c/{chunk}/0"), rows.collect::<Vec<_>>());
     }
+    place.put("single/zarr.json", array_document(10, 0, "uint8"));
+    place.put("single/c/0/0", fs::read(place.store().join("rows/c/0/0")).unwrap());
     place.put("log/zarr.json", array_document(5, 0, "uint8"));
     place.put("edited/zarr.json", array_document(5, 0, "uint8"));
     place
@@ -107,13 +109,15 @@ enum Kills {
     InBucket,
     /// The store is a folder. The daemon is killed at once, and the next one at its call.
     NextInFolder,
+    /// The store is a folder, and the mount is read-only. The daemon is killed before the act, and the next one during it, at its call.
+    NextReadOnly,
 }
 
 /// Mounts. Returns the service that has the store, if it is in a bucket.
 fn mount(place: &Place, kills: Kills) -> Option<Service> {
     let options = ["--keeper", "--writable", "--create", "--delete"];
     if kills != Kills::InBucket {
-        place.mount(&options);
+        place.mount(if kills == Kills::NextReadOnly { &options[..1] } else { &options });
         return None;
     }
     let service = Service::start(place.folder.path());
@@ -132,10 +136,14 @@ fn act(killer: &Path, act: &str, call: u64, kills: Kills) -> Option<Outcome> {
     if !has_keepers(&place) {
         return None;
     }
-    let (what, keeper, daemon) = (format!("{act}, call {call}"), keeper(&place).unwrap(), place.daemon());
+    let (what, keeper, mut daemon) = (format!("{act}, call {call}"), keeper(&place).unwrap(), place.daemon());
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/act.py");
     let mut program = Helper::start(&place, "python3", &[script, act]);
     assert_eq!(program.line().as_deref(), Some("ready"), "{what}");
+    if kills == Kills::NextReadOnly {
+        signal(daemon, "KILL");
+        daemon = next_daemon(&place, daemon);
+    }
     let (traced, mode) = if of_next { (keeper, Some("next")) } else { (daemon, None) };
     let (traced, number) = (traced.to_string(), call.to_string());
     let arguments: Vec<&str> = [traced.as_str(), &number].into_iter().chain(mode).collect();
@@ -238,5 +246,16 @@ fn a_kill_at_any_call_of_the_next_daemon_is_noticed_by_nobody() {
     if can_mount() {
         let kills = level::count("ZARRFS_CALL_KILLS", 4, 15);
         let _ = kill_at_calls(&killer, "continue", Kills::NextInFolder, kills);
+    }
+}
+
+/// The bug: an array that the kernel reads by itself was given another inode at a restart, so its next open(2) was ESTALE once, for the
+/// kernel to look it up again. If the daemon was killed in the second one, the open was ESTALE twice, and failed.
+#[test]
+fn a_kill_at_any_call_of_an_open_after_a_restart_is_noticed_by_nobody() {
+    let Some(killer) = compiled("kill_at_call.c", &[], "kills at system calls") else { return };
+    if can_mount() {
+        let kills = level::count("ZARRFS_CALL_KILLS", 5, 30);
+        let _ = kill_at_calls(&killer, "open", Kills::NextReadOnly, kills);
     }
 }

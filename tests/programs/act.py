@@ -127,6 +127,19 @@ def act_close():
     assert stored == ROWS[:7777] + PART + ROWS[12777:]
 
 
+def act_open():
+    """An array that is a single object, which the kernel may read by itself, while it is open and while it is not."""
+    file = opened("single", os.O_RDONLY)
+    number = os.fstat(file).st_ino
+    yield
+    for _ in range(2):
+        has("single", ROWS[:10000])
+    assert os.pread(file, 10000, 0) == ROWS[:10000] and os.fstat(file).st_ino == number
+    os.close(file)
+    has("single", ROWS[:10000])
+    assert os.stat(path("single")).st_ino == number
+
+
 def act_continue():
     """Everything is half done when the daemon dies, and the next one dies, too."""
     rows = opened("rows", os.O_RDWR)

@@ -197,9 +197,13 @@ pub(super) fn start(
     let may_register = mount_thread.run(|| has_capability(CAP_SYS_ADMIN)).unwrap_or(false);
     let registering = mount_thread.clone();
     let passthrough = Passthrough::new(may_register, Box::new(move |job| registering.submit(job)));
-    let fuse = Fuse::new(fs.clone(), Arc::new(executor), notifier.clone(), passthrough, thread_group);
+    let passthrough = Arc::new(passthrough);
+    if let Origin::Former(former) = &origin {
+        passthrough.restore(&former.state);
+    }
+    let fuse = Fuse::new(fs.clone(), Arc::new(executor), notifier.clone(), passthrough.clone(), thread_group);
     fs.commits().set_page_sender(page_sender(notifier.clone()));
-    let mount = ActiveMount::new(fs, exit_status, mount_thread, notifier.clone());
+    let mount = ActiveMount::new(fs.clone(), exit_status, mount_thread, notifier.clone());
     let is_continued = matches!(origin, Origin::Former(_));
     let session = match origin {
         Origin::New(first) => begin_session(fuse, &mount, first, &keeper)?,
@@ -210,6 +214,7 @@ pub(super) fn start(
         Origin::Unreadable(session) => return Err(session.reason),
     };
     let _ = notifier.set(session.notifier());
+    passthrough.begin(&fs, session.as_fd().try_clone_to_owned().map_err(cannot_begin)?);
     Ok(ReadySession { session, mount, is_continued })
 }
 

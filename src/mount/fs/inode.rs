@@ -46,8 +46,6 @@ pub struct Inode {
     /// For sidecars: a hash of this size and of the version of the documents that it follows from; 0 if that is unknown. A node is
     /// read again more often than its sidecar gets another length.
     size_origin: AtomicU64,
-    /// Lookups find another inode of its entity, and no file of it is opened any more. The open ones are served.
-    pub is_closed_to_opens: AtomicBool,
     /// A daemon before gave its number to the kernel.
     is_former: AtomicBool,
     state: OnceLock<Box<FileState>>,
@@ -89,7 +87,6 @@ impl Inode {
             entity,
             known_size: AtomicU64::new(u64::MAX),
             size_origin: AtomicU64::new(0),
-            is_closed_to_opens: AtomicBool::new(false),
             is_former: AtomicBool::new(false),
             state: OnceLock::new(),
             source: source.clone(),
@@ -253,8 +250,6 @@ pub struct FormerInode {
     pub size_bytes: Option<u64>,
     /// Another file has taken its place.
     pub is_retired: bool,
-    /// No file of it may be opened any more.
-    pub is_closed_to_opens: bool,
 }
 
 /// An inode by its entity.
@@ -365,7 +360,7 @@ impl InodeTable {
 
     /// Adds an inode from before a restart of the daemon, in the order of their numbers; `None` if the number belongs to another one.
     pub fn restore(&self, former: FormerInode) -> Option<Arc<Inode>> {
-        let FormerInode { number, entity, lookups, size_bytes, is_retired, is_closed_to_opens } = former;
+        let FormerInode { number, entity, lookups, size_bytes, is_retired } = former;
         let inode = if entity.is_transient() {
             let mut inner = self.inner.write();
             let inode = Inode::new(number, entity, &self.source);
@@ -381,10 +376,6 @@ impl InodeTable {
         inode.known_size.store(size_bytes.unwrap_or(u64::MAX), Ordering::Release);
         if is_retired {
             self.retire(&inode);
-        }
-        if is_closed_to_opens {
-            inode.is_closed_to_opens.store(true, Ordering::Release);
-            self.inner.write().by_entity.remove(&inode.entity);
         }
         (inode.number == number).then_some(inode)
     }

@@ -67,18 +67,10 @@ impl Fuse {
         fs: Arc<FileSystem>,
         executor: Arc<Executor>,
         notifier: SharedNotifier,
-        passthrough: Passthrough,
+        passthrough: Arc<Passthrough>,
         process_of: fn(u32) -> Option<u32>,
     ) -> Self {
-        Fuse {
-            fs,
-            executor,
-            notifier,
-            supports_xattrs: false,
-            passthrough: Arc::new(passthrough),
-            process_of,
-            resent: None,
-        }
+        Fuse { fs, executor, notifier, supports_xattrs: false, passthrough, process_of, resent: None }
     }
 
     /// Returns the adapter of a session that another daemon began.

@@ -178,10 +178,14 @@ impl Filesystem for Fuse {
             return reply.error(Errno::EIO);
         }
         guard("opendir", || {
-            let (fs, thread) = (self.fs.clone(), asked.pid());
+            let (fs, caller) = (self.fs.clone(), open::caller(asked));
+            let undelivered = fs.recovery().take_undelivered(asked.unique().0);
             let request = FsRequest::new(inode.0, "opendir");
             self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
-                let opened = fs.opens().open_folder_by(inode.0, thread);
+                if let Some(handle) = undelivered {
+                    fs.opens().cancel_open(handle);
+                }
+                let opened = fs.opens().open_folder_by(inode.0, caller);
                 match (slot.take(), opened) {
                     (Some(reply), Ok(handle)) => reply.opened(FileHandle(handle), FopenFlags::empty()),
                     (Some(reply), Err(failure)) => {

@@ -8,17 +8,13 @@ use fuser::{
 
 use crate::mount::fs::FileSystem;
 use crate::mount::fs::attributes::Stat;
-use crate::mount::fs::names::{Caller, FolderName, ReplacedPages};
+use crate::mount::fs::names::{FolderName, ReplacedPages};
 use crate::mount::fs::request::Request as FsRequest;
 use crate::mount::fuse::adapter::{Fuse, GENERATION};
 use crate::mount::fuse::attr::file_attr;
 use crate::mount::fuse::executor::{Deadline, Reply};
 use crate::mount::fuse::invalidate::drop_pages_then;
-use crate::mount::fuse::open::record_open;
-
-fn caller(request: &Request) -> Caller {
-    Caller { uid: request.uid(), gid: request.gid(), thread: request.pid(), request: request.unique().0 }
-}
+use crate::mount::fuse::open::{caller, record_open};
 
 /// Replies to a request that made a name.
 pub(super) fn reply_entry(reply: ReplyEntry, found: Stat) {
@@ -50,7 +46,7 @@ impl Fuse {
             Ok(name) => name,
             Err(errno) => return reply.error(errno),
         };
-        let (number, undelivered) = self.number_and_undelivered(request);
+        let undelivered = self.fs.recovery().take_undelivered(request.unique().0);
         let (fs, caller, asker) = (self.fs.clone(), caller(request), self.asker(request));
         let request = FsRequest::new(folder.0, "create");
         self.executor.submit(request, Deadline::WhileProgress, reply, move |slot| {
@@ -60,11 +56,6 @@ impl Fuse {
             let created = fs.opens().create(folder.0, &name, mode, flags, caller);
             if let Ok((stat, opened)) = &created {
                 record_open(&fs, stat.attributes.inode, opened, asker);
-            }
-            if let Ok((_, opened)) = &created
-                && opened.writes
-            {
-                fs.recovery().record_delivery(opened.handle, number);
             }
             match (slot.take(), created) {
                 (Some(reply), Ok((stat, opened))) => {

@@ -1,19 +1,17 @@
 //! Opening files, and the negotiation of cache modes with the kernel.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use fuser::{FileHandle, FopenFlags, INodeNo, InitFlags, KernelConfig, OpenFlags, ReplyOpen};
 
 use crate::mount::access_log::opener::Opener;
 use crate::mount::fs::FileSystem;
-use crate::mount::fs::accesses::OpenMode;
+use crate::mount::fs::names::Caller;
 use crate::mount::fs::operations::opens::OpenReply;
 use crate::mount::fs::request::Request;
 use crate::mount::fuse::adapter::Fuse;
 use crate::mount::fuse::executor::{Deadline, Reply};
-use crate::mount::fuse::passthrough::Passthrough;
-use crate::mount::journal::record::IS_RESENT;
+use crate::mount::fuse::passthrough::PassthroughOpen;
 use crate::mount::metrics::RequestKind;
 
 impl Fuse {
@@ -42,26 +40,26 @@ impl Fuse {
         flags: OpenFlags,
         reply: ReplyOpen,
     ) {
-        let (number, undelivered) = self.number_and_undelivered(asked);
+        let undelivered = self.fs.recovery().take_undelivered(asked.unique().0);
         let fs = self.fs.clone();
         let passthrough = self.passthrough.clone();
         let (request, started) = (Request::new(inode.0, "open"), Instant::now());
-        let asker = self.asker(asked);
+        let (caller, asker) = (caller(asked), self.asker(asked));
         self.executor.submit(request, Deadline::Fixed, reply, move |slot| {
             if let Some(handle) = undelivered {
+                passthrough.release(&fs, inode.0, handle);
                 fs.opens().cancel_open(handle);
             }
-            let opened = fs.opens().open_by(inode.0, flags.0, asker.user, &slot.cancellation());
+            let opened = fs.opens().open_by(inode.0, flags.0, caller, &slot.cancellation());
             if let Ok(opened) = &opened {
                 record_open(&fs, inode.0, opened, asker);
             }
-            if let Ok(opened) = &opened
-                && opened.writes
-            {
-                fs.recovery().record_delivery(opened.handle, number);
-            }
             match (slot.take(), opened) {
-                (Some(reply), Ok(opened)) => reply_opened(&fs, &passthrough, inode, opened, reply),
+                (Some(reply), Ok(OpenReply { handle, backing: Some(object), .. })) => {
+                    let open = PassthroughOpen { inode: inode.0, handle, request: caller.request, object };
+                    passthrough.open(&fs, open, reply);
+                }
+                (Some(reply), Ok(opened)) => reply_opened(&opened, reply),
                 (Some(reply), Err(failure)) => reply.fail(failure.errno()),
                 (None, Ok(opened)) => fs.opens().cancel_open(opened.handle),
                 (None, Err(_)) => {}
@@ -73,14 +71,9 @@ impl Fuse {
     }
 }
 
-impl Fuse {
-    /// Returns the number of a request that opens a file, the same if the kernel sends it again; then also the handle that a daemon
-    /// that has died has opened for it, which the kernel has not got.
-    pub(super) fn number_and_undelivered(&self, asked: &fuser::Request) -> (u64, Option<u64>) {
-        let number = asked.unique().0 & !IS_RESENT;
-        let is_resent = asked.unique().0 != number;
-        (number, if is_resent { self.fs.recovery().take_undelivered(number) } else { None })
-    }
+/// Returns who has sent a request.
+pub(super) fn caller(request: &fuser::Request) -> Caller {
+    Caller { uid: request.uid(), gid: request.gid(), thread: request.pid(), request: request.unique().0 }
 }
 
 /// The process that asks for something.
@@ -101,28 +94,13 @@ impl Fuse {
 
 /// Begins the record of an open file, if there is an access log. The process waits for the reply, so its name can be looked up.
 pub(super) fn record_open(fs: &FileSystem, inode: u64, opened: &OpenReply, asker: Asker) {
-    let mode = OpenMode { is_direct: opened.is_direct, is_passthrough: opened.backing.is_some() };
-    fs.accesses().begin(inode, opened.handle, mode, || {
+    fs.accesses().begin(inode, opened.handle, opened.mode(), || {
         let known = Some(asker.thread).filter(|thread| *thread != 0);
         Opener::new(asker.user, known.and_then(asker.process_of).unwrap_or(0))
     });
 }
 
-fn reply_opened(
-    fs: &Arc<FileSystem>,
-    passthrough: &Passthrough,
-    inode: INodeNo,
-    opened: OpenReply,
-    reply: ReplyOpen,
-) {
-    if let Some(object) = opened.backing {
-        let fs = fs.clone();
-        let refused = move |error| {
-            log::debug!("FUSE passthrough is not available: {error}");
-            fs.cache_policy().set_passthrough(false);
-        };
-        return passthrough.open(inode.0, opened.handle, object, reply, refused);
-    }
+fn reply_opened(opened: &OpenReply, reply: ReplyOpen) {
     let mut flags = FopenFlags::empty();
     flags.set(FopenFlags::FOPEN_NOFLUSH, !opened.writes);
     flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.is_direct);

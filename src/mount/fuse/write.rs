@@ -149,7 +149,7 @@ impl Fuse {
         let file = self.fs.file(handle.0);
         if !file.as_ref().is_ok_and(|file| file.is_writer()) {
             if file.is_ok_and(|file| file.is_passthrough()) {
-                self.passthrough.release(inode.0, handle.0);
+                self.passthrough.release(&self.fs, inode.0, handle.0);
             }
             self.fs.opens().release(handle.0);
             return reply.ok();

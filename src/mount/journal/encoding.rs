@@ -5,8 +5,8 @@
 //! marks of documents.
 
 use crate::mount::journal::record::{
-    Content, DraftChange, LossReports, NameRecord, OpenForWriting, OpenRecord, OpenerRecord, Record,
-    ScratchRecord, WrittenEndRecord,
+    BackingRecord, BackingVersion, Content, DraftChange, LossReports, NameRecord, OpenForWriting, OpenRecord,
+    OpenerRecord, Record, ScratchRecord, WrittenEndRecord,
 };
 use crate::store::{Readers, VersionDigest};
 
@@ -32,8 +32,9 @@ impl Record {
                 fields.tag(5).number(*number).number(*count);
             }
             Record::Opened(opened) => {
-                let OpenRecord { handle, inode, is_direct, is_passthrough, writing, content } = opened;
-                fields.tag(6).number(*handle).number(*inode);
+                let OpenRecord { handle, inode, request, is_direct, is_passthrough, writing, content } =
+                    opened;
+                fields.tag(6).number(*handle).number(*inode).number(*request);
                 fields.number((*is_direct).into()).number((*is_passthrough).into());
                 fields.number(writing.map_or(0, |OpenForWriting { may_map, appends }| {
                     1 | (u64::from(may_map) << 1) | (u64::from(appends) << 2)
@@ -53,8 +54,13 @@ impl Record {
             Record::Resent { unique, severity } => {
                 fields.tag(9).number(*unique).number(*severity);
             }
-            Record::Delivered { handle, unique } => {
-                fields.tag(10).number(*handle).number(*unique);
+            Record::Backed { inode, backing: BackingRecord { id, version } } => {
+                let BackingVersion { digest, changed } = version;
+                fields.tag(26).number(*inode).number((*id).into());
+                fields.bytes(digest.to_string().as_bytes()).number(changed.cast_unsigned());
+            }
+            Record::Unbacked { inode } => {
+                fields.tag(27).number(*inode);
             }
             Record::WrittenEnd { inode, end } => {
                 let WrittenEndRecord { end, cut_by, cut_at, is_recent, request, written_bytes } = *end;
@@ -139,6 +145,7 @@ impl Record {
             6 => Record::Opened(OpenRecord {
                 handle: fields.number()?,
                 inode: fields.number()?,
+                request: fields.number()?,
                 is_direct: fields.number()? != 0,
                 is_passthrough: fields.number()? != 0,
                 writing: match fields.number()? {
@@ -158,7 +165,17 @@ impl Record {
             },
             8 => Record::LastNumbers { transient: fields.number()?, handle: fields.number()? },
             9 => Record::Resent { unique: fields.number()?, severity: fields.number()? },
-            10 => Record::Delivered { handle: fields.number()?, unique: fields.number()? },
+            26 => Record::Backed {
+                inode: fields.number()?,
+                backing: BackingRecord {
+                    id: fields.short()?,
+                    version: BackingVersion {
+                        digest: VersionDigest::parse(&fields.text()?)?,
+                        changed: fields.number()?.cast_signed(),
+                    },
+                },
+            },
+            27 => Record::Unbacked { inode: fields.number()? },
             11 => Record::WrittenEnd { inode: fields.number()?, end: fields.written_end()? },
             12 => Record::Begun { unique: fields.number()? },
             13 => Record::Scratch {
@@ -342,6 +359,7 @@ mod tests {
             Record::Opened(OpenRecord {
                 handle: 7,
                 inode: 9,
+                request: 4,
                 is_direct: false,
                 is_passthrough: true,
                 writing: Some(OpenForWriting { may_map: true, appends: false }),
@@ -349,6 +367,7 @@ mod tests {
             })
         };
         let text = || "é".to_owned();
+        let digest = VersionDigest::parse("1f").unwrap_or_else(|| unreachable!());
         for record in [
             Record::Session { mountpoint: vec![47, 255], request: vec![1; 104], reply: vec![] },
             Record::Inode { number: u64::MAX, kind: text(), view: String::new(), path: text() },
@@ -370,7 +389,11 @@ mod tests {
             Record::Continued { severity: 9 },
             Record::Catalogue { text: "[a]\nstore = \"/a\"\n".to_owned() },
             Record::Loss { handle: 7, unreported: LossReports { by_fsync: false, by_close: true } },
-            Record::Delivered { handle: 3, unique: 8 },
+            Record::Backed {
+                inode: 3,
+                backing: BackingRecord { id: 8, version: BackingVersion { digest, changed: -7 } },
+            },
+            Record::Unbacked { inode: 3 },
             Record::WrittenEnd {
                 inode: 2,
                 end: WrittenEndRecord {

@@ -32,7 +32,7 @@ use crate::sys::{self, SharedMemory};
 
 /// The name of the format. It gets another number when the fields of a record change: a version that does not know the format, or a
 /// record, stores what is unstored and makes the mount anew.
-const FORMAT: &[u8; 16] = b"zarrfs session 3";
+const FORMAT: &[u8; 16] = b"zarrfs session 4";
 /// The name instead of that in a journal that lacks records.
 const BROKEN: &[u8; 16] = b"zarrfs broken   ";
 /// Where the header has the place of the current part.
@@ -256,8 +256,8 @@ mod tests {
 
     fn opened(handle: u64, inode: u64) -> Record {
         let content = Content::Bytes(b"{}".to_vec());
-        let (is_direct, is_passthrough, writing) = (true, false, None);
-        Record::Opened(OpenRecord { handle, inode, is_direct, is_passthrough, writing, content })
+        let (request, is_direct, is_passthrough, writing) = (0, true, false, None);
+        Record::Opened(OpenRecord { handle, inode, request, is_direct, is_passthrough, writing, content })
     }
 
     #[test]

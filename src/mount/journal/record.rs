@@ -1,7 +1,7 @@
 //! The records of a session's journal. `encoding.rs` has their bytes, and `state.rs` the tables that they add up to.
 //! Uses `store` for the readers of an array.
 
-use crate::store::{Readers, VersionDigest};
+use crate::store::{ObjectVersion, Readers, VersionDigest};
 
 /// The highest bit of a request's number: a daemon died before it answered the request, and the kernel sends it again (FUSE_UNIQUE_RESEND).
 pub const IS_RESENT: u64 = 1 << 63;
@@ -52,6 +52,8 @@ pub struct OpenRecord {
     pub handle: u64,
     /// The inode.
     pub inode: u64,
+    /// The number of the request to open it, 0 if there was none. If the kernel sends it again, the kernel has not got the handle.
+    pub request: u64,
     /// Reads bypass the page cache.
     pub is_direct: bool,
     /// The kernel reads the stored object itself.
@@ -60,6 +62,31 @@ pub struct OpenRecord {
     pub writing: Option<OpenForWriting>,
     /// What it has.
     pub content: Content,
+}
+
+/// A version of a stored object that the kernel reads by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackingVersion {
+    /// Which object it is.
+    pub digest: VersionDigest,
+    /// When the inode of its file was changed, in nanoseconds since the epoch, 0 if unknown.
+    pub changed: i64,
+}
+
+impl BackingVersion {
+    /// Returns what is recorded of this version.
+    pub fn of(version: &ObjectVersion) -> Self {
+        BackingVersion { digest: version.digest(), changed: version.changed().unwrap_or(0) }
+    }
+}
+
+/// The object that the kernel reads for all handles of an inode (FUSE passthrough).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackingRecord {
+    /// The kernel's number of the registered object.
+    pub id: u32,
+    /// The version that was registered.
+    pub version: BackingVersion,
 }
 
 /// Who has opened a file.
@@ -220,12 +247,17 @@ pub enum Record {
         /// Of handles.
         handle: u64,
     },
-    /// The kernel gets the handle of an open that may write with the reply to a request.
-    Delivered {
-        /// The handle.
-        handle: u64,
-        /// The number of the request.
-        unique: u64,
+    /// An object was registered for the kernel to read.
+    Backed {
+        /// The inode.
+        inode: u64,
+        /// The object.
+        backing: BackingRecord,
+    },
+    /// The kernel has forgotten the object of an inode.
+    Unbacked {
+        /// The inode.
+        inode: u64,
     },
     /// Bytes are lost that a handle may have written, and it has to report that, or has reported it.
     Loss {

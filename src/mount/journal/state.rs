@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::mount::journal::record::{
-    DraftChange, FATAL, LossReports, NameRecord, OpenRecord, OpenerRecord, Record, ScratchRecord,
-    WrittenEndRecord,
+    BackingRecord, DraftChange, FATAL, LossReports, NameRecord, OpenRecord, OpenerRecord, Record,
+    ScratchRecord, WrittenEndRecord,
 };
 use crate::store::VersionDigest;
 
@@ -57,8 +57,8 @@ pub struct SessionState {
     pub resent: BTreeMap<u64, u64>,
     /// The severity of all deaths before the last daemon, if another one was before it.
     pub severity: Option<u64>,
-    /// For each handle that may write, the request that gave it to the kernel.
-    pub delivered: BTreeMap<u64, u64>,
+    /// The registered objects that the kernel reads by itself, by inode.
+    pub backings: BTreeMap<u64, BackingRecord>,
     /// What handles have not reported yet of bytes that are lost, by handle.
     pub losses: BTreeMap<u64, LossReports>,
     /// The written ends of files that are truncated or growing, and of those that were lately, by inode.
@@ -126,11 +126,13 @@ impl SessionState {
             Record::Released { handle } => {
                 self.open.remove(&handle);
                 self.openers.remove(&handle);
-                self.delivered.remove(&handle);
                 self.losses.remove(&handle);
             }
-            Record::Delivered { handle, unique } => {
-                self.delivered.insert(handle, unique);
+            Record::Backed { inode, backing } => {
+                self.backings.insert(inode, backing);
+            }
+            Record::Unbacked { inode } => {
+                self.backings.remove(&inode);
             }
             Record::Loss { handle, unreported } => {
                 if unreported == LossReports::default() {
@@ -247,7 +249,7 @@ impl SessionState {
         let openers = openers.map(|(&handle, opener)| Record::OpenedBy { handle, opener: opener.clone() });
         let resent = self.resent.iter().map(|(&unique, &severity)| Record::Resent { unique, severity });
         let continued = self.severity.map(|severity| Record::Continued { severity });
-        let delivered = self.delivered.iter().map(|(&handle, &unique)| Record::Delivered { handle, unique });
+        let backings = self.backings.iter().map(|(&inode, &backing)| Record::Backed { inode, backing });
         let losses = self.losses.iter().map(|(&handle, &unreported)| Record::Loss { handle, unreported });
         let ends = self.written_ends.iter().map(|(&inode, &end)| Record::WrittenEnd { inode, end });
         let begun = self.begun.iter().map(|&unique| Record::Begun { unique });
@@ -268,7 +270,7 @@ impl SessionState {
             .chain(openers)
             .chain(resent)
             .chain(continued)
-            .chain(delivered)
+            .chain(backings)
             .chain(losses)
             .chain(ends)
             .chain(begun)
@@ -280,7 +282,7 @@ impl SessionState {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::mount::journal::record::Content;
+    use crate::mount::journal::record::{BackingVersion, Content};
 
     #[test]
     fn the_records_of_a_state_amount_to_it() {
@@ -290,8 +292,16 @@ mod tests {
         };
         let opened = |handle| {
             let content = Content::Unrepeatable;
-            let (is_direct, is_passthrough, writing) = (false, false, None);
-            Record::Opened(OpenRecord { handle, inode: 2, is_direct, is_passthrough, writing, content })
+            let (request, is_direct, is_passthrough, writing) = (12, false, false, None);
+            Record::Opened(OpenRecord {
+                handle,
+                inode: 2,
+                request,
+                is_direct,
+                is_passthrough,
+                writing,
+                content,
+            })
         };
         let name = |group: &str, name: &str, entry| Record::Name {
             group: group.to_owned(),
@@ -300,6 +310,7 @@ mod tests {
         };
         let opener = || OpenerRecord { user: Some(1), process: 2, program: "cat".to_owned() };
         let mark = VersionDigest::parse("1f").unwrap();
+        let backing = BackingRecord { id: 1, version: BackingVersion { digest: mark, changed: 2 } };
         let mut state = SessionState::default();
         for record in [
             Record::Session { mountpoint: b"/mnt".to_vec(), request: vec![1], reply: vec![2] },
@@ -321,8 +332,9 @@ mod tests {
             Record::Continued { severity: 8 },
             Record::Catalogue { text: "[a]".to_owned() },
             Record::Catalogue { text: "[b]".to_owned() },
-            Record::Delivered { handle: 5, unique: 12 },
-            Record::Delivered { handle: 6, unique: 14 },
+            Record::Backed { inode: 2, backing },
+            Record::Backed { inode: 3, backing },
+            Record::Unbacked { inode: 3 },
             Record::Released { handle: 6 },
             Record::WrittenEnd { inode: 2, end: WrittenEndRecord { end: 7, ..WrittenEndRecord::default() } },
             Record::Begun { unique: 16 },

@@ -4,11 +4,10 @@
 //! and for the access log.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::cancellation::Cancellation;
 use crate::formats::Role;
-use crate::mount::fs::accesses::Accesses;
+use crate::mount::fs::accesses::{Accesses, OpenMode};
 use crate::mount::fs::array_files::open::ArrayFiles;
 use crate::mount::fs::attributes::Stat;
 use crate::mount::fs::commit::Commits;
@@ -68,10 +67,18 @@ pub struct OpenReply {
     pub backing: Option<Arc<dyn Object>>,
 }
 
+impl OpenReply {
+    /// Returns how the kernel reads the file.
+    pub fn mode(&self) -> OpenMode {
+        OpenMode { is_direct: self.is_direct, is_passthrough: self.backing.is_some() }
+    }
+}
+
 impl Opens {
     /// Opens a file for the user of the daemon. Blocks on the store.
     pub fn open(&self, inode: u64, flags: i32, cancellation: &Cancellation) -> FsResult<OpenReply> {
-        self.open_by(inode, flags, crate::sys::effective_ids().0, cancellation)
+        let caller = Caller { uid: crate::sys::effective_ids().0, gid: 0, thread: 0, request: 0 };
+        self.open_by(inode, flags, caller, cancellation)
     }
 
     /// Opens a file for a user. Blocks on the store.
@@ -79,10 +86,10 @@ impl Opens {
         &self,
         inode: u64,
         flags: i32,
-        user: u32,
+        caller: Caller,
         cancellation: &Cancellation,
     ) -> FsResult<OpenReply> {
-        self.open_entered(inode, flags, user, cancellation, false)
+        self.open_entered(inode, flags, caller, cancellation, false)
     }
 
     /// Opens a file for a request that may have entered the gate, which it must not do twice.
@@ -90,14 +97,11 @@ impl Opens {
         &self,
         inode: u64,
         flags: i32,
-        user: u32,
+        caller: Caller,
         cancellation: &Cancellation,
         is_entered: bool,
     ) -> FsResult<OpenReply> {
         let inode = self.inodes.live(inode)?;
-        if inode.is_closed_to_opens.load(Ordering::Acquire) {
-            return Err(Failure::Errno(libc::ESTALE));
-        }
         let opened = match inode.entity.kind {
             kind if kind.is_folder() => return Err(Failure::Errno(libc::EISDIR)),
             EntityKind::Scratch(number) => self.add_handle(self.scratch_files.open(number, flags)?),
@@ -113,10 +117,10 @@ impl Opens {
                     let followed = self.nodes.follow_branch();
                     followed.inspect_err(|failure| self.log.record_failure(&inode, "open", failure))?;
                 }
-                self.open_generated(inode.clone(), flags, user, cancellation)?
+                self.open_generated(inode.clone(), flags, caller.uid, cancellation)?
             }
         };
-        self.recovery.record_open(inode.number, opened.handle, opened.is_direct, opened.backing.is_some());
+        self.recovery.record_open(inode.number, opened.handle, opened.mode(), caller.request);
         Ok(opened)
     }
 
@@ -184,14 +188,18 @@ impl Opens {
         match self.names.create(folder, name, mode, flags, caller)? {
             CreatedFile::New { stat, opened } => {
                 let opened = self.add_handle(opened);
-                self.recovery.record_open(stat.attributes.inode, opened.handle, opened.is_direct, false);
+                self.recovery.record_open(
+                    stat.attributes.inode,
+                    opened.handle,
+                    opened.mode(),
+                    caller.request,
+                );
                 Ok((stat, opened))
             }
             CreatedFile::Existing { stat, lock: _locked } => {
                 let flags = flags & !(libc::O_CREAT | libc::O_EXCL);
-                let user = crate::sys::effective_ids().0;
                 let opened =
-                    self.open_entered(stat.attributes.inode, flags, user, &Cancellation::never(), true)?;
+                    self.open_entered(stat.attributes.inode, flags, caller, &Cancellation::never(), true)?;
                 Ok((stat, opened))
             }
         }
@@ -225,19 +233,24 @@ impl Opens {
         }
     }
 
-    /// Opens a folder for a thread, 0 if unknown. From then on, names that the thread was expected to create exist for it.
-    pub fn open_folder_by(&self, inode: u64, thread: u32) -> FsResult<u64> {
+    /// Opens a folder for a thread. From then on, names that the thread was expected to create exist for it.
+    pub fn open_folder_by(&self, inode: u64, caller: Caller) -> FsResult<u64> {
         if let Ok(inode) = self.inodes.live(inode) {
-            self.names.table().end_expected_in(&inode.entity, thread);
+            self.names.table().end_expected_in(&inode.entity, caller.thread);
         }
-        self.open_folder(inode)
+        self.list_folder(inode, caller.request)
     }
 
     /// Opens a folder with a snapshot of its entries. Blocks on the store.
     pub fn open_folder(&self, inode: u64) -> FsResult<u64> {
+        self.list_folder(inode, 0)
+    }
+
+    fn list_folder(&self, inode: u64, request: u64) -> FsResult<u64> {
         let inode = self.inodes.live(inode)?;
         let handle = self.handles.add(self.entries.list(&inode.entity, self.options.writable)?);
-        self.recovery.record_open(inode.number, handle, false, false);
+        let mode = OpenMode { is_direct: false, is_passthrough: false };
+        self.recovery.record_open(inode.number, handle, mode, request);
         Ok(handle)
     }
 

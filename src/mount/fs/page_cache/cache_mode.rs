@@ -16,7 +16,8 @@ use parking_lot::Mutex;
 use crate::array::{Array, Readahead};
 use crate::mount::fs::page_cache::direct_writes::DirectWrites;
 use crate::mount::fs::page_cache::page_drops::{PageDrop, PageDrops};
-use crate::store::{Object, ObjectVersion};
+use crate::mount::journal::record::BackingVersion;
+use crate::store::Object;
 
 /// The cache modes that the kernel and the options of the mount allow.
 #[derive(Debug)]
@@ -85,7 +86,7 @@ impl CachePolicy {
         // If the object cannot be opened, the file is opened without passthrough, and a read reports the reason.
         let object = if uses_passthrough { array.sole_object().unwrap_or_default() } else { None };
         let requested = match &object {
-            Some(object) => RequestedMode::Passthrough(object.version()),
+            Some(object) => RequestedMode::Passthrough(BackingVersion::of(&object.version())),
             None if only_writes && self.allows_direct_writes.load(Ordering::Relaxed) => {
                 RequestedMode::DirectWriter
             }
@@ -119,7 +120,7 @@ struct UserCounts {
     direct: usize,
     passthrough: usize,
     /// The version of the object that passthrough handles read.
-    version: Option<ObjectVersion>,
+    version: Option<BackingVersion>,
 }
 
 /// The cache mode of a handle. Dropping it counts the handle as closed.
@@ -148,8 +149,8 @@ pub enum FormerMode {
     DirectWriter,
     /// It bypasses the page cache, and may be mapped.
     Direct,
-    /// The kernel reads an object itself.
-    Passthrough,
+    /// The kernel reads this version of an object itself.
+    Passthrough(BackingVersion),
 }
 
 /// The cache mode that an open asks for.
@@ -162,7 +163,7 @@ pub enum RequestedMode {
     /// Bypass the page cache always, as `direct-io` demands.
     Direct,
     /// FUSE passthrough to this version of an object.
-    Passthrough(ObjectVersion),
+    Passthrough(BackingVersion),
 }
 
 impl CacheMode {
@@ -211,8 +212,9 @@ impl CacheMode {
                 counts.direct_writers += 1;
                 ModeKind::DirectWriter
             }
-            FormerMode::Passthrough => {
+            FormerMode::Passthrough(version) => {
                 counts.passthrough += 1;
+                counts.version = Some(version);
                 ModeKind::Passthrough
             }
             FormerMode::Direct => {
@@ -265,6 +267,7 @@ impl Drop for CacheMode {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::store::ObjectVersion;
 
     #[test]
     fn direct_writes_exclude_cached_reads() {
@@ -293,7 +296,8 @@ mod tests {
     #[test]
     fn passthrough_is_one_object_for_all_handles_of_an_inode() {
         let users = Arc::new(PageCacheUsers::default());
-        let version = |size_bytes| RequestedMode::Passthrough(ObjectVersion::numbered(size_bytes));
+        let version =
+            |number| RequestedMode::Passthrough(BackingVersion::of(&ObjectVersion::numbered(number)));
         let open = |requested| CacheMode::new(&users, requested).map(|(cache_mode, _)| cache_mode);
         let cached = open(RequestedMode::Cached).unwrap();
         assert!(!open(version(4)).unwrap().is_passthrough());

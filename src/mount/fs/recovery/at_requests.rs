@@ -154,7 +154,6 @@ fn content(store: &dyn Store) -> BTreeMap<String, Vec<u8>> {
 fn make(fs: &FileSystem, name: &str, bytes: &[u8]) -> u64 {
     let caller = Caller { uid: 0, gid: 0, thread: 0, request: 4 };
     let (_, opened) = fs.opens().create(1, name, 0o644, libc::O_WRONLY, caller).unwrap();
-    fs.recovery().record_delivery(opened.handle, 4);
     for (number, part) in bytes.chunks(1 << 20).enumerate() {
         write(fs, opened.handle, (number as u64) << 20, part).unwrap();
     }

@@ -26,7 +26,9 @@ use crate::mount::fs::virtual_files::companions::Companions;
 use crate::mount::fs::virtual_files::open::VirtualFiles;
 use crate::mount::fs::virtual_files::sidecar_edit::Drafts;
 use crate::mount::journal::Journal;
-use crate::mount::journal::record::{Content, LossReports, OpenForWriting, OpenRecord, Record};
+use crate::mount::journal::record::{
+    BackingVersion, Content, LossReports, OpenForWriting, OpenRecord, Record,
+};
 use crate::store::Readers;
 
 /// The rooms that open files again.
@@ -70,17 +72,12 @@ impl Reopening {
         is_left.then(|| UnreportedLoss::new(unreported, Box::new(record)))
     }
 
-    fn open(
-        &self,
-        inode: &Arc<Inode>,
-        record: &OpenRecord,
-        unreported: LossReports,
-    ) -> FsResult<Arc<dyn OpenFile>> {
-        let stale = Failure::Errno(libc::ESTALE);
+    fn open(&self, inode: &Arc<Inode>, before: &FormerOpen) -> FsResult<Arc<dyn OpenFile>> {
+        let (record, stale) = (&before.record, Failure::Errno(libc::ESTALE));
         match (&record.content, inode.entity.kind) {
             (Content::Array { .. }, EntityKind::Array) => {
-                let cache_mode = former_mode(inode, record);
-                let loss = |array: &Array| self.loss(record.handle, array, unreported);
+                let cache_mode = former_mode(inode, before);
+                let loss = |array: &Array| self.loss(record.handle, array, before.unreported);
                 Ok(Arc::new(self.array_files.reopen(inode, cache_mode, record.writing, loss)?))
             }
             (Content::Unrepeatable, EntityKind::Scratch(number)) => {
@@ -125,23 +122,34 @@ impl Reopening {
     }
 }
 
-fn former_mode(inode: &Inode, record: &OpenRecord) -> CacheMode {
-    let only_writes = record.writing.is_some_and(|writing| !writing.may_map);
-    let mode = match (record.is_passthrough, record.is_direct) {
-        (true, _) => FormerMode::Passthrough,
-        (false, true) if only_writes => FormerMode::DirectWriter,
-        (false, true) => FormerMode::Direct,
-        (false, false) => FormerMode::Cached,
+fn former_mode(inode: &Inode, before: &FormerOpen) -> CacheMode {
+    let only_writes = before.record.writing.is_some_and(|writing| !writing.may_map);
+    let mode = if let Some(version) = before.backing.filter(|_| before.record.is_passthrough) {
+        FormerMode::Passthrough(version)
+    } else if !before.record.is_direct {
+        FormerMode::Cached
+    } else if only_writes {
+        FormerMode::DirectWriter
+    } else {
+        FormerMode::Direct
     };
     CacheMode::restore(&inode.state().page_cache_users, mode)
+}
+
+/// What is recorded of a file or folder that was open before a restart of the daemon.
+pub(super) struct FormerOpen {
+    /// How it was opened.
+    pub record: OpenRecord,
+    /// The version of the object that the kernel reads by itself for its inode.
+    pub backing: Option<BackingVersion>,
+    /// What a daemon before had to report, and has not.
+    pub unreported: LossReports,
 }
 
 /// A file or folder that was open before a restart of the daemon.
 pub(super) struct FormerFile {
     inode: Arc<Inode>,
-    record: OpenRecord,
-    /// What a daemon before had to report, and has not.
-    unreported: LossReports,
+    before: FormerOpen,
     reopening: Arc<Reopening>,
     /// Counts the handle from the beginning: files that are opened before its first request take account of it.
     cache_mode: Option<CacheMode>,
@@ -155,20 +163,15 @@ pub(super) struct FormerFile {
 
 impl FormerFile {
     /// Creates a file that is not opened yet.
-    pub fn new(
-        inode: Arc<Inode>,
-        record: OpenRecord,
-        unreported: LossReports,
-        reopening: Arc<Reopening>,
-    ) -> Self {
+    pub fn new(inode: Arc<Inode>, before: FormerOpen, reopening: Arc<Reopening>) -> Self {
         let mut of_array = None;
-        if let Content::Array { form, shape, readers } = &record.content {
+        if let Content::Array { form, shape, readers } = &before.record.content {
             inode.state().identity.expect(form.clone(), shape.clone());
             of_array = inode.state().shared.as_ref().map(|shared| shared.audience.admit(*readers));
         }
-        let cache_mode = (inode.entity.kind == EntityKind::Array).then(|| former_mode(&inode, &record));
+        let cache_mode = (inode.entity.kind == EntityKind::Array).then(|| former_mode(&inode, &before));
         let (file, opening) = (OnceLock::new(), Mutex::new(()));
-        FormerFile { inode, record, unreported, reopening, cache_mode, file, opening, _readers: of_array }
+        FormerFile { inode, before, reopening, cache_mode, file, opening, _readers: of_array }
     }
 
     /// Opens it, unless it is open already.
@@ -187,7 +190,7 @@ impl FormerFile {
         if let Some(file) = self.file.get() {
             return Ok(file);
         }
-        let file = self.reopening.open(&self.inode, &self.record, self.unreported)?;
+        let file = self.reopening.open(&self.inode, &self.before)?;
         Ok(self.file.get_or_init(|| file))
     }
 }
@@ -202,7 +205,7 @@ impl OpenFile for FormerFile {
     }
 
     fn flush(&self, handle: u64, process: u32) -> FsResult<()> {
-        if self.record.writing.is_none() {
+        if self.before.record.writing.is_none() {
             return Ok(());
         }
         self.file(Blocking::Yes)?.flush(handle, process)
@@ -247,13 +250,13 @@ impl OpenFile for FormerFile {
     }
 
     fn is_writer(&self) -> bool {
-        self.record.writing.is_some()
+        self.before.record.writing.is_some()
     }
 
     fn is_active_writer_of(&self, inode: u64) -> bool {
         match self.file.get() {
             Some(file) => file.is_active_writer_of(inode),
-            None => self.record.writing.is_some() && self.inode.number == inode,
+            None => self.before.record.writing.is_some() && self.inode.number == inode,
         }
     }
 
@@ -262,8 +265,8 @@ impl OpenFile for FormerFile {
     }
 
     fn is_synchronous(&self, flags: i32) -> bool {
-        let is_direct = self.record.is_direct || flags & libc::O_DIRECT != 0;
-        self.record.writing.is_some() && flags & libc::O_DSYNC != 0 && is_direct
+        let is_direct = self.before.record.is_direct || flags & libc::O_DIRECT != 0;
+        self.before.record.writing.is_some() && flags & libc::O_DSYNC != 0 && is_direct
     }
 
     fn needs_store(&self, range: FileRange) -> bool {
@@ -279,11 +282,11 @@ impl OpenFile for FormerFile {
     }
 
     fn content(&self) -> Content {
-        self.record.content.clone()
+        self.before.record.content.clone()
     }
 
     fn writing(&self) -> Option<OpenForWriting> {
-        self.record.writing
+        self.before.record.writing
     }
 
     fn is_passthrough(&self) -> bool {

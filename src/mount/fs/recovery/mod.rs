@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use crate::array::Engine;
 use crate::error::{Error, Result};
 use crate::hierarchy::author;
-use crate::mount::fs::accesses::Accesses;
+use crate::mount::fs::accesses::{Accesses, OpenMode};
 use crate::mount::fs::entity::{Entity, EntityKind};
 use crate::mount::fs::error::Failure;
 use crate::mount::fs::inode::{FormerInode, InodeChange, InodeTable};
@@ -34,20 +34,20 @@ use crate::mount::fs::request::RequestLog;
 use crate::mount::journal::Journal;
 use crate::mount::journal::held::{DescriptorHolder, SessionDescriptors, UNSTORED};
 use crate::mount::journal::intents::NameIntents;
-use crate::mount::journal::record::{OpenRecord, Record};
+use crate::mount::journal::record::{BackingRecord, BackingVersion, IS_RESENT, OpenRecord, Record};
 use crate::mount::journal::state::SessionState;
-use crate::store::{LockKeeper, Store, store_at};
+use crate::store::{LockKeeper, ObjectVersion, Store, store_at};
 use crate::sys;
 
-use former_file::FormerFile;
 pub(super) use former_file::Reopening;
+use former_file::{FormerFile, FormerOpen};
 use words::{kind_words, parse_entity, view_words};
 
 /// The records of a session, and the tables that are rebuilt from them.
 pub struct Recovery {
     /// The descriptors that are held for another daemon, if there is a keeper or a service manager that does.
     descriptors: OnceLock<Arc<SessionDescriptors>>,
-    /// The handles that the kernel may not have got, by the request of their open.
+    /// The handles from before a restart, by the request of their open. If it comes again, the kernel has not got the handle.
     undelivered: Mutex<HashMap<u64, u64>>,
     /// Files that may write and could not be opened again yet.
     waiting: Mutex<Vec<Arc<FormerFile>>>,
@@ -135,14 +135,19 @@ impl Recovery {
         let mut waiting = Vec::new();
         for (&number, record) in &state.open {
             let Some(inode) = self.parts.inodes.get(record.inode) else { continue };
-            if record.writing.is_some() {
-                // The kernel does not have the handle, and sends the request to open the file again.
-                let Some(&unique) = state.delivered.get(&number) else { continue };
-                self.undelivered.lock().insert(unique, number);
+            let backing = state.backings.get(&record.inode);
+            if record.is_passthrough && backing.is_none() {
+                // The daemon died before it registered the object, so the kernel has not got the handle.
+                continue;
             }
+            self.undelivered.lock().insert(record.request, number);
             let unreported = state.losses.get(&number).copied().unwrap_or_default();
-            let reopening = self.reopening.clone();
-            let file = Arc::new(FormerFile::new(inode.clone(), record.clone(), unreported, reopening));
+            let before = FormerOpen {
+                record: record.clone(),
+                backing: backing.map(|backing| backing.version),
+                unreported,
+            };
+            let file = Arc::new(FormerFile::new(inode.clone(), before, self.reopening.clone()));
             if record.writing.is_some() {
                 waiting.push(file.clone());
             }
@@ -156,8 +161,6 @@ impl Recovery {
     }
 
     fn restore_inodes(&self, state: &SessionState) -> Result<()> {
-        let passthrough: Vec<u64> =
-            state.open.values().filter(|open| open.is_passthrough).map(|open| open.inode).collect();
         for (&number, known) in &state.inodes {
             let unknown =
                 || Error::Usage(format!("the session has an inode of an unknown kind: '{}'", known.kind));
@@ -171,8 +174,6 @@ impl Recovery {
                 lookups: known.lookups,
                 size_bytes: known.size_bytes,
                 is_retired: known.is_retired,
-                // The kernel reads one object for all handles of an inode, and this process cannot name that object again.
-                is_closed_to_opens: passthrough.contains(&number),
             };
             let lacking = || Error::Usage(format!("the session lacks the inode before {number}"));
             let inode = self.parts.inodes.restore(former).ok_or_else(lacking)?;
@@ -255,28 +256,45 @@ impl Recovery {
         }
     }
 
-    /// Records an open file or folder, before the kernel gets its handle.
-    pub(super) fn record_open(&self, inode: u64, handle: u64, is_direct: bool, is_passthrough: bool) {
+    /// Records an open file or folder, before the kernel gets its handle with the reply to the request with this number.
+    pub(super) fn record_open(&self, inode: u64, handle: u64, mode: OpenMode, request: u64) {
         if let Some(journal) = self.reopening.journal.get()
             && let Ok(file) = self.parts.handles.get(handle)
         {
             let (content, writing) = (file.content(), file.writing());
-            let opened = OpenRecord { handle, inode, is_direct, is_passthrough, writing, content };
+            let (request, OpenMode { is_direct, is_passthrough }) = (request & !IS_RESENT, mode);
+            let opened = OpenRecord { handle, inode, request, is_direct, is_passthrough, writing, content };
             journal.append(&Record::Opened(opened));
-        }
-    }
-
-    /// Records that the kernel gets a handle that may write with the reply to this request.
-    pub fn record_delivery(&self, handle: u64, request: u64) {
-        if let Some(journal) = self.reopening.journal.get() {
-            journal.append(&Record::Delivered { handle, unique: request });
         }
     }
 
     /// Returns the handle that a former daemon opened for this request, if the kernel sends the request again because it did not
     /// receive the handle.
     pub fn take_undelivered(&self, request: u64) -> Option<u64> {
-        self.undelivered.lock().remove(&request)
+        if request & IS_RESENT == 0 {
+            return None;
+        }
+        self.undelivered.lock().remove(&(request & !IS_RESENT))
+    }
+
+    /// Records an object that was registered for the kernel to read by itself, before the kernel gets a handle that reads it.
+    pub fn record_backing(&self, inode: u64, id: u32, version: &ObjectVersion) {
+        if let Some(journal) = self.reopening.journal.get() {
+            let backing = BackingRecord { id, version: BackingVersion::of(version) };
+            journal.append(&Record::Backed { inode, backing });
+        }
+    }
+
+    /// Records that the kernel has forgotten the object of an inode.
+    pub fn record_end_of_backing(&self, inode: u64) {
+        if let Some(journal) = self.reopening.journal.get() {
+            journal.append(&Record::Unbacked { inode });
+        }
+    }
+
+    /// Records that the kernel does not read a file by itself, although it was opened so.
+    pub fn record_refused_backing(&self, inode: u64, handle: u64, request: u64) {
+        self.record_open(inode, handle, OpenMode { is_direct: true, is_passthrough: false }, request);
     }
 
     /// Records that a handle is closed.
@@ -471,11 +489,9 @@ mod tests {
         fs.recovery().keep_journal(&journal, &descriptors()).unwrap();
         let number = fs.lookup(1, "a", Blocking::Yes).unwrap().attributes.inode;
         let handle = fs.opens().open(number, libc::O_RDWR, &Cancellation::never()).unwrap().handle;
-        fs.recovery().record_delivery(handle, 2);
         write(&fs, handle, 3, b"abcde").unwrap();
         let caller = Caller { uid: 0, gid: 0, thread: 0, request: 4 };
         let (_, scratch) = fs.opens().create(1, "b.json", 0o644, libc::O_WRONLY, caller).unwrap();
-        fs.recovery().record_delivery(scratch.handle, 4);
         write(&fs, scratch.handle, 0, br#"{"shape":[2],"data_type":"uint8"}"#).unwrap();
         // It is left as it is, without any destructor.
         std::mem::forget(fs);
@@ -486,7 +502,7 @@ mod tests {
         assert_eq!(read(&next, handle).unwrap()[..9], *b"\x07\x07\x07abcde\x07");
         next.file(scratch.handle).unwrap().flush(scratch.handle, 0).unwrap();
         assert!(store.get("b/zarr.json", 1 << 20).unwrap().is_some());
-        assert_eq!(next.recovery().take_undelivered(4), Some(scratch.handle));
+        assert_eq!(next.recovery().take_undelivered(4 | IS_RESENT), Some(scratch.handle));
         std::mem::forget(next);
         // One that cannot read the journal.
         let last = FileSystem::new(options.clone(), store.clone());
