@@ -36,7 +36,7 @@ enum AncestorKind {
     Group(Arc<GroupMetadata>),
     /// An array, or a broken node. Nodes cannot be below it.
     Barren,
-    /// A service could not be asked, or its archive has changed, so it is unknown what is below.
+    /// A service could not be asked, or another store or archive has taken the place of this one, so it is unknown what is below.
     Unread(Error),
     /// A folder without documents.
     Undocumented,
@@ -69,8 +69,8 @@ impl Lineage {
                     (AncestorKind::Group(group), versions)
                 }
                 Some(Documents { content: Content::Broken(fault), versions, .. })
-                    if store.is_remote()
-                        && matches!(fault.error, Error::Store { .. } | Error::Stale { .. }) =>
+                    if matches!(fault.error, Error::Stale { .. })
+                        || store.is_remote() && matches!(fault.error, Error::Store { .. }) =>
                 {
                     (AncestorKind::Unread(fault.error), versions)
                 }
@@ -101,7 +101,7 @@ impl Lineage {
         !self.ancestors.iter().any(is_barren) && !self.ancestors.iter().enumerate().any(is_met_again)
     }
 
-    /// Returns the error of a service that did not answer, so that it is unknown which nodes are here.
+    /// Returns the error that leaves it unknown which nodes are here.
     pub fn unread(&self) -> Option<&Error> {
         self.ancestors.iter().find_map(|ancestor| match &ancestor.kind {
             AncestorKind::Unread(error) => Some(error),

@@ -6,8 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::*;
+use crate::error::Error;
 use crate::metadata::ZarrFormat;
 use crate::store::{DirectoryStore, MemoryStore, Posix};
+use crate::test_store::{Hook, Hooked, Request};
 
 const V3_GROUP: &str = r#"{"zarr_format":3,"node_type":"group","attributes":{"a":1}}"#;
 const V2_GROUP: &str = r#"{"zarr_format":2}"#;
@@ -342,6 +344,35 @@ fn groups_are_seen_to_change() {
 }
 
 /// `scripts/bench` measures the time.
+/// Answers as a member of a catalogue that has left, for some keys.
+struct Left;
+
+impl Hook for Left {
+    fn before(&self, request: &Request<'_>) -> Result<(), Error> {
+        if request.key().starts_with("left/") && !request.key().starts_with("left/a") {
+            return Err(Error::Stale { key: "left".to_owned() });
+        }
+        Ok(())
+    }
+}
+
+/// The bug: if the documents of a group could not be read because another store had taken the place of its own, the nodes below it did not
+/// exist, and the kernel remembered that for a while.
+#[test]
+fn below_a_group_that_has_left_nothing_is_known() {
+    let store = MemoryStore::new();
+    for (key, text) in [("zarr.json", V3_GROUP), ("left/zarr.json", V3_GROUP), ("left/a/zarr.json", V3_ARRAY)]
+    {
+        store.put(key, text.as_bytes()).unwrap();
+    }
+    let tree = Tree::new(Hooked::new(Arc::new(store), Left));
+    match tree.node("left/a").unwrap() {
+        Some(Node::Broken { error: Error::Stale { key }, .. }) => assert_eq!(key, "left"),
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(tree.children("left"), Err(Error::Stale { .. })));
+}
+
 #[test]
 fn ten_thousand_arrays_are_listed_whole() {
     let (tree, root) = folder(&[("three/zarr.json", V3_GROUP), ("two/.zgroup", V2_GROUP)]);

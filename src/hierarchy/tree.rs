@@ -298,6 +298,9 @@ impl Tree {
 
     /// Returns the names below a group that may be nodes, sorted.
     pub(super) fn names_under(&self, path: &str, above: &Lineage) -> Result<BTreeSet<String>> {
+        if let Some(error) = above.unread() {
+            return Err(error.clone());
+        }
         if !above.is_fertile() {
             return Ok(BTreeSet::new());
         }
