@@ -36,7 +36,7 @@ enum AncestorKind {
     Group(Arc<GroupMetadata>),
     /// An array, or a broken node. Nodes cannot be below it.
     Barren,
-    /// A service could not be asked, or another store or archive has taken the place of this one, so it is unknown what is below.
+    /// Its documents could not be read, or another store or archive has taken the place of this one, so it is unknown what is below.
     Unread(Error),
     /// A folder without documents.
     Undocumented,
@@ -57,11 +57,11 @@ impl Lineage {
     /// at most `max_age` old.
     pub fn below(path: Option<&str>, store: &dyn Store, groups: &GroupCache, max_age: Duration) -> Self {
         let paths: Vec<&str> = std::iter::successors(path, |path| parent(path)).collect();
-        Self::new(&paths, groups.read_many(store, &paths, None, max_age), store)
+        Self::new(&paths, groups.read_many(store, &paths, None, max_age))
     }
 
     /// Returns the lineage of documents that were read. The paths lead up to the root.
-    pub fn new(paths: &[&str], looked: Vec<CachedLookup>, store: &dyn Store) -> Self {
+    pub fn new(paths: &[&str], looked: Vec<CachedLookup>) -> Self {
         let checked_at = looked.iter().map(|looked| looked.at).min().unwrap_or_else(Instant::now);
         let ancestor = |(path, looked): (&&str, CachedLookup)| {
             let (kind, versions) = match looked.documents {
@@ -69,8 +69,7 @@ impl Lineage {
                     (AncestorKind::Group(group), versions)
                 }
                 Some(Documents { content: Content::Broken(fault), versions, .. })
-                    if matches!(fault.error, Error::Stale { .. })
-                        || store.is_remote() && matches!(fault.error, Error::Store { .. }) =>
+                    if matches!(fault.error, Error::Store { .. } | Error::Stale { .. }) =>
                 {
                     (AncestorKind::Unread(fault.error), versions)
                 }

@@ -70,7 +70,7 @@ impl Tree {
         let checked_at = looked.iter().map(|looked| looked.at).min().unwrap_or_else(Instant::now);
         let above = looked.split_off(looked.len().min(1));
         let own = looked.pop().and_then(|looked| looked.documents);
-        let above = Lineage::new(groups_above, above, store);
+        let above = Lineage::new(groups_above, above);
         self.found(path, &above, || own, checked_at)
     }
 

@@ -344,33 +344,35 @@ fn groups_are_seen_to_change() {
 }
 
 /// `scripts/bench` measures the time.
-/// Answers as a member of a catalogue that has left, for some keys.
-struct Left;
+/// Does not read the documents of a group.
+struct Unreadable(Error);
 
-impl Hook for Left {
+impl Hook for Unreadable {
     fn before(&self, request: &Request<'_>) -> Result<(), Error> {
         if request.key().starts_with("left/") && !request.key().starts_with("left/a") {
-            return Err(Error::Stale { key: "left".to_owned() });
+            return Err(self.0.clone());
         }
         Ok(())
     }
 }
 
-/// The bug: if the documents of a group could not be read because another store had taken the place of its own, the nodes below it did not
-/// exist, and the kernel remembered that for a while.
+/// The bug: if the documents of a group could not be read, because of the disk or because another store had taken the place of its own, the
+/// nodes below it did not exist, and the kernel remembered that for a while.
 #[test]
-fn below_a_group_that_has_left_nothing_is_known() {
+fn below_a_group_that_cannot_be_read_nothing_is_known() {
     let store = MemoryStore::new();
     for (key, text) in [("zarr.json", V3_GROUP), ("left/zarr.json", V3_GROUP), ("left/a/zarr.json", V3_ARRAY)]
     {
         store.put(key, text.as_bytes()).unwrap();
     }
-    let tree = Tree::new(Hooked::new(Arc::new(store), Left));
-    match tree.node("left/a").unwrap() {
-        Some(Node::Broken { error: Error::Stale { key }, .. }) => assert_eq!(key, "left"),
-        other => panic!("{other:?}"),
+    let store = Arc::new(store);
+    let has_left = Error::Stale { key: "left".to_owned() };
+    let of_disk = Error::store("left/zarr.json", "reading", std::io::Error::from_raw_os_error(libc::EIO));
+    for error in [has_left, of_disk] {
+        let tree = Tree::new(Hooked::new(store.clone(), Unreadable(error.clone())));
+        assert_eq!(reason(&tree, "left/a"), error.to_string());
+        assert_eq!(tree.children("left").unwrap_err().to_string(), error.to_string());
     }
-    assert!(matches!(tree.children("left"), Err(Error::Stale { .. })));
 }
 
 #[test]

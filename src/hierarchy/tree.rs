@@ -298,7 +298,7 @@ impl Tree {
 
     /// Returns the names below a group that may be nodes, sorted.
     pub(super) fn names_under(&self, path: &str, above: &Lineage) -> Result<BTreeSet<String>> {
-        if let Some(error) = above.unread() {
+        if let Some(error) = above.unread().filter(|_| is_key(path)) {
             return Err(error.clone());
         }
         if !above.is_fertile() {

@@ -13,7 +13,7 @@ use crate::formats::{self, FOLDER};
 use crate::hierarchy::{Child, Node};
 use crate::mount::fs::entity::{Entity, EntityKind};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::mount::fs::inode::InodeTable;
+use crate::mount::fs::inode::{InodeTable, is_at_or_below};
 use crate::mount::fs::names::leftovers::Leftovers;
 use crate::mount::fs::names::table::{KnownName, NameTable};
 use crate::mount::fs::node_cache::NodeCache;
@@ -97,8 +97,10 @@ impl Entries {
         if let Some(path) = self.nodes.path_in(group, name, &self.root_name, blocking)? {
             match self.nodes.get_folder(&path, blocking)?.node.as_deref() {
                 Some(Node::Group { .. }) => return Ok(Some(Entity::new(EntityKind::Group, path))),
-                // The archive that the node was in has changed, so it is unknown what has this name.
-                Some(Node::Broken { error: error @ Error::Stale { .. }, .. }) => {
+                // The archive that the node was in has changed, or a group above cannot be read, so it is unknown what has this name.
+                Some(Node::Broken { error, .. })
+                    if matches!(error, Error::Stale { .. }) || is_of_group_above(error, &path) =>
+                {
                     return Err(error.clone().into());
                 }
                 Some(Node::Array { .. } | Node::Broken { .. }) => {
@@ -296,4 +298,9 @@ fn parent_folder(entity: &Entity) -> Entity {
 /// Returns the parent of a path. The root is its own parent.
 pub fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(parent, _)| parent)
+}
+
+/// Returns whether an error is of documents above a node, and not of its own ones.
+fn is_of_group_above(error: &Error, path: &str) -> bool {
+    matches!(error, Error::Store { .. }) && error.key().is_some_and(|key| !is_at_or_below(key, path))
 }

@@ -16,6 +16,7 @@ mod sidecars;
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use handles::Handles;
@@ -32,6 +33,7 @@ use crate::mount::fs::inode::ROOT;
 use crate::mount::fs::open_file::ReadData;
 use crate::mount::options::Options;
 use crate::store::MemoryStore;
+use crate::test_store::{Hook, Hooked, Request};
 
 const GROUP: &str = r#"{"zarr_format":3,"node_type":"group","attributes":{"title":"t"}}"#;
 
@@ -302,6 +304,52 @@ fn nothing_is_written() {
     );
     assert_eq!(mount.fs.opens().open_folder(inode).err().unwrap().errno(), libc::ENOTDIR);
     assert_eq!(mount.find("t").unwrap().mode & 0o333, 0);
+}
+
+/// Does not read the documents of a group, once that is set.
+struct Unreadable(AtomicBool);
+
+impl Hook for Unreadable {
+    fn before(&self, request: &Request<'_>) -> Result<(), Error> {
+        let key = request.key();
+        if self.0.load(Ordering::SeqCst) && key.starts_with("g/") && !key.starts_with("g/t") {
+            return Err(Error::store(key, "read", std::io::Error::from_raw_os_error(libc::EIO)));
+        }
+        Ok(())
+    }
+}
+
+/// The bug: what is below a group that cannot be read did not exist.
+#[test]
+fn a_name_below_a_group_that_cannot_be_read_is_an_error() {
+    let store = MemoryStore::new();
+    for (key, document) in [
+        ("zarr.json", GROUP),
+        ("g/zarr.json", GROUP),
+        ("g/h/zarr.json", GROUP),
+        ("g/t/zarr.json", &array(&[4, 3], 9).to_string()),
+    ] {
+        store.put(key, document.as_bytes()).unwrap();
+    }
+    let mut options = Options::new("s", "/mnt");
+    options.revalidate_seconds = 0.0;
+    let hooked = Hooked::new(Arc::new(store), Unreadable(AtomicBool::new(false)));
+    let fs = FileSystem::new(Arc::new(options), hooked.clone());
+    let look_up = |parent, name: &str| {
+        fs.lookup(parent, name, Blocking::Yes)
+            .map(|found| found.attributes.inode)
+            .map_err(|error| error.errno())
+    };
+    let group = look_up(ROOT, "g").unwrap();
+    for is_unreadable in [false, true, false] {
+        hooked.0.store(is_unreadable, Ordering::SeqCst);
+        for name in ["t", "h", "t.json", "none"] {
+            let found = look_up(group, name).err();
+            let expected =
+                if is_unreadable { Some(libc::EIO) } else { (name == "none").then_some(libc::ENOENT) };
+            assert_eq!(found, expected, "{name}, unreadable: {is_unreadable}");
+        }
+    }
 }
 
 #[test]
