@@ -30,7 +30,7 @@ pub struct CachedNode {
     pub read_at: Instant,
     /// Whether the documents were old enough when they were read for any later change to show in their version.
     is_settled: bool,
-    /// Whether a remote store failed to say what is there. It is asked again at the next lookup.
+    /// Whether the store failed to say what is there. It is asked again at the next lookup.
     is_failure: bool,
     /// Whether it is of a remote store, where reading it again costs a round trip.
     is_remote: bool,
@@ -470,9 +470,7 @@ impl NodeCache {
         let Some(found) = found else { return Ok(self.insert(path, CachedNode::absent(read_at))) };
         let version = Some(found.version);
         let cached = match previous {
-            Some(previous) if previous.version == version && previous.is_settled => {
-                previous.with_read_at(read_at)
-            }
+            Some(previous) if previous.settled_version() == version => previous.with_read_at(read_at),
             _ => {
                 let Checked { found: node, checked_at } = self.tree.node_for(path, max_age)?;
                 // As long as there is a record of lengths, the node is read again at each look, so that its end is seen.
@@ -481,15 +479,8 @@ impl NodeCache {
                 let version = record.map_or(version, |record| Some(ObjectVersion::hashed((version, record))));
                 let (node, read_at) = (node.map(|found| Arc::new(found.node)), read_at.min(checked_at));
                 let memory_bytes = node.as_ref().map_or(0, |node| node.memory_bytes());
-                CachedNode {
-                    node,
-                    version,
-                    read_at,
-                    is_settled,
-                    is_failure: false,
-                    is_remote: false,
-                    memory_bytes,
-                }
+                let is_failure = node.as_ref().is_some_and(|node| could_not_be_read(node));
+                CachedNode { node, version, read_at, is_settled, is_failure, is_remote: false, memory_bytes }
             }
         };
         Ok(self.insert(path, cached))
@@ -498,12 +489,9 @@ impl NodeCache {
     /// Caches a node of a remote store. A node that has not changed stays the same one.
     fn insert_remote(&self, path: &str, found: RemoteNode, read_at: Instant) -> Arc<CachedNode> {
         let (version, is_settled) = (Some(found.version.version), found.version.is_settled());
-        let is_failure =
-            matches!(found.node, Node::Broken { error: Error::Store { .. } | Error::Stale { .. }, .. });
+        let is_failure = could_not_be_read(&found.node);
         let cached = match self.peek(path) {
-            Some(previous) if previous.version == version && previous.is_settled => {
-                previous.with_read_at(read_at)
-            }
+            Some(previous) if previous.settled_version() == version => previous.with_read_at(read_at),
             _ => {
                 let (memory_bytes, node) = (found.node.memory_bytes(), Some(Arc::new(found.node)));
                 CachedNode { node, version, read_at, is_settled, is_failure, is_remote: true, memory_bytes }
@@ -525,6 +513,11 @@ impl NodeCache {
         table.limit_heavy(path, cached.memory_bytes);
         cached
     }
+}
+
+/// Returns whether a node is broken because the store failed, and not because of its documents.
+fn could_not_be_read(node: &Node) -> bool {
+    matches!(node, Node::Broken { error: Error::Store { .. } | Error::Stale { .. }, .. })
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ use crate::mount::fs::inode::ROOT;
 use crate::mount::fs::open_file::ReadData;
 use crate::mount::options::Options;
 use crate::store::MemoryStore;
-use crate::test_store::{Hook, Hooked, Request};
+use crate::test_store::{Hook, Hooked, Operation, Request};
 
 const GROUP: &str = r#"{"zarr_format":3,"node_type":"group","attributes":{"title":"t"}}"#;
 
@@ -306,16 +306,74 @@ fn nothing_is_written() {
     assert_eq!(mount.find("t").unwrap().mode & 0o333, 0);
 }
 
-/// Does not read the documents of a group, once that is set.
-struct Unreadable(AtomicBool);
+/// Does not read the document of a node, as long as that is set. Its version is known.
+struct Unreadable {
+    key: &'static str,
+    is_set: AtomicBool,
+}
+
+impl Unreadable {
+    /// Returns a store in memory that is not unreadable yet, and a file system over it.
+    fn over(
+        store: MemoryStore,
+        key: &'static str,
+        revalidate_seconds: f64,
+    ) -> (Arc<Hooked<Self>>, FileSystem) {
+        let mut options = Options::new("s", "/mnt");
+        options.revalidate_seconds = revalidate_seconds;
+        let hooked = Hooked::new(Arc::new(store), Unreadable { key, is_set: AtomicBool::new(false) });
+        let fs = FileSystem::new(Arc::new(options), hooked.clone());
+        (hooked, fs)
+    }
+}
 
 impl Hook for Unreadable {
     fn before(&self, request: &Request<'_>) -> Result<(), Error> {
-        let key = request.key();
-        if self.0.load(Ordering::SeqCst) && key.starts_with("g/") && !key.starts_with("g/t") {
-            return Err(Error::store(key, "read", std::io::Error::from_raw_os_error(libc::EIO)));
+        let reads = matches!(request.operation, Operation::Open | Operation::Content);
+        if self.is_set.load(Ordering::SeqCst) && reads && request.key() == self.key {
+            return Err(Error::store(self.key, "read", std::io::Error::from_raw_os_error(libc::EIO)));
         }
         Ok(())
+    }
+}
+
+/// The bug: a node on this machine whose document could not be read once stayed broken until the document changed.
+#[test]
+fn a_node_that_could_not_be_read_is_read_again() {
+    for revalidate_seconds in [0.0, 3600.0] {
+        let store = MemoryStore::new();
+        store.put("zarr.json", GROUP.as_bytes()).unwrap();
+        store.put("t/zarr.json", array(&[4, 3], 9).to_string().as_bytes()).unwrap();
+        let (hooked, fs) = Unreadable::over(store, "t/zarr.json", revalidate_seconds);
+        hooked.is_set.store(true, Ordering::SeqCst);
+        let found = fs.lookup(ROOT, "t", Blocking::Yes).unwrap();
+        assert!(found.valid_for.is_zero() && found.entry_valid_for.is_zero());
+        let opened = fs.opens().open(found.attributes.inode, libc::O_RDONLY, &Cancellation::never());
+        assert_eq!(opened.err().unwrap().errno(), libc::EIO);
+        hooked.is_set.store(false, Ordering::SeqCst);
+        let found = fs.lookup(ROOT, "t", Blocking::Yes).unwrap();
+        assert_eq!(found.attributes.size_bytes, 24, "after {revalidate_seconds} s");
+        fs.opens().open(found.attributes.inode, libc::O_RDONLY, &Cancellation::never()).unwrap();
+    }
+}
+
+#[test]
+fn a_group_that_could_not_be_read_is_read_again() {
+    for revalidate_seconds in [0.0, 3600.0] {
+        let store = MemoryStore::new();
+        for (key, document) in [("zarr.json", GROUP), ("g/zarr.json", GROUP)] {
+            store.put(key, document.as_bytes()).unwrap();
+        }
+        store.put("g/t/zarr.json", array(&[4, 3], 9).to_string().as_bytes()).unwrap();
+        let (hooked, fs) = Unreadable::over(store, "g/zarr.json", revalidate_seconds);
+        hooked.is_set.store(true, Ordering::SeqCst);
+        let found = fs.lookup(ROOT, "g", Blocking::Yes).unwrap();
+        assert!(!found.attributes.is_folder && found.valid_for.is_zero());
+        hooked.is_set.store(false, Ordering::SeqCst);
+        let found = fs.lookup(ROOT, "g", Blocking::Yes).unwrap();
+        assert!(found.attributes.is_folder, "after {revalidate_seconds} s");
+        let array = fs.lookup(found.attributes.inode, "t", Blocking::Yes).unwrap();
+        assert_eq!(array.attributes.size_bytes, 24);
     }
 }
 
@@ -331,10 +389,7 @@ fn a_name_below_a_group_that_cannot_be_read_is_an_error() {
     ] {
         store.put(key, document.as_bytes()).unwrap();
     }
-    let mut options = Options::new("s", "/mnt");
-    options.revalidate_seconds = 0.0;
-    let hooked = Hooked::new(Arc::new(store), Unreadable(AtomicBool::new(false)));
-    let fs = FileSystem::new(Arc::new(options), hooked.clone());
+    let (hooked, fs) = Unreadable::over(store, "g/zarr.json", 0.0);
     let look_up = |parent, name: &str| {
         fs.lookup(parent, name, Blocking::Yes)
             .map(|found| found.attributes.inode)
@@ -342,7 +397,7 @@ fn a_name_below_a_group_that_cannot_be_read_is_an_error() {
     };
     let group = look_up(ROOT, "g").unwrap();
     for is_unreadable in [false, true, false] {
-        hooked.0.store(is_unreadable, Ordering::SeqCst);
+        hooked.is_set.store(is_unreadable, Ordering::SeqCst);
         for name in ["t", "h", "t.json", "none"] {
             let found = look_up(group, name).err();
             let expected =
