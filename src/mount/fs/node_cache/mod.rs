@@ -1,162 +1,27 @@
 //! The cache of the hierarchy's nodes. An entry is compared with the store after `revalidate`.
 //!
-//! The cache stands between the file system and `hierarchy::Tree`, which reads the store at each call.
+//! The cache stands between the file system and `hierarchy::Tree`, which reads the store at each call. `node.rs` has its entries, and
+//! `table.rs` what is kept of them.
 //!
 //! Invariants: no entry that is older than `revalidate`, or was made from older documents of groups above it, is returned; the
 //! kernel's copy expires with the entry here ([`CachedNode::valid_for`]), so that the two delays do not add up; a failure of the
 //! store is never cached.
 
-use std::collections::HashMap;
+mod node;
+mod table;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use crate::error::Error;
-use crate::formats::JSON;
-use crate::hierarchy::{Checked, Child, Node, NodeState, RemoteChildren, RemoteNode, Tree};
-use crate::metadata::GroupMetadata;
+use crate::hierarchy::{Checked, Child, Node, RemoteChildren, RemoteNode, Tree};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
-use crate::store::{Info, MemberRights, MemberState, ObjectVersion, Store, join, member_name};
+use crate::store::{MemberRights, MemberState, ObjectVersion, Store, join, member_name};
 
-/// A node as it was in the store.
-#[derive(Debug)]
-pub struct CachedNode {
-    /// The node; `None` if there is none.
-    pub node: Option<Arc<Node>>,
-    /// The version of its documents, taken before they were read.
-    pub version: Option<ObjectVersion>,
-    /// When the store was read.
-    pub read_at: Instant,
-    /// Whether the documents were old enough when they were read for any later change to show in their version.
-    is_settled: bool,
-    /// Whether the store failed to say what is there. It is asked again at the next lookup.
-    is_failure: bool,
-    /// Whether it is of a remote store, where reading it again costs a round trip.
-    is_remote: bool,
-    /// The memory that its documents take.
-    memory_bytes: usize,
-}
-
-impl CachedNode {
-    /// Returns how long this entry may still be used.
-    pub fn valid_for(&self, revalidate: Duration) -> Duration {
-        if self.is_failure {
-            return Duration::ZERO;
-        }
-        revalidate.saturating_sub(self.read_at.elapsed())
-    }
-
-    /// Returns the node and its version, as open arrays take them.
-    pub fn node_state(&self) -> NodeState<'_> {
-        NodeState { node: self.node.as_deref(), version: self.version, read_at: self.read_at }
-    }
-
-    /// Returns the version of its documents, if the same version later means the same node.
-    pub fn settled_version(&self) -> Option<ObjectVersion> {
-        self.version.filter(|_| self.is_settled && !self.is_failure)
-    }
-
-    /// Returns whether the node is shown as a file.
-    pub fn is_array(&self) -> bool {
-        matches!(self.node.as_deref(), Some(Node::Array { .. } | Node::Broken { .. }))
-    }
-
-    /// Returns an entry without a node.
-    pub fn absent(read_at: Instant) -> Self {
-        CachedNode {
-            node: None,
-            version: None,
-            read_at,
-            is_settled: true,
-            is_failure: false,
-            is_remote: false,
-            memory_bytes: 0,
-        }
-    }
-
-    /// Returns an entry for the folder of a group of which nothing was read.
-    fn folder(path: &str) -> Self {
-        let info = Info { size_bytes: 0, modified: None, version: ObjectVersion::numbered(0), posix: None };
-        let metadata = GroupMetadata {
-            zarr_format: None,
-            document_key: path.to_owned(),
-            attributes: serde_json::Map::new(),
-            attributes_error: None,
-            consolidated: None,
-        };
-        let node = Node::Group { metadata: Arc::new(metadata), info };
-        CachedNode { node: Some(Arc::new(node)), ..CachedNode::absent(Instant::now()) }
-    }
-
-    /// Returns about how much memory the entry takes, without the documents of a heavy node. One of a remote store does not count: a listing
-    /// reads the nodes of a group together, and programs then look at each.
-    fn light_bytes(&self) -> usize {
-        if self.is_remote {
-            return 0;
-        }
-        let node_bytes = if self.node.is_some() { NODE_BYTES } else { 0 };
-        let documents = if self.memory_bytes > HEAVY_BYTES { 0 } else { self.memory_bytes };
-        ENTRY_BYTES + node_bytes + documents
-    }
-
-    /// Returns a copy with a new time of reading.
-    fn with_read_at(&self, read_at: Instant) -> Self {
-        CachedNode {
-            node: self.node.clone(),
-            version: self.version,
-            read_at,
-            is_settled: self.is_settled,
-            is_failure: self.is_failure,
-            is_remote: self.is_remote,
-            memory_bytes: self.memory_bytes,
-        }
-    }
-}
-
-/// The children of a group in a remote store.
-struct CachedListing {
-    /// Sorted by name.
-    children: Vec<Child>,
-    /// Whether the group has no other nodes.
-    is_complete: bool,
-    read_at: Instant,
-}
-
-impl CachedListing {
-    fn is_recent(&self, revalidate: Duration) -> bool {
-        self.read_at.elapsed() < revalidate
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.children.binary_search_by(|child| child.name.as_str().cmp(name)).is_ok()
-    }
-
-    /// Returns whether a name is known not to be a node. If the listing is not complete, only names of sidecars are known.
-    fn excludes(&self, name: &str) -> bool {
-        let is_complete =
-            self.is_complete || name.strip_suffix(JSON.suffix).is_some_and(|stem| self.has(stem));
-        is_complete && !self.has(name)
-    }
-}
-
-/// How many paths are cached before expired ones are removed.
-const SWEEP_AT: usize = 4096;
-/// How many listings are cached before all are removed.
-const MAX_LISTINGS: usize = 1024;
-/// Above this many paths, entries without a node are removed, too: any user can look up names that do not exist.
-const NEGATIVE_LIMIT: usize = 65_536;
-
-/// A node whose documents take more memory than this is heavy.
-const HEAVY_BYTES: usize = 64 << 10;
-/// The most memory that the documents of all heavy nodes take. A node that alone takes more is kept without others.
-const MAX_HEAVY_BYTES: usize = 64 << 20;
-/// The most memory that all other nodes of stores on this machine take. A listing of many arrays reads each of them once, and their documents would fill the memory.
-const MAX_LIGHT_BYTES: usize = 32 << 20;
-/// About how much memory an entry takes without the documents of its node.
-const ENTRY_BYTES: usize = 256;
-/// About how much memory a node takes in addition to its documents.
-const NODE_BYTES: usize = 1024;
+pub use node::CachedNode;
+use table::{CachedListing, NodeTable};
 
 /// The cached nodes, by path.
 pub struct NodeCache {
@@ -167,73 +32,6 @@ pub struct NodeCache {
     table: Mutex<NodeTable>,
     /// When the store, if it keeps versions, last followed its branch.
     followed_at: Mutex<Option<Instant>>,
-}
-
-struct NodeTable {
-    by_path: HashMap<Arc<str>, Arc<CachedNode>>,
-    /// The children of groups of a remote store.
-    listings: HashMap<Arc<str>, Arc<CachedListing>>,
-    sweep_at: usize,
-    /// The memory of the nodes, without the documents of heavy ones.
-    light_bytes: usize,
-    /// The heavy nodes, the ones that were read last at the end.
-    heavy: Vec<HeavyNode>,
-}
-
-/// A node whose documents take much memory.
-struct HeavyNode {
-    path: Arc<str>,
-    memory_bytes: usize,
-}
-
-impl NodeTable {
-    fn put(&mut self, path: &str, cached: Arc<CachedNode>) {
-        self.light_bytes += cached.light_bytes();
-        if let Some(former) = self.by_path.insert(path.into(), cached) {
-            self.light_bytes = self.light_bytes.saturating_sub(former.light_bytes());
-        }
-    }
-
-    fn remove(&mut self, path: &str) {
-        if let Some(former) = self.by_path.remove(path) {
-            self.light_bytes = self.light_bytes.saturating_sub(former.light_bytes());
-        }
-    }
-
-    /// Removes expired nodes if there are many. If those of stores on this machine still take too much memory, removes all of these: they are
-    /// read again when they are needed.
-    fn sweep(&mut self, revalidate: Duration) {
-        if self.by_path.len() < self.sweep_at && self.light_bytes <= MAX_LIGHT_BYTES {
-            return;
-        }
-        let keeps_negative = self.by_path.len() < NEGATIVE_LIMIT;
-        self.by_path.retain(|_, cached| {
-            (keeps_negative || cached.node.is_some()) && !cached.valid_for(revalidate).is_zero()
-        });
-        self.light_bytes = self.by_path.values().map(|cached| cached.light_bytes()).sum();
-        // Half of the limit stays free, so that the next sweep is far away.
-        if self.light_bytes > MAX_LIGHT_BYTES / 2 {
-            self.by_path.retain(|_, cached| cached.is_remote);
-            self.heavy.retain(|heavy| self.by_path.contains_key(&heavy.path));
-            self.light_bytes = 0;
-        }
-        self.sweep_at = SWEEP_AT.max(2 * self.by_path.len());
-    }
-
-    /// Counts the documents of a node, and removes other heavy nodes above the limit. They are read again when they are needed.
-    fn limit_heavy(&mut self, path: &str, memory_bytes: usize) {
-        self.heavy.retain(|heavy| *heavy.path != *path);
-        if memory_bytes <= HEAVY_BYTES {
-            return;
-        }
-        let mut all = memory_bytes + self.heavy.iter().map(|heavy| heavy.memory_bytes).sum::<usize>();
-        while all > MAX_HEAVY_BYTES && !self.heavy.is_empty() {
-            let oldest = self.heavy.remove(0);
-            self.remove(&oldest.path);
-            all -= oldest.memory_bytes;
-        }
-        self.heavy.push(HeavyNode { path: path.into(), memory_bytes });
-    }
 }
 
 impl NodeCache {
@@ -248,15 +46,8 @@ impl NodeCache {
         revalidate: Duration,
         revalidate_remote: Option<Duration>,
     ) -> Self {
-        let (by_path, listings, heavy) = (HashMap::new(), HashMap::new(), Vec::new());
-        let table = NodeTable { by_path, listings, sweep_at: SWEEP_AT, light_bytes: 0, heavy };
-        NodeCache {
-            tree,
-            revalidate,
-            revalidate_remote,
-            table: Mutex::new(table),
-            followed_at: Mutex::default(),
-        }
+        let (table, followed_at) = (Mutex::new(NodeTable::new()), Mutex::default());
+        NodeCache { tree, revalidate, revalidate_remote, table, followed_at }
     }
 
     /// Returns the store.
@@ -381,11 +172,7 @@ impl NodeCache {
             return Ok(children);
         }
         let listing = CachedListing { children: children.clone(), is_complete, read_at: checked_at };
-        let mut table = self.table.lock();
-        if table.listings.len() >= MAX_LISTINGS {
-            table.listings.clear();
-        }
-        table.listings.insert(path.into(), Arc::new(listing));
+        self.table.lock().put_listing(path, listing);
         Ok(children)
     }
 
@@ -437,11 +224,7 @@ impl NodeCache {
     /// Removes all entries: the next lookup reads the store.
     pub fn expire(&self) {
         self.tree.forget();
-        let mut table = self.table.lock();
-        table.by_path.clear();
-        table.heavy.clear();
-        table.light_bytes = 0;
-        table.listings.clear();
+        self.table.lock().clear();
     }
 
     /// Removes one path. Its next lookup reads the store, also for the groups above it.
@@ -525,6 +308,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use super::node::{ENTRY_BYTES, NODE_BYTES};
+    use super::table::{MAX_HEAVY_BYTES, MAX_LIGHT_BYTES};
     use super::*;
     use crate::error::Result;
     use crate::store::MemoryStore;
