@@ -300,7 +300,29 @@ pub fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
-/// Returns whether an error is of documents above a node, and not of its own ones.
+/// Returns whether an error is of a document of a group above a node, and not of the node's own ones. Their keys may be those of another store.
 fn is_of_group_above(error: &Error, path: &str) -> bool {
-    matches!(error, Error::Store { .. }) && error.key().is_some_and(|key| !is_at_or_below(key, path))
+    let Some(key) = error.key().filter(|_| matches!(error, Error::Store { .. })) else { return false };
+    let group = key.rsplit_once('/').map_or("", |(group, _)| group);
+    !is_at_or_below(key, path) && (group.is_empty() || is_at_or_below(path, group))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_groups_above_are_distinguished_from_own_ones() {
+        let is_above = |key: &str| {
+            is_of_group_above(
+                &Error::store(key, "read", std::io::ErrorKind::PermissionDenied.into()),
+                "g/h/t",
+            )
+        };
+        assert!(["zarr.json", "g/zarr.json", "g/.zgroup", "g/h/.zmetadata"].into_iter().all(is_above));
+        let others =
+            ["g/h/t", "g/h/t/zarr.json", "https://example.org/t/zarr.json", "gh/zarr.json", "g/h2/zarr.json"];
+        assert!(!others.into_iter().any(is_above));
+        assert!(!is_of_group_above(&Error::metadata("g/zarr.json", "is not JSON"), "g/h/t"));
+    }
 }

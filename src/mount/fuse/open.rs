@@ -71,7 +71,7 @@ impl Fuse {
     }
 }
 
-/// Returns who has sent a request.
+/// Returns the caller of a request.
 pub(super) fn caller(request: &fuser::Request) -> Caller {
     Caller { uid: request.uid(), gid: request.gid(), thread: request.pid(), request: request.unique().0 }
 }

@@ -337,7 +337,7 @@ impl Hook for Unreadable {
     }
 }
 
-/// The bug: a node on this machine whose document could not be read once stayed broken until the document changed.
+/// The bug: after one failure to read the document of a node in a folder, the node stayed broken until the document changed.
 #[test]
 fn a_node_that_could_not_be_read_is_read_again() {
     for revalidate_seconds in [0.0, 3600.0] {
