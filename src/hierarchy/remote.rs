@@ -7,7 +7,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use super::lineage::{Lineage, parent};
-use super::tree::{Checked, Child, Node, NodeVersion, Tree, version_of_unopened};
+use super::node::{Checked, Child, Node, NodeVersion};
+use super::tree::Tree;
 use crate::error::{Error, Result};
 use crate::store::join;
 
@@ -49,7 +50,7 @@ impl Tree {
         if let Some(member) = self.member(path) {
             return match member.unopened(path, self.store()) {
                 Some(node) => {
-                    let version = version_of_unopened(&node);
+                    let version = NodeVersion::of_unopened(&node);
                     Checked { found: Some(RemoteNode { node, version }), checked_at: Instant::now() }
                 }
                 None => member.remote_node(path, max_age),

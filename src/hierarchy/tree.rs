@@ -20,115 +20,21 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::documents::{self, Content, DOCUMENT_NAMES, Documents, Fault};
+use super::documents::{self, Content, Documents, Fault};
 use super::group_cache::GroupCache;
-use super::lineage::{ConsolidatedCopy, Lineage, parent};
+use super::lineage::{Lineage, parent};
+use super::node::{
+    Checked, Child, FoundNode, Node, NodeSource, NodeVersion, group_without_document, is_hidden, is_node_name,
+};
 use crate::error::{Error, Result};
-use crate::metadata::{ArrayMetadata, Document, GroupMetadata, ZarrFormat};
+use crate::metadata::ArrayMetadata;
 use crate::store::{
     Info, MemberState, ObjectVersion, Posix, Readers, Store, is_key, join, member_name, store_at,
 };
-
-/// The longest name that a filesystem can show, in bytes.
-pub(super) const NAME_MAX_BYTES: usize = 255;
-
-/// One node as it is in the store now.
-#[derive(Clone, Debug)]
-pub enum Node {
-    /// A group, with owner, mode and time of its folder.
-    Group {
-        /// Its document (empty for an implicit group).
-        metadata: Arc<GroupMetadata>,
-        /// The info of its folder, or of the document that describes it if it has no folder.
-        info: Info,
-    },
-    /// An array, with owner, mode and time of its metadata document.
-    Array {
-        /// Its document.
-        metadata: Arc<ArrayMetadata>,
-        /// Owner, mode and time of the document, with the permissions of users that may search its folder.
-        info: Info,
-    },
-    /// A node that cannot be served. It is listed as the file of an array, and reading it fails.
-    Broken {
-        /// The reason, with the key.
-        error: Error,
-        /// Owner, mode and time of the document, else of the folder, else of the root.
-        info: Info,
-        /// Shape × item size, if both could be read all the same.
-        size_bytes: Option<u64>,
-        /// The document, if it is JSON, for the sidecar.
-        document: Option<serde_json::Value>,
-    },
-}
-
-impl Node {
-    /// Returns about how much memory its documents take.
-    pub fn memory_bytes(&self) -> usize {
-        match self {
-            Node::Group { metadata, .. } => metadata.memory_bytes(),
-            Node::Array { metadata, .. } => metadata.memory_bytes(),
-            Node::Broken { document, .. } => {
-                let members = document.as_ref().and_then(|document| document.as_object());
-                members.map_or(0, crate::metadata::json::memory_bytes)
-            }
-        }
-    }
-
-    /// Returns its owner, mode and time.
-    pub fn info(&self) -> &Info {
-        let (Node::Group { info, .. } | Node::Array { info, .. } | Node::Broken { info, .. }) = self;
-        info
-    }
-}
-
-/// One name below a group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Child {
-    /// The last segment of its path.
-    pub name: String,
-    /// Whether it is a group, which is shown as a folder. Arrays and broken nodes are shown as files.
-    pub is_group: bool,
-}
-
-/// The version of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NodeVersion {
-    /// Changes when one of its documents or its folder changes.
-    pub version: ObjectVersion,
-    /// When the newest of them was changed, if that is known.
-    modified: Option<SystemTime>,
-}
-
-impl NodeVersion {
-    /// Returns whether its documents are old enough that any later change gives another version.
-    pub fn is_settled(&self) -> bool {
-        documents::is_settled(self.modified)
-    }
-}
-
-/// What was found, and when.
-#[derive(Clone, Copy, Debug)]
-pub struct Checked<T> {
-    /// What was found.
-    pub found: T,
-    /// When the oldest document was read, or compared with the store, that it depends on.
-    pub checked_at: Instant,
-}
-
-/// A node, and how long it may be kept.
-#[derive(Clone, Debug)]
-pub struct FoundNode {
-    /// The node.
-    pub node: Node,
-    /// The version of the record of a change of lengths in its group (`lengths_record.rs`). Without the record, the array may have another length
-    /// although its documents are the same.
-    pub lengths_record: Option<ObjectVersion>,
-}
 
 /// The hierarchy of one store.
 pub struct Tree {
@@ -138,19 +44,6 @@ pub struct Tree {
     max_age: Duration,
     /// In a catalogue, the trees of its members, by name.
     members: Mutex<HashMap<String, Arc<Tree>>>,
-}
-
-/// A node as it was found, and the documents that it comes from.
-pub(super) struct NodeSource {
-    content: Content,
-    /// The document, or the folder of an implicit group.
-    key: String,
-    /// The info of the document, if it was read.
-    info: Option<Info>,
-    /// The infos of all documents that the content comes from.
-    infos: Vec<Info>,
-    /// As in [`FoundNode`].
-    lengths_record: Option<ObjectVersion>,
 }
 
 impl Tree {
@@ -334,7 +227,7 @@ impl Tree {
         }
         if let Some(member) = self.member(path) {
             return match member.unopened(path, &self.store) {
-                Some(node) => now(Some(version_of_unopened(&node))),
+                Some(node) => now(Some(NodeVersion::of_unopened(&node))),
                 None => member.version_for(path, max_age),
             };
         }
@@ -349,7 +242,7 @@ impl Tree {
         let mut parts: Vec<Info> = folder.ok().flatten().into_iter().collect();
         if has_folder && let Ok(Some(documents)) = documents::look(self.store.as_ref(), path) {
             parts.extend(documents);
-            return Ok(Checked { found: Some(combined(&parts, "")), checked_at: began_at });
+            return Ok(Checked { found: Some(NodeVersion::combined(&parts, "")), checked_at: began_at });
         }
         let above = self.above_for(parent(path), max_age);
         let checked_at = above.checked_at.min(began_at);
@@ -361,7 +254,7 @@ impl Tree {
             Content::Broken(fault) => fault.error.to_string(),
             _ => String::new(),
         };
-        Ok(Checked { found: Some(combined(&parts, &error)), checked_at })
+        Ok(Checked { found: Some(NodeVersion::combined(&parts, &error)), checked_at })
     }
 
     /// Returns the node at `path` and all above it; nothing for `None`.
@@ -437,13 +330,7 @@ impl Tree {
         let is_root = path.is_empty();
         if let Some(error) = above.unread().filter(|_| is_key(path) && !is_hidden(name)) {
             let content = Content::Broken(Fault::unread(error.clone()));
-            return Some(NodeSource {
-                content,
-                key: path.to_owned(),
-                info: None,
-                infos: Vec::new(),
-                lengths_record: None,
-            });
+            return Some(NodeSource::without_document(path, content));
         }
         if !is_key(path) || !above.is_fertile() || !(is_root || is_node_name(name, above.parent_format())) {
             return None;
@@ -469,18 +356,9 @@ impl Tree {
                 source
             }
             None => match first.or_else(|| above.copy(path)) {
-                Some(copy) => from_copy(copy, path),
+                Some(copy) => NodeSource::of_copy(copy, path),
                 None if !may_have_folder => return None,
-                None => {
-                    let content = self.implicit_group(path, name)?;
-                    NodeSource {
-                        content,
-                        key: path.to_owned(),
-                        info: None,
-                        infos: Vec::new(),
-                        lengths_record: None,
-                    }
-                }
+                None => NodeSource::without_document(path, self.implicit_group(path, name)?),
             },
         };
         if matches!(found.content, Content::Group(_))
@@ -522,97 +400,10 @@ impl Tree {
     }
 }
 
-fn from_copy(copy: ConsolidatedCopy, path: &str) -> NodeSource {
-    let content = match copy.document {
-        Some(Ok(Document::Group(group))) => Content::Group(Arc::new(group)),
-        Some(Ok(Document::Array(array))) => Content::Array(Arc::new(array)),
-        Some(Err(error)) => Content::Broken(Fault::unread(error)),
-        None => Content::Group(Arc::new(group_without_document(path))),
-    };
-    NodeSource {
-        content,
-        key: copy.carrier_key,
-        info: copy.carrier,
-        infos: Vec::from_iter(copy.carrier),
-        lengths_record: None,
-    }
-}
-
-impl NodeSource {
-    /// Returns the node of a store without owners, modes and folders. Its mtime is that of its newest document.
-    pub fn remote_node(&self) -> Node {
-        let version = ObjectVersion::numbered(0);
-        let unknown = Info { size_bytes: 0, modified: None, version, posix: None };
-        let newest = self.infos.iter().filter_map(|info| info.modified).max();
-        let info = self.info.unwrap_or(unknown);
-        let info = Info { modified: info.modified.max(newest), ..info };
-        match self.content.clone() {
-            Content::Group(metadata) => Node::Group { metadata, info },
-            Content::Array(metadata) => Node::Array { metadata, info },
-            Content::Broken(Fault { error, size_bytes, document }) => {
-                Node::Broken { error, info, size_bytes, document }
-            }
-        }
-    }
-
-    /// Returns the version, which changes when a document changes.
-    pub fn version(&self) -> NodeVersion {
-        match &self.content {
-            Content::Broken(fault) => combined(&self.infos, &fault.error.to_string()),
-            _ => combined(&self.infos, ""),
-        }
-    }
-}
-
-/// Returns the version of a member that is not open.
-pub(super) fn version_of_unopened(node: &Node) -> NodeVersion {
-    match node {
-        Node::Broken { error, .. } => combined(&[], &error.to_string()),
-        _ => combined(&[], "opening"),
-    }
-}
-
-fn group_without_document(path: &str) -> GroupMetadata {
-    GroupMetadata {
-        zarr_format: None,
-        document_key: path.to_owned(),
-        attributes: serde_json::Map::new(),
-        attributes_error: None,
-        consolidated: None,
-    }
-}
-
-fn is_hidden(name: &str) -> bool {
-    name.starts_with('.') || name.starts_with("__")
-}
-
-/// Returns whether a child of a group of this format can have this name.
-fn is_node_name(name: &str, parent: Option<ZarrFormat>) -> bool {
-    if DOCUMENT_NAMES.contains(&name) {
-        return false;
-    }
-    if name.len() > NAME_MAX_BYTES || name.is_empty() || !is_key(name) {
-        log::warn!(
-            "ignoring a node with a name that no file can have: {:.100}…",
-            name.escape_debug().to_string()
-        );
-        return false;
-    }
-    parent != Some(ZarrFormat::V3) || !(name.starts_with("__") || name.bytes().all(|byte| byte == b'.'))
-}
-
 /// Removes the permissions of users who cannot search the folder of a document. The folder of an array is not shown, so the mode of the
 /// array's file combines the permissions of the two.
 fn under_folder(document: Info, folder: Option<Info>) -> Info {
     let Some(folder) = folder.and_then(|folder| folder.posix) else { return document };
     document
         .with_mode(|document| Readers::for_posix(document).that_may_search(&Readers::for_posix(&folder)).mode)
-}
-
-/// Returns one version that changes when any part changes.
-fn combined(parts: &[Info], text: &str) -> NodeVersion {
-    let owner = |part: &Info| part.posix.map(|posix| (posix.uid, posix.gid, posix.mode));
-    let parts_of_version: Vec<_> = parts.iter().map(|part| (part.version, owner(part))).collect();
-    let version = ObjectVersion::hashed((parts_of_version, text));
-    NodeVersion { version, modified: parts.iter().filter_map(|part| part.modified).max() }
 }

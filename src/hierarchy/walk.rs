@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::lineage::{Lineage, parent};
-use super::tree::{Node, Tree};
+use super::node::Node;
+use super::tree::Tree;
 use crate::error::{Error, Result};
 use crate::store::join;
 

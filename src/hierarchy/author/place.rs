@@ -1,17 +1,15 @@
 //! The place of a new node: its name, and the group that it is in.
 //!
-//! Spec: v3 core "Node names". Uses `store`, `metadata` and `tree`.
+//! Spec: v3 core "Node names". Uses `store`, `metadata`, `node.rs` and `tree.rs`.
 
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::hierarchy::lineage::parent;
+use crate::hierarchy::node::NAME_MAX_BYTES;
 use crate::hierarchy::{DOCUMENT_NAMES, Node, Tree};
 use crate::metadata::{ZarrFormat, read_only_n5};
 use crate::store::{Info, SET_GROUP, Store, Writer, is_temporary_name};
-
-/// The longest name that a filesystem takes, in bytes.
-const NAME_MAX_BYTES: usize = 255;
 
 /// Returns the writing half of a store.
 pub(super) fn writer(store: &dyn Store) -> Result<&dyn Writer> {

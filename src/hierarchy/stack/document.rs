@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::super::tree::NAME_MAX_BYTES;
+use super::super::node::NAME_MAX_BYTES;
 use super::super::{DOCUMENT_NAMES, MAX_DEPTH};
 use crate::metadata::MAX_RANK;
 use crate::metadata::json;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use super::super::tree::NodeVersion;
+use super::super::node::NodeVersion;
 use super::super::{Node, Tree};
 use crate::array::{Array, AxisSelection, Blocking, Engine, Layout, ReadRequest, Readahead, Reader};
 use crate::cancellation::Cancellation;
