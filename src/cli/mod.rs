@@ -20,6 +20,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use zarrfs::mount::daemon::restart::service;
 use zarrfs::nearest::nearest;
+use zarrfs::store::finish_disk_caches;
 
 use commands::authoring::{attrs, consolidate, create, import, mkgroup, mv, resize, rm};
 use commands::{
@@ -72,7 +73,9 @@ enum Command {
 
 /// Runs the program with the command line as the operating system gave it.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
-    match parse_and_run(arguments) {
+    let outcome = parse_and_run(arguments);
+    finish_disk_caches();
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(exit) => {
             if let Exit::Usage(_) | Exit::Misused = exit {

@@ -54,7 +54,9 @@ pub use catalogue::{
     ReadDefinitions, member_name,
 };
 pub use directory::{DirectoryStore, is_temporary_name};
-pub use disk_cache::{DiskCache, DiskCacheOptions, DiskCacheSummary, DiskCacheVerified};
+pub use disk_cache::{
+    DiskCache, DiskCacheOptions, DiskCacheSummary, DiskCacheVerified, finish_all as finish_disk_caches,
+};
 pub use form::{ArrayForm, Form};
 #[cfg(feature = "icechunk")]
 pub use icechunk::IcechunkStore;

@@ -396,7 +396,13 @@ fn check(scene: &Scene, jobs: &[Job<'_>]) -> Vec<String> {
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "written.py: {}", &text[text.len().saturating_sub(5000)..]);
+    assert!(
+        output.status.success(),
+        "written.py: {}, after {} bytes of a reply: {}",
+        output.status,
+        output.stdout.len(),
+        &text[text.len().saturating_sub(5000)..]
+    );
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     let wrong = answer["failures"].as_array().unwrap();
     failures.extend(wrong.iter().map(|failure| failure.as_str().unwrap().to_owned()));

@@ -5,12 +5,15 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use crate::support::json_of;
 use crate::support::misbehaving::{BUCKET, Service};
 use crate::support::mounted::Mount;
+use crate::support::place::{Place, config, is_running, wait_for};
 use crate::support::servers::{Kind, Server};
+use crate::support::skip;
 
 /// Returns a v2 array of `count` chunks of ten i4; of the chunks, those that `has` names are stored, each of its number.
 fn write_array(folder: &Path, count: usize, has: impl Fn(usize) -> bool) {
@@ -107,6 +110,44 @@ fn what_is_too_new_to_be_kept_is_not_served_old_offline() {
     }
     assert_eq!(online(), [9, 9]);
     assert_eq!(offline(&server, cache.path(), 2), [None, None]);
+}
+
+/// The bug: threads that never end had the store of the mount, so the daemon ended without a look at the writing thread. The disk that is
+/// busy for a moment is a lock that the writing thread needs.
+#[test]
+fn the_end_of_a_daemon_waits_for_the_disk_cache() {
+    let Some(place) = Place::mountable() else { return };
+    write_array(place.folder.path(), 8, |number| number % 2 == 0);
+    let service = Service::start(&place.folder.path().join("store"));
+    let url = format!("{}/{BUCKET}", service.endpoint());
+    let numbers = [1, 0, 3, 0, 5, 0, 7, 0_i32];
+    let expected: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes().repeat(10)).collect();
+    for end in ["umount", "restart"] {
+        let cache = tempfile::tempdir().unwrap();
+        let mut mount = Command::new(env!("CARGO_BIN_EXE_zarrfs"));
+        mount.args(["mount", &url, "--disk-cache"]).arg(cache.path()).arg(place.mountpoint());
+        assert!(mount.status().unwrap().success());
+        let daemon = place.daemon();
+        if end == "restart" && config(&place.mountpoint())["keeper"].is_null() {
+            skip("a mount that goes on without its daemon", "the kernel is older than Linux 6.9", false);
+            continue;
+        }
+        let disk = File::open(cache.path().join("zarrfs-disk-cache")).unwrap();
+        disk.lock().unwrap();
+        assert!(fs::read(place.path("a")).unwrap() == expected);
+        let mut ending = Command::new(env!("CARGO_BIN_EXE_zarrfs"));
+        let mut ending = ending.arg(end).arg(place.mountpoint()).spawn().unwrap();
+        thread::sleep(Duration::from_millis(500));
+        disk.unlock().unwrap();
+        assert!(ending.wait().unwrap().success(), "{end}");
+        wait_for(|| !is_running(daemon));
+        let mut program = Command::new(env!("CARGO_BIN_EXE_zarrfs"));
+        let program = program.args(["cat", &url, "a", "--offline", "--disk-cache"]).arg(cache.path());
+        let output = program.output().unwrap();
+        let sentence = String::from_utf8_lossy(&output.stderr);
+        assert!(output.stdout == expected, "{end}: {sentence}");
+        place.umount();
+    }
 }
 
 /// Small objects take blocks of 4 KiB and a header of one.

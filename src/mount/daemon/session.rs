@@ -22,9 +22,8 @@ use crate::mount::daemon::restart::mark;
 use crate::mount::daemon::restart::service;
 use crate::mount::daemon::service_manager::sd_notify;
 use crate::mount::daemon::service_manager::watchdog;
-use crate::mount::daemon::shutdown::{ActiveMount, spawn};
+use crate::mount::daemon::shutdown::{ActiveMount, end_process, spawn};
 use crate::mount::daemon::start::{ReadySession, StoreUse, cannot_begin, start};
-use crate::mount::daemon::syslog;
 use crate::mount::options::Options;
 use crate::store::Store;
 use crate::sys::{self, Fork, SignalSet};
@@ -48,8 +47,7 @@ pub fn run(
 ) -> Result<()> {
     if call::has_called() {
         let code = run_daemon(options, open_store, call::call_from_environment()?);
-        syslog::flush();
-        std::process::exit(code);
+        end_process(code);
     }
     if foreground && let Some(found) = service::take_session()? {
         return run_here(options, open_store, Call::Continue(found.into()));
@@ -113,13 +111,13 @@ fn run_in_background(
                 Some(device) => Ok(Daemon { call: Call::Serve(device), report: writer }),
                 None if keeper::is_wanted(&options) => {
                     let (stores, logs) = (options.writable, options.access_log.is_some());
-                    keeper::keep(writer, LeavingDuties { stores, logs })
+                    let caches = options.remote.as_ref().is_some_and(|remote| remote.disk_cache.is_some());
+                    keeper::keep(writer, LeavingDuties { stores, logs, caches })
                 }
                 None => Ok(Daemon { call: Call::Mount(None), report: writer }),
             };
             let code = daemon.map_or(1, |daemon| run_daemon(options, open_store, daemon));
-            syslog::flush();
-            std::process::exit(code);
+            end_process(code);
         }
     }
 }

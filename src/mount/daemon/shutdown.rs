@@ -28,6 +28,7 @@ use crate::mount::daemon::service_manager::sd_notify;
 use crate::mount::daemon::syslog;
 use crate::mount::fs::FileSystem;
 use crate::mount::fuse::invalidate::{notify, wait_in_kernel};
+use crate::store::finish_disk_caches;
 use crate::sys;
 
 /// The pause before write-back is tried again.
@@ -38,6 +39,13 @@ const PAGES_TIMEOUT: Duration = Duration::from_secs(5);
 const STALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often the service manager gets a message during shutdown.
 const STATUS_INTERVAL: Duration = Duration::from_secs(3);
+
+/// Ends the process, after what its threads have still to write: what was read into disk caches, and lines of the log.
+pub fn end_process(code: i32) -> ! {
+    finish_disk_caches();
+    syslog::flush();
+    std::process::exit(code)
+}
 
 /// A mount that is being served.
 pub struct ActiveMount {
@@ -164,9 +172,9 @@ impl ActiveMount {
                 }
             }
             mount.fs.accesses().finish();
-            let code = keeper.plan_end();
-            syslog::flush();
-            std::process::exit(code);
+            // Requests are still served meanwhile.
+            finish_disk_caches();
+            end_process(keeper.plan_end());
         };
         if let Err(error) = spawn("zarrfs-leave", leave) {
             log::error!("{error}");
@@ -262,8 +270,7 @@ impl ActiveMount {
         self.forget_session();
         self.registration.end();
         self.fs.accesses().finish();
-        syslog::flush();
-        std::process::exit(i32::from(stored.is_err()));
+        end_process(i32::from(stored.is_err()));
     }
 
     /// Stores everything that is dirty, retrying until the deadline, which restarts whenever something is

@@ -1,14 +1,14 @@
 //! Writing entries, on a thread of its own, so that no reader waits for it. Uses its neighbours.
 //!
 //! Invariants: waiting entries take at most [`MAX_WAITING_BYTES`] of memory, and others are skipped. A full disk only stops
-//! writing for a while.
+//! writing for a while. The end of the program waits for what waits to be written ([`finish_all`]).
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -26,6 +26,19 @@ const MAX_WAITING_BYTES: usize = 64 << 20;
 const PAUSE: Duration = Duration::from_secs(60);
 /// The time that the end of the process waits for entries that are not written yet.
 const MAX_LAST_WAIT: Duration = Duration::from_secs(5);
+
+/// The writing threads of this process. A store does not always end before the process does: threads that never end have the store of a
+/// mount, and a request that has been answered has its store for a moment longer than the program that asked.
+static WRITING_THREADS: Mutex<Vec<Weak<FillerState>>> = Mutex::new(Vec::new());
+
+/// Waits until all disk caches of this process have written what waits to be written, but not long. For the end of the process.
+pub fn finish_all() {
+    let end = Instant::now() + MAX_LAST_WAIT;
+    let threads: Vec<Arc<FillerState>> = WRITING_THREADS.lock().iter().filter_map(Weak::upgrade).collect();
+    for thread in threads {
+        thread.wait_until(end);
+    }
+}
 
 /// An entry to write.
 pub struct NewEntry {
@@ -99,6 +112,10 @@ impl Filler {
             skipped_bytes: AtomicU64::new(0),
         });
         let of_thread = Arc::clone(&shared);
+        let mut threads = WRITING_THREADS.lock();
+        threads.retain(|thread| thread.strong_count() > 0);
+        threads.push(Arc::downgrade(&shared));
+        drop(threads);
         std::thread::Builder::new()
             .name("zarrfs-disk-cache".to_owned())
             .spawn(move || of_thread.write_all())?;
@@ -141,16 +158,7 @@ impl Filler {
 
     /// Waits until everything is written, but at most this long. Returns whether it is.
     pub fn wait(&self, at_most: Duration) -> bool {
-        let end = Instant::now() + at_most;
-        let mut waiting = self.shared.waiting.lock();
-        loop {
-            if !waiting.is_writing && waiting.entries.is_empty() {
-                return true;
-            }
-            if self.shared.changed.wait_until(&mut waiting, end).timed_out() {
-                return false;
-            }
-        }
+        self.shared.wait_until(Instant::now() + at_most)
     }
 
     /// Drops the waiting entries, as if the process were killed.
@@ -184,6 +192,19 @@ impl Drop for Filler {
 }
 
 impl FillerState {
+    /// Waits until everything is written, but at most until `end`. Returns whether it is.
+    fn wait_until(&self, end: Instant) -> bool {
+        let mut waiting = self.waiting.lock();
+        loop {
+            if !waiting.is_writing && waiting.entries.is_empty() {
+                return true;
+            }
+            if self.changed.wait_until(&mut waiting, end).timed_out() {
+                return false;
+            }
+        }
+    }
+
     fn write_all(&self) {
         // Dead processes may have left files.
         if let Err(error) = self.space.recount() {

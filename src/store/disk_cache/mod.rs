@@ -45,6 +45,7 @@ use self::entry::{DiskEntry, Header, place};
 pub use self::entry::{MAX_ENTRY_BYTES, ObjectMeta};
 #[cfg(feature = "remote")]
 pub use self::facts::{Observation, Presence, overtaken};
+pub use self::filler::finish_all;
 use self::filler::{Filler, NewEntry};
 #[cfg(feature = "remote")]
 pub use self::folder_names::FolderNames;

@@ -73,6 +73,8 @@ pub struct LeavingDuties {
     pub stores: bool,
     /// It writes lines of the access log.
     pub logs: bool,
+    /// It writes what was read into a disk cache.
+    pub caches: bool,
 }
 
 /// Becomes the keeper of a mount with a daemon that has these duties. Returns in each process that is to become a daemon, and with
@@ -286,7 +288,8 @@ impl Kept {
             if self.signals.wait_at_most(Duration::ZERO) == Some(libc::SIGUSR2) {
                 self.is_from_disk = true;
                 // The next daemon gets the requests that this one has not answered, and the bytes that it has not stored.
-                let leaves = self.duties.stores || self.duties.logs;
+                let LeavingDuties { stores, logs, caches } = self.duties;
+                let leaves = stores || logs || caches;
                 let signal = if leaves { libc::SIGUSR2 } else { libc::SIGKILL };
                 let is_sent = sys::signal_child(daemon.pid, signal).is_ok();
                 is_planned = is_sent && !leaves;
