@@ -131,3 +131,17 @@ fn a_service_that_dies_and_comes_back() {
     });
     all.1.unmount();
 }
+
+/// The bug: the look of the command at the mount got no answer and kept the mount busy, which was laid to a program of another user.
+#[test]
+fn a_mount_of_a_dead_service_can_be_unmounted() {
+    let Some(scene) = Scene::new(&["raw"], "a dead service") else { return };
+    // Longer than the command waits.
+    let options = ["--revalidate", "0", "--tune", "request-deadline=8"];
+    let Some(mount) = scene.mount(&options, "a dead service") else { return };
+    scene.service.die();
+    let output = mount.umount(&[]);
+    let sentence = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !mount.is_mounted(), "{sentence}");
+    assert!(sentence.contains("is detached; its daemon does not respond now"), "{sentence}");
+}

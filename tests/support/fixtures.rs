@@ -135,9 +135,13 @@ fn made(python: &Path, name: &str, seed: Option<&str>) -> PathBuf {
     for line in text.lines().take_while(|line| !line.starts_with("skipped")) {
         super::say(format!("fixtures: {line}"));
     }
-    std::fs::write(fresh.join("stamp"), stamp).unwrap();
+    std::fs::write(fresh.join("stamp"), &stamp).unwrap();
     let _ = std::fs::remove_dir_all(&folder);
-    std::fs::rename(&fresh, &folder).unwrap();
+    if let Err(error) = std::fs::rename(&fresh, &folder) {
+        // Another process may have made the same ones meanwhile.
+        assert_eq!(std::fs::read_to_string(folder.join("stamp")).ok(), Some(stamp), "{error}");
+        std::fs::remove_dir_all(&fresh).unwrap();
+    }
     folder
 }
 

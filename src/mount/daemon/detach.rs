@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::error::{Error, Result};
 use crate::mount::daemon::exit_status::read_lost;
-use crate::mount::daemon::mounts::look::{Look, look_within};
+use crate::mount::daemon::mounts::look::{Look, left_behind, look_within};
 use crate::mount::daemon::mounts::utab;
 use crate::mount::daemon::procfs::{FILESYSTEM_TYPE, MountEntry, mount_at, mounts, start_ticks, users_of};
 use crate::mount::daemon::restart::mark;
@@ -77,6 +77,18 @@ pub fn unmount(mountpoint: &Path, force: bool) -> Result<Option<String>> {
         }
         match detach(&entry.mountpoint, force) {
             Ok(()) => break,
+            // A look of this command that the daemon has not answered keeps the mount busy, and nothing else does. A mount that stores
+            // nothing may go at once.
+            Err(error)
+                if error.raw_os_error() == Some(libc::EBUSY)
+                    && entry.is_read_only
+                    && left_behind() > 0
+                    && is_nameless(&entry) =>
+            {
+                detach(&entry.mountpoint, true)
+                    .or_else(|error| refuse(format!("cannot unmount {shown}: {error}")))?;
+                break;
+            }
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
                 tries += 1;
                 if tries > BUSY_RETRIES && (tries > NAMELESS_RETRIES || !is_nameless(&entry)) {
@@ -98,7 +110,11 @@ pub fn unmount(mountpoint: &Path, force: bool) -> Result<Option<String>> {
                 "{shown} is detached, but its daemon does not respond: it may still run, and writes that were not synced may be lost"
             ));
         }
-        return Ok(Some(format!("{shown} is detached; cannot wait for its daemon from here")));
+        let warning = match daemon {
+            DaemonState::Silent => "its daemon does not respond now, and exits when its requests have ended",
+            _ => "cannot wait for its daemon from here",
+        };
+        return Ok(Some(format!("{shown} is detached; {warning}")));
     };
     let timeout_ms = if force { FORCED_END_MS } else { DAEMON_END_MS };
     match sys::wait_readable(daemon.process.as_fd(), timeout_ms) {

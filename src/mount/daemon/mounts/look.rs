@@ -27,6 +27,13 @@ const NO_ANSWER: i32 = 1;
 /// Children that hung and are no longer waited for.
 static LEFT_BEHIND: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
+/// Returns the number of children that hung and are still there. Until its request ends, a child keeps the mount busy that it looks at.
+pub fn left_behind() -> usize {
+    let mut children = LEFT_BEHIND.lock();
+    children.retain(|&child| matches!(sys::child_end(child, false), Ok(None)));
+    children.len()
+}
+
 /// A look that is under way in a child process.
 pub struct Look {
     child: u32,
@@ -39,7 +46,7 @@ impl Look {
     /// Starts a look. It runs in a copy of this process that has no other threads and no descriptors: `look` must take no lock that
     /// another thread may hold. System calls and memory are free.
     pub fn start(look: impl FnOnce() -> io::Result<Vec<u8>>) -> io::Result<Look> {
-        LEFT_BEHIND.lock().retain(|&child| matches!(sys::child_end(child, false), Ok(None)));
+        left_behind();
         let (answer, report) = io::pipe()?;
         match sys::fork()? {
             Fork::Parent(child) => Ok(Look { child, answer, started: Instant::now(), has_answered: false }),
