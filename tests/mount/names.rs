@@ -406,3 +406,26 @@ fn what_another_program_writes_is_not_removed() {
     assert_eq!(fs::read(mount.path("b")).unwrap(), b"12\x07\x07\x07\x07\x07\x07");
     mount.unmount();
 }
+
+/// The bug: the lock of a renamed array stayed with the file that was open under the old name. Nobody could write or remove the array until that
+/// file was closed, and the kernel closes it later than the program.
+#[test]
+fn a_renamed_array_is_free_although_its_old_file_is_open() {
+    let store = store_with_array();
+    let Some(mount) = Mount::new(store.path(), ALL, "renamed") else { return };
+    let old = File::options().write(true).open(mount.path("a")).unwrap();
+    old.write_all_at(b"1", 0).unwrap();
+    old.sync_all().unwrap();
+    fs::rename(mount.path("a"), mount.path("b")).unwrap();
+    let new = File::options().write(true).open(mount.path("b")).unwrap();
+    new.write_all_at(b"2", 1).unwrap();
+    assert_eq!(errno(old.write_all_at(b"3", 2)), Some(libc::ESTALE));
+    drop(old);
+    new.sync_all().unwrap();
+    assert_eq!(fs::read(store.path().join("b/c/0")).unwrap(), b"12\x07\x07");
+    drop(new);
+    fs::rename(mount.path("b"), mount.path("c")).unwrap();
+    fs::remove_file(mount.path("c")).unwrap();
+    assert!(!store.path().join("c").exists());
+    mount.unmount();
+}

@@ -332,7 +332,7 @@ impl NameChanges {
 
 /// Ends an array that has another name now: nothing is stored for it under the old one.
 fn end(entity: &Entity, array: &Array) -> FsResult<()> {
-    if array.writer().end(|| Ok(()))? {
+    if array.writer().end_here()? {
         log::warn!("/{}: renamed while it was written: a write that came in between is dropped", entity.path);
     }
     Ok(())
