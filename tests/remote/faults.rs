@@ -1,7 +1,8 @@
 //! Services that misbehave: every read returns the right bytes or an error in time, and all is well once the service is.
 
+use std::fs;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::scene::{Expected, SHORT_DEADLINE, Scene, read_all, recovers};
 use crate::support::misbehaving::{Asked, Fault};
@@ -137,11 +138,29 @@ fn a_service_that_dies_and_comes_back() {
 fn a_mount_of_a_dead_service_can_be_unmounted() {
     let Some(scene) = Scene::new(&["raw"], "a dead service") else { return };
     // Longer than the command waits.
-    let options = ["--revalidate", "0", "--tune", "request-deadline=8"];
+    let options = ["--tune", "request-deadline=8"];
     let Some(mount) = scene.mount(&options, "a dead service") else { return };
     scene.service.die();
     let output = mount.umount(&[]);
     let sentence = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && !mount.is_mounted(), "{sentence}");
     assert!(sentence.contains("is detached; its daemon does not respond now"), "{sentence}");
+}
+
+/// What leads into a mount, and what is said about it, does not wait for its service.
+#[test]
+fn the_reports_of_a_mount_of_a_dead_service_are_there() {
+    let Some(scene) = Scene::new(&["raw"], "a dead service") else { return };
+    let options = ["--revalidate", "1", "--tune", "request-deadline=60"];
+    let Some(mount) = scene.mount(&options, "a dead service") else { return };
+    scene.service.die();
+    // What the kernel knows of the root expires.
+    thread::sleep(Duration::from_millis(1100));
+    let before = Instant::now();
+    assert!(fs::metadata(mount.point()).unwrap().is_dir());
+    assert!(fs::read_to_string(mount.path("__zarrfs__/stats")).unwrap().contains("zarrfs_"));
+    let output = mount.umount(&[]);
+    let sentence = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && sentence.is_empty() && !mount.is_mounted(), "{sentence}");
+    assert!(before.elapsed() < Duration::from_secs(60), "it waits for the service");
 }

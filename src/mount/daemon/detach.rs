@@ -340,7 +340,7 @@ struct RunningDaemon {
 fn daemon_state(mountpoint: &Path) -> DaemonState {
     let asked = look_within(DAEMON_TIMEOUT, || {
         let mut text = Vec::new();
-        drop(fs::File::open(mountpoint)?);
+        // An open always asks the daemon. That of the mount point would ask the store, too.
         let config = fs::File::open(mountpoint.join(INTERNALS).join(CONFIG))?;
         config.take(1 << 20).read_to_end(&mut text).map(|_| text)
     });

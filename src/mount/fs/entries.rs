@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::formats::views::{FLAT, VIEWS};
 use crate::formats::{self, FOLDER};
 use crate::hierarchy::{Child, Node};
+use crate::metadata::ZarrFormat;
 use crate::mount::fs::entity::{Entity, EntityKind};
 use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::mount::fs::inode::{InodeTable, is_at_or_below};
@@ -118,11 +119,18 @@ impl Entries {
         Ok(generated.or_else(|| if group.is_empty() { unlisted_root_entry(name) } else { None }))
     }
 
-    /// Returns the folder of the mount's reports, once it was looked up. Only the first lookup asks the store for a node with this
-    /// name, which would come first: `__` is reserved, and programs that watch a mount must not cost it requests.
+    /// Returns the folder of the mount's reports, once it was looked up, or if no node can have its name: in a v3 group, `__` is reserved.
+    /// Elsewhere the first lookup asks the store for a node with this name, which would come first. Programs that watch a mount must not
+    /// cost it requests, or wait for a store that does not respond.
     fn known_internals(&self, name: &str) -> Option<Entity> {
         let entity = Entity::new(EntityKind::Internals, "");
-        (name == INTERNALS && self.inodes.find(&entity).is_some()).then_some(entity)
+        let is_reserved = || {
+            self.nodes.peek("").is_some_and(|root| match root.node.as_deref() {
+                Some(Node::Group { metadata, .. }) => metadata.zarr_format == Some(ZarrFormat::V3),
+                _ => false,
+            })
+        };
+        (name == INTERNALS && (self.inodes.find(&entity).is_some() || is_reserved())).then_some(entity)
     }
 
     /// Returns whether a name in a folder is free for a file that this thread creates.

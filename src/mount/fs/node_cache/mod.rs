@@ -1,13 +1,14 @@
 //! The cache of the hierarchy's nodes. An entry is compared with the store after `revalidate`.
 //!
-//! The cache stands between the file system and `hierarchy::Tree`, which reads the store at each call. `node.rs` has its entries, and
-//! `table.rs` what is kept of them.
+//! The cache stands between the file system and `hierarchy::Tree`, which reads the store at each call. `node.rs` has its entries,
+//! `table.rs` what is kept of them, and `root.rs` the root while the store does not respond.
 //!
 //! Invariants: no entry that is older than `revalidate`, or was made from older documents of groups above it, is returned; the
 //! kernel's copy expires with the entry here ([`CachedNode::valid_for`]), so that the two delays do not add up; a failure of the
 //! store is never cached.
 
 mod node;
+mod root;
 mod table;
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use crate::mount::fs::error::{Blocking, Failure, FsResult};
 use crate::store::{MemberRights, MemberState, ObjectVersion, Store, join, member_name};
 
 pub use node::CachedNode;
+use root::{Looked, RootLook};
 use table::{CachedListing, NodeTable};
 
 /// The cached nodes, by path.
@@ -30,6 +32,7 @@ pub struct NodeCache {
     /// The same for remote members of a catalogue, if it is another.
     revalidate_remote: Option<Duration>,
     table: Mutex<NodeTable>,
+    root: RootLook,
     /// When the store, if it keeps versions, last followed its branch.
     followed_at: Mutex<Option<Instant>>,
 }
@@ -47,7 +50,7 @@ impl NodeCache {
         revalidate_remote: Option<Duration>,
     ) -> Self {
         let (table, followed_at) = (Mutex::new(NodeTable::new()), Mutex::default());
-        NodeCache { tree, revalidate, revalidate_remote, table, followed_at }
+        NodeCache { tree, revalidate, revalidate_remote, table, root: RootLook::default(), followed_at }
     }
 
     /// Returns the store.
@@ -81,8 +84,12 @@ impl NodeCache {
     }
 
     /// Returns the node at a path for the attributes of its folder, and for its name. That of a remote member of a catalogue may be as
-    /// old as the member: a service that does not respond must not hold up a listing of the members.
-    pub fn get_folder(&self, path: &str, blocking: Blocking) -> FsResult<Arc<CachedNode>> {
+    /// old as the member: a service that does not respond must not hold up a listing of the members. While the store does not respond,
+    /// that of the root is the last one that is known.
+    pub fn get_folder(self: &Arc<Self>, path: &str, blocking: Blocking) -> FsResult<Arc<CachedNode>> {
+        if path.is_empty() && self.store().catalogue().is_none() {
+            return self.get_root(blocking);
+        }
         let Some(catalogue) = self.store().catalogue().filter(|_| member_name(path) == Some(path)) else {
             return self.get(path, blocking);
         };
@@ -93,6 +100,35 @@ impl NodeCache {
             self.peek(path).filter(|cached| matches!(cached.node.as_deref(), Some(Node::Group { .. })));
         let known = known.map(|known| known.with_read_at(Instant::now()));
         Ok(Arc::new(known.unwrap_or_else(|| CachedNode::folder(path))))
+    }
+
+    /// Returns the root for the attributes of its folder. Every path into the mount begins with them, and so does a listing of the folder
+    /// that the mount is in. If they waited for a store that is away, nobody could list the mounts of the machine, read the reports of
+    /// this one, or unmount it.
+    fn get_root(self: &Arc<Self>, blocking: Blocking) -> FsResult<Arc<CachedNode>> {
+        let revalidate = self.revalidate("");
+        let known = match self.peek("") {
+            Some(known) if !known.valid_for(revalidate).is_zero() => return Ok(known),
+            // Without a delay, nothing may be old.
+            Some(known) if !revalidate.is_zero() => known,
+            _ => return self.get("", blocking),
+        };
+        if blocking == Blocking::No {
+            return Err(Failure::WouldBlock);
+        }
+        let nodes = self.clone();
+        // What it finds is in the table, failures too.
+        let look = move || drop(nodes.get("", Blocking::Yes));
+        match self.root.within_patience(&known, look) {
+            Ok(Looked::NotYet(last)) => Ok(Arc::new(last.with_read_at(Instant::now()))),
+            Ok(Looked::Since(began_at)) => match self.peek("") {
+                Some(found) if found.read_at >= began_at => Ok(found),
+                // The look has failed, or has found what was read just before.
+                _ => self.get("", blocking),
+            },
+            // No thread can be started.
+            Err(_) => self.get("", blocking),
+        }
     }
 
     /// Returns the maximum age of an entry for this path.

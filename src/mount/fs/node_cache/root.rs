@@ -1,0 +1,72 @@
+//! A look at the root of a mount that its callers wait for, but not long. Uses `node.rs`.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::node::CachedNode;
+
+/// How long callers wait for the store.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The look that is under way, and what was found before.
+#[derive(Default)]
+pub(super) struct RootLook {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// When the look began that is under way.
+    began_at: Option<Instant>,
+    /// The last node that could be read.
+    readable: Option<Arc<CachedNode>>,
+}
+
+/// What a caller has waited for.
+pub(super) enum Looked {
+    /// The look has ended. It began at this time.
+    Since(Instant),
+    /// The store has not responded for a while. This could be read last.
+    NotYet(Arc<CachedNode>),
+}
+
+impl RootLook {
+    /// Calls `look` on a thread of its own, unless a look is under way, and waits for it. The root was `known` before.
+    pub fn within_patience(
+        &self,
+        known: &Arc<CachedNode>,
+        look: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Looked> {
+        let mut state = self.shared.state.lock();
+        if !known.is_failure {
+            state.readable = Some(known.clone());
+        }
+        let began_at = match state.began_at {
+            Some(began_at) => began_at,
+            None => {
+                let (shared, began_at) = (self.shared.clone(), Instant::now());
+                std::thread::Builder::new().name("zarrfs-root".to_owned()).spawn(move || {
+                    look();
+                    shared.state.lock().began_at = None;
+                    shared.ended.notify_all();
+                })?;
+                *state.began_at.insert(began_at)
+            }
+        };
+        while state.began_at == Some(began_at) {
+            if self.shared.ended.wait_until(&mut state, began_at + PATIENCE).timed_out() {
+                return Ok(Looked::NotYet(state.readable.as_ref().unwrap_or(known).clone()));
+            }
+        }
+        Ok(Looked::Since(began_at))
+    }
+}
