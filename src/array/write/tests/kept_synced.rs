@@ -7,9 +7,9 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::killed::{copy, memory};
-use super::{Case, case, make};
+use super::{Case, Writing, case, make};
 use crate::array::test_arrays::{self, read_soon};
-use crate::array::{Array, Engine, EngineOptions, KeptBytes, Layout};
+use crate::array::{Engine, EngineOptions, KeptBytes, Layout};
 use crate::store::Store;
 
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 struct Daemon {
     engine: Arc<Engine>,
-    array: Arc<Array>,
+    array: Writing,
 }
 
 impl Daemon {
@@ -52,15 +52,13 @@ impl Daemon {
         engine.keep_unstored(log.try_clone().unwrap(), is_former).unwrap();
         let array = test_arrays::open(&engine, store, "a", layout);
         array.writer().replay().unwrap();
-        array.writer().open_for_writing().unwrap();
-        Daemon { engine, array }
+        Daemon { engine, array: Writing::open(array) }
     }
 
     /// Starts the next daemon with the log as it is.
     fn kill(self, layout: Layout, store: &Arc<dyn Store>, log: &mut File) -> Self {
         *log = copy(log);
         let _ = self.array.writer().end(|| Ok(()));
-        self.array.writer().close_for_writing();
         drop(self);
         Daemon::start(layout, store, log, true)
     }

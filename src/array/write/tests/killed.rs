@@ -6,9 +6,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{ByteModel, Case, ModelWrite, case, make, put_foreign};
+use super::{ByteModel, Case, ModelWrite, Writing, case, make, put_foreign};
 use crate::array::test_arrays;
-use crate::array::{Array, Engine, EngineOptions, Layout};
+use crate::array::{Engine, EngineOptions, Layout};
 use crate::store::Store;
 use crate::sys;
 
@@ -39,7 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 struct Daemon {
     engine: Arc<Engine>,
-    array: Arc<Array>,
+    array: Writing,
 }
 
 pub(super) fn memory() -> File {
@@ -52,8 +52,7 @@ fn start(layout: Layout, store: &Arc<dyn Store>, log: &File, is_former: bool) ->
     engine.keep_unstored(log.try_clone().unwrap(), is_former).unwrap();
     let array = test_arrays::open(&engine, store, "a", layout);
     array.writer().replay().unwrap();
-    array.writer().open_for_writing().unwrap();
-    Daemon { engine, array }
+    Daemon { engine, array: Writing::open(array) }
 }
 
 /// Starts the next daemon with the log as it is. What the one before records at its end does not reach that copy.
@@ -61,7 +60,6 @@ fn kill(daemon: Daemon, layout: Layout, store: &Arc<dyn Store>, log: &mut File) 
     *log = copy(log);
     // It stores nothing, and its threads end with it.
     let _ = daemon.array.writer().end(|| Ok(()));
-    daemon.array.writer().close_for_writing();
     drop(daemon);
     start(layout, store, log, true)
 }

@@ -4,7 +4,7 @@ mod kept_synced;
 mod killed;
 mod merge;
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -88,7 +88,32 @@ pub(super) fn case() -> impl Strategy<Value = Case> {
     )
 }
 
-fn open(case: &Case, store: &Arc<dyn Store>) -> (Arc<Engine>, Arc<Array>) {
+/// An array that is open for writing until this is dropped. One that stays open keeps its engine with all threads, and thousands of timers would
+/// slow all other tests down.
+pub(super) struct Writing(Arc<Array>);
+
+impl Writing {
+    pub fn open(array: Arc<Array>) -> Self {
+        array.writer().open_for_writing().unwrap();
+        Writing(array)
+    }
+}
+
+impl Deref for Writing {
+    type Target = Arc<Array>;
+
+    fn deref(&self) -> &Arc<Array> {
+        &self.0
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.0.writer().close_for_writing();
+    }
+}
+
+fn open(case: &Case, store: &Arc<dyn Store>) -> (Arc<Engine>, Writing) {
     open_with(case, store, 600)
 }
 
@@ -96,10 +121,9 @@ pub(super) fn open_with(
     case: &Case,
     store: &Arc<dyn Store>,
     dirty_limit_bytes: u64,
-) -> (Arc<Engine>, Arc<Array>) {
+) -> (Arc<Engine>, Writing) {
     let engine = Engine::with_options(EngineOptions { dirty_limit_bytes, ..EngineOptions::new(4000, 2) });
-    let array = test_arrays::open(&engine, store, "a", case.layout);
-    array.writer().open_for_writing().unwrap();
+    let array = Writing::open(test_arrays::open(&engine, store, "a", case.layout));
     (engine, array)
 }
 
@@ -199,7 +223,6 @@ fn run(case: &Case, steps: &[Step]) {
             Step::Reopen => {
                 assert!(engine.store_all(std::time::Duration::from_secs(60)).is_empty());
                 assert_eq!(engine.counters().dirty_bytes, 0);
-                array.writer().close_for_writing();
                 drop(array);
                 (engine, array) = open(case, &store);
             }

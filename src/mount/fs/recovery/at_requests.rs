@@ -111,6 +111,8 @@ impl Hook for Service {
 fn options() -> Arc<Options> {
     let mut options = Options::new("s", "/mnt");
     (options.writable, options.create) = (true, true);
+    // A daemon that has died has no timer, and those here keep all of their threads.
+    (options.writeback_delay, options.threads) = (None, 1);
     Arc::new(options)
 }
 
