@@ -344,6 +344,12 @@ impl OpenArrays {
         Array::open(&self.engine, &store, &shared.path, served, layout)
     }
 
+    /// Waits until an array at a path that is being replaced has been.
+    pub fn wait_for_replacement(&self, path: &str) {
+        let reconciling = self.reconciling_at(path);
+        drop(reconciling.lock());
+    }
+
     /// Returns the lock for replacing an array at a path.
     fn reconciling_at(&self, path: &str) -> Arc<Mutex<()>> {
         let name = self.store.catalogue().and_then(|_| member_name(path)).unwrap_or_default();

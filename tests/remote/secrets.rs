@@ -58,6 +58,8 @@ fn search(kind: Kind) {
     };
     assert_eq!(fs::read(mount.path("a")).unwrap(), [1, 2, 0, 0]);
     let mut seen_first = seen(&mount);
+    // So that only the chunk is missing.
+    assert_eq!(fs::metadata(mount.path("b")).unwrap().len(), 4);
     drop(server);
     let error = fs::read(mount.path("b")).unwrap_err();
     seen_first.push(("the error".to_owned(), error.to_string().into_bytes()));

@@ -122,6 +122,8 @@ impl ServedArrays {
             if let Ok(cached) = self.nodes.current(&inode.entity.path) {
                 let _ = self.reconcile(&inode.entity, &cached, Blocking::Yes);
             }
+            // This process may be making it longer. What is looked up of the store need not show that yet.
+            self.arrays.wait_for_replacement(&inode.entity.path);
             let now = current();
             if Arc::ptr_eq(&array, &now) {
                 return outcome;

@@ -1,6 +1,8 @@
 //! Growth next to another program that makes the same array longer.
 
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 use super::hooked_store::{HookedStore, hooked};
 use super::*;
@@ -52,6 +54,52 @@ fn an_append_never_lands_on_rows_that_another_program_appended_meanwhile() {
     fs.opens().release(handle);
     let document = store.objects.get("t/zarr.json", 1 << 16).unwrap().unwrap();
     assert_eq!(serde_json::from_slice::<Value>(&document).unwrap()["shape"], json!([9, 3]));
+}
+
+/// The bug: an array that became longer was replaced in the table only after the copies of its document. A flush in between went to the
+/// shorter one, which stores nothing any more, and close(2) was ESTALE. The document that it then looked up did not show the change yet: at
+/// a service, the copies come first.
+#[test]
+fn a_flush_waits_for_an_array_that_is_becoming_longer() {
+    let folder = tempfile::tempdir().unwrap();
+    let long_ago = SystemTime::now() - Duration::from_secs(3600);
+    std::fs::create_dir(folder.path().join("t")).unwrap();
+    for (key, text) in [("zarr.json", GROUP.to_owned()), ("t/zarr.json", array(&[4, 3], 9).to_string())] {
+        let mut file = std::fs::File::create(folder.path().join(key)).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file.set_modified(long_ago).unwrap();
+    }
+    std::fs::File::open(folder.path().join("t")).unwrap().set_modified(long_ago).unwrap();
+    let mut options = Options::new("/data/sample.zarr", "/mnt");
+    (options.writable, options.create) = (true, true);
+    let store = crate::store::open(folder.path().to_str().unwrap(), true).unwrap();
+    let fs = FileSystem::new(Arc::new(options), store);
+    let handle = fs.opens().open(find(&fs).inode, libc::O_RDWR, &Cancellation::never()).unwrap().handle;
+    let inode = fs.inodes.get_or_add(&Entity::array(None, "t".to_owned()));
+    let opened = inode.array().unwrap();
+    let arrays = fs.names().arrays.clone();
+    let (inside, is_inside) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let (inode, opened) = (&inode, &opened);
+        scope.spawn(move || {
+            let update_copies = || {
+                inside.send(()).unwrap();
+                std::thread::sleep(Duration::from_millis(100));
+                Ok(())
+            };
+            let shared = inode.state().shared.as_ref().unwrap();
+            let longer = opened.longer(48).unwrap();
+            arrays.lengthen(shared, opened, longer, (|| Ok(()), update_copies), || {}).unwrap();
+        });
+        is_inside.recv().unwrap();
+        let flush = |array: &Array| {
+            let is_over = array.size_bytes() == 24;
+            if is_over { Err(Error::Stale { key: "t/zarr.json".to_owned() }) } else { Ok(array.size_bytes()) }
+        };
+        let flushed = fs.opens().array_files.served().run_on_current(inode, opened, flush);
+        assert_eq!(flushed.unwrap(), 48);
+    });
+    fs.opens().release(handle);
 }
 
 #[test]
