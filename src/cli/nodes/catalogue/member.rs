@@ -105,7 +105,7 @@ impl Member {
             return Err(sentence.to_owned());
         }
         // Refuses secrets.
-        arguments.access.options(&store, Access::Read).map_err(|exit| sentence_of(exit))?;
+        arguments.access.options(&store, Access::Read).map_err(sentence_of)?;
         let (create, delete) = (arguments.create.is_on(), arguments.delete.is_on());
         let rights = MemberRights { write: arguments.writable.is_on() || create || delete, create, delete };
         if rights.write {
