@@ -51,7 +51,7 @@ const DEFAULT_TRANSFER_BYTES: u64 = 256 << 20;
 pub struct CatalogueUse {
     /// Whether users other than the program's enter.
     pub for_others: bool,
-    /// Who keeps the locks of overlays for another process.
+    /// How the locks of overlays are kept for another process.
     pub locks: OverlayLocks,
     /// Whether overlays are written.
     pub access: Access,

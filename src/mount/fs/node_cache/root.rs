@@ -39,6 +39,16 @@ pub(super) enum Looked {
     NotYet(Arc<CachedNode>),
 }
 
+/// Ends the look that is under way when it is dropped, after a panic too.
+struct LookEnd(Arc<Shared>);
+
+impl Drop for LookEnd {
+    fn drop(&mut self) {
+        self.0.state.lock().began_at = None;
+        self.0.ended.notify_all();
+    }
+}
+
 impl RootLook {
     /// Calls `look` on a thread of its own, unless a look is under way, and waits for it. The root was `known` before.
     pub fn within_patience(
@@ -55,9 +65,8 @@ impl RootLook {
             None => {
                 let (shared, began_at) = (self.shared.clone(), Instant::now());
                 std::thread::Builder::new().name("zarrfs-root".to_owned()).spawn(move || {
+                    let _end = LookEnd(shared);
                     look();
-                    shared.state.lock().began_at = None;
-                    shared.ended.notify_all();
                 })?;
                 *state.began_at.insert(began_at)
             }
@@ -68,5 +77,18 @@ impl RootLook {
             }
         }
         Ok(Looked::Since(began_at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn a_look_that_panics_is_not_the_last() {
+        let (root, known) = (RootLook::default(), Arc::new(CachedNode::absent(Instant::now())));
+        let is_over = |look: fn()| matches!(root.within_patience(&known, look).unwrap(), Looked::Since(_));
+        assert!(is_over(|| panic!("as a library")) && is_over(|| {}));
     }
 }
