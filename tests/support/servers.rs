@@ -485,7 +485,7 @@ fn hmac(key: &[u8], text: &[u8]) -> Vec<u8> {
     Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize().to_vec()
 }
 
-/// Returns all files below a folder.
+/// Returns all files below a folder, sorted.
 pub fn files_below(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
@@ -494,6 +494,7 @@ pub fn files_below(folder: &Path) -> Vec<PathBuf> {
             path => found.push(path),
         }
     }
+    found.sort();
     found
 }
 
